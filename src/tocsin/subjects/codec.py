@@ -48,7 +48,7 @@ def decode(subject: str, body: bytes) -> e.Message:
         except ValidationError as error:
             wrong = list(problems(error))
             raise DecodeError(f"{subject}: {'; '.join(map(str, wrong))}", wrong) from error
-    if isinstance(message, e.Dispatched) and not _is_of_its_version(subject, message):
+    if type(message) is e.Dispatched and not _is_of_its_version(subject, message):
         raise DecodeError(f"{subject}: `v` is {message.v}: version 2, and only this, has `admits` and this subject")
     publisher = publisher_of(subject)
     return message if publisher is None else _of_outsider(subject, message, publisher)

@@ -130,7 +130,7 @@ def recorded(
 
 def is_foreign(recorded: Recorded[Message]) -> bool:
     """Return whether no stage stored a message."""
-    return isinstance(recorded.message, Foreign)
+    return type(recorded.message) is Foreign  # `isinstance` takes 0.3 us for every other message
 
 
 def has_events(messages: Iterable[Recorded[Message]]) -> bool:

@@ -34,8 +34,9 @@ class ForeignMessages:
 
         The lines about its execution have the trace id that it names.
         """
-        if isinstance(recorded.message, Foreign):
-            self.report(recorded.subject, recorded.sequence, recorded.time, recorded.message.reason)
+        message = recorded.message
+        if type(message) is Foreign:  # `isinstance` takes 0.3 us for every other message
+            self.report(recorded.subject, recorded.sequence, recorded.time, message.reason)
         else:
             trace_ids.note(recorded.message)
         return recorded

@@ -117,7 +117,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Received:
     """A delivered message."""
 
-    __slots__ = ("_nanoseconds", "_time", "body", "delivered", "headers", "order", "pending", "sequence", "subject")
+    __slots__ = ("_delivered", "_nanoseconds", "_order", "_pending", "_time", "body", "headers", "sequence", "subject")
 
     def __init__(self, message: Msg, names: Names) -> None:
         """Parse the reply subject.
@@ -131,15 +131,30 @@ class Received:
         delivered, sequence, order, nanoseconds, pending = tokens[4:9] if len(tokens) == _SHORT else tokens[6:11]
         self.subject = names.from_wire(message.subject)
         self.body: bytes = message.data
-        self.headers: Mapping[str, str] = message.headers or {}
-        self.delivered = int(delivered)
+        headers = message.headers
+        self.headers: Mapping[str, str] = {} if headers is None else headers
         self.sequence = int(sequence)
-        self._nanoseconds = nanoseconds
+        # Durables read the first of the others, and followers the last two, so each is converted when it is read.
+        self._delivered, self._order, self._pending, self._nanoseconds = delivered, order, pending, nanoseconds
         self._time: datetime | None = None
-        self.order = int(order)
-        """The number of this delivery in the consumer, from 1. A gap shows that a message was lost."""
-        self.pending = int(pending)
+
+    @property
+    def delivered(self) -> int:
+        """The number of deliveries of the message to this consumer."""
+        return int(self._delivered)
+
+    @property
+    def order(self) -> int:
+        """The number of this delivery in the consumer, from 1.
+
+        A gap shows that a message was lost.
+        """
+        return int(self._order)
+
+    @property
+    def pending(self) -> int:
         """The number of messages that the consumer still had to deliver."""
+        return int(self._pending)
 
     @property
     def time(self) -> datetime:

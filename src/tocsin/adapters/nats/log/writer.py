@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast, get_args
 
 from .... import subjects, telemetry
 from ....domain.events import Message, PublicEvent
@@ -37,6 +37,7 @@ _conflicts: Final = telemetry.meter().create_counter(
     unit="{write}",
     description="Writes whose guard failed, by stream: another writer was faster.",
 )
+_PUBLIC: Final = frozenset(get_args(PublicEvent))
 _LABELS: Final = {stream: {"stream": stream.value} for stream in Stream}
 
 
@@ -212,8 +213,9 @@ class LogWriter:
 
     def _event(self, decision: "_Pending", event: Message) -> Outgoing:
         headers = self._guard(decision)
-        if isinstance(event, PublicEvent):
-            headers = {**headers, **cloud_events.headers_of(event, f"/{self._names.root}")}
+        if type(event) in _PUBLIC:  # `isinstance` takes 0.9 us for every other event
+            public = cloud_events.headers_of(cast("PublicEvent", event), f"/{self._names.root}")
+            headers = {**headers, **public}
         return self._outgoing(subjects.subject_of(event), event, headers)
 
     def _guard(self, decision: "_Pending") -> Headers:
