@@ -33,6 +33,14 @@ async def test_silence_starts_and_ends(silences: Silences) -> None:
         await silences.end(one.id)
 
 
+async def test_silences_of_one_instant_are_apart(silences: Silences) -> None:
+    grace = Actor(identity="grace", kind="user")
+    first = await silences.start(job="report", tag=None, seconds=60, reason="deploy", by=ADA)
+    second = await silences.start(job="report", tag=None, seconds=60, reason="deploy", by=grace)
+    assert await silences.end(first.id, by=ADA) == first
+    assert await silences.active() == (second,)
+
+
 async def test_silence_ends_by_itself(silences: Silences) -> None:
     silence = await silences.start(job=None, tag=None, seconds=60, reason="test")
     silences._clock.advance(60)  # type: ignore[attr-defined]

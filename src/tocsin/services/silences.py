@@ -60,7 +60,7 @@ class Silences:
         _check(job, tag, seconds, reason, longest=LONGEST_S if is_operator else LONGEST_OF_OWNER_S)
         now = self._clock.now()
         silence = Silence(
-            id=notification_id(job or "", now, "silence", tag or "", reason),
+            id=notification_id(job or "", now, "silence", tag or "", f"{by.full_name if by else ''} {reason}"),
             job=job,
             tag=tag,
             since=now,
