@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from .... import telemetry
 from ....ports import ConnectionEnded, LogUnavailable, NotAllowed
 from ..fast_client import FastTransport, is_supported, server_info
+from .cancellations import keep_cancellations
 from .connection_attempts import ConnectionFailed, FirstConnection
 from .requests import CONNECTION_ERRORS, Requests
 from .transport import Headers, Outgoing, PublicTransport, Transport
@@ -54,6 +55,7 @@ class Connection:
 
         `timeout` is for one request and `patience` for a publish with all retries, in seconds.
         """
+        keep_cancellations()
         self.client = client
         self.transport = _transport(client, fast_client)
         self._patience = patience
