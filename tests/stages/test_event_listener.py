@@ -38,9 +38,12 @@ from tocsin.stages.event_listener.batcher import Batcher
 from tocsin.stages.event_listener.debouncer import Debouncer
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
+from tocsin.stages.event_listener.trigger_metrics import TriggerMetrics
 
 TRIGGER = {"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}
 OPENED = Triggers(streams={"ORDERS": ("orders.>",)}, webhooks={"SECRET": ("/hooks/shop",)})
+MAX_JOBS = 2
+"""Jobs with metrics of their own."""
 JOB = {"name": "invoice", "function": "f", "triggers": [TRIGGER]}
 
 
@@ -94,7 +97,8 @@ async def listening(world: World, floor: int = 0, opened: Triggers = OPENED) -> 
     index = TriggerIndex(world.log, world.clock, streams, Settings(triggers=opened))
     debouncer = Debouncer(world.log, world.projections, world.clock, KEY, max_keys=opened.max_keys)
     batcher = Batcher(world.log, streams, world.projections, KEY)
-    listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY)
+    metrics = TriggerMetrics(max_jobs=MAX_JOBS)
+    listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics)
     following = asyncio.create_task(listener.follow())
     try:
         await index.current()

@@ -35,6 +35,7 @@ from .batcher import Batcher
 from .debouncer import Debouncer
 from .requests import refusal_of, request_of, waiting_event
 from .trigger_index import ActiveTrigger, TriggerIndex
+from .trigger_metrics import TriggerMetrics
 
 AT_ONCE: Final = 32
 """Messages that are read together, fewer if they are large."""
@@ -63,6 +64,7 @@ class EventListener:
         batcher: Batcher,
         clock: Clock,
         key: bytes,
+        metrics: TriggerMetrics,
     ) -> None:
         """`key`: that of the installation."""
         self.debouncer = debouncer
@@ -71,6 +73,7 @@ class EventListener:
         self._streams = streams
         self._clock = clock
         self._key = key
+        self._metrics = metrics
         self.index = index
         self._readers: dict[EventDurable, asyncio.Task[None]] = {}
 
@@ -152,11 +155,19 @@ class EventListener:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _hear(self, active: ActiveTrigger) -> None:
+        try:
+            await self._hear_on(active)
+        finally:
+            self._metrics.stopped(active)
+
+    async def _hear_on(self, active: ActiveTrigger) -> None:
         while True:
             try:
                 async with self._streams.reading(active.durable) as reader:
                     while True:
-                        await self.handle(active.durable.name, await self.take(active, reader))
+                        taken = await self.take(active, reader)
+                        self._metrics.taken(active, taken, self._clock.now())
+                        await self.handle(active.durable.name, taken)
             except LogUnavailable as error:
                 _log.info("events wait for JetStream", action="log-unavailable", job=active.job, error=str(error))
             except Exception as error:  # noqa: BLE001 - the events come again, and those of other triggers go on
@@ -219,6 +230,7 @@ class EventListener:
             errors = await self._store(active, requests)  # the log stores each id once
         unstored = [request is not None and request.message_id in errors for request in requests]
         await acknowledge([*compress(deliveries, map(not_, unstored))])
+        self._metrics.handled(active, [*compress(requests, map(not_, unstored))])
         for delivery in compress(deliveries, unstored):
             await delivery.nak(RETRY_S)
 
@@ -256,8 +268,9 @@ def _start(context: StageContext) -> EventListener | None:
         context.log, context.projections, context.clock, context.report_key, max_keys=context.settings.triggers.max_keys
     )
     batcher = Batcher(context.log, context.event_streams, context.projections, context.report_key)
+    metrics = TriggerMetrics(max_jobs=context.settings.metrics.max_jobs)
     return EventListener(
-        context.log, context.event_streams, index, debouncer, batcher, context.clock, context.report_key
+        context.log, context.event_streams, index, debouncer, batcher, context.clock, context.report_key, metrics
     )
 
 
