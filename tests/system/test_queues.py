@@ -26,7 +26,7 @@ async def test_operator_pauses_purges_and_resumes(nats_url: str, tmp_path: Path)
     @worker.task("load")
     async def load(_: Context) -> None: ...
 
-    async with running(nats_url, tmp_path, worker=worker, queues=MATCHED) as tocsin:
+    async with running(nats_url, tmp_path, worker=worker) as tocsin:  # only the job names the queue `mail`
         await tocsin.apply({"name": "mails", "function": "load", "queue": "mail", "overlap_policy": "allow"})
         await tocsin.apply({"name": "plain", "function": "load"})
         assert (await queues(tocsin, "pause", "mail", "--reason", "deploy"))["changed"] is True

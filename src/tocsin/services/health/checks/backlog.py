@@ -75,8 +75,8 @@ async def queues(context: CheckContext) -> list[Finding]:
 async def paused(context: CheckContext) -> list[Finding]:
     """Report paused queues with tasks that wait (`queue-paused`)."""
     settings, log = context.target.settings, context.target.log
-    pauses = await pauses_of(log, (*settings.matched_queues, *settings.bridged_queues))
-    waiting = {queue.name: queue.waiting for queue in context.status.queues}
+    waiting = {queue.name: queue.waiting for queue in context.status.queues}  # also of queues that only jobs name
+    pauses = await pauses_of(log, sorted({*settings.matched_queues, *settings.bridged_queues, *waiting}))
     return [
         warn(
             "queue-paused",
