@@ -379,4 +379,7 @@ def _variables(of: Settings) -> Iterator[tuple[str, str]]:
             elif value is not None:
                 yield f"{path}{field}".upper(), json.dumps(value) if isinstance(value, list) else str(value)
 
-    return leaves(of.model_dump(mode="json", exclude_defaults=True), "TOCSIN_")
+    given = of.model_dump(mode="json", exclude_defaults=True)
+    if of.queues:  # one with the defaults is a queue too
+        given["queues"] = of.model_dump(mode="json", include={"queues"})["queues"]
+    return leaves(given, "TOCSIN_")
