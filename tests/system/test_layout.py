@@ -8,7 +8,7 @@ import pytest
 
 from tests.system.running import settings
 from tocsin import bootstrap
-from tocsin.adapters.nats.admin.desired_state import InputLimits, all_streams
+from tocsin.adapters.nats.admin.desired_state import CaptureLimits, InputLimits, all_streams
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
@@ -23,7 +23,8 @@ OLDER = {"older": str(LAYOUT - 1), "missing": None, "not a number": "one"}
 
 
 async def test_every_stream_has_the_layout_number(connection: Connection, names: Names) -> None:
-    await provision(connection, names, bridge=True, inputs=InputLimits(has_webhooks=True))
+    captured = CaptureLimits((f"{names.root}-captured.>",), size=1_000_000, age=60.0)
+    await provision(connection, names, bridge=True, inputs=InputLimits(has_webhooks=True, captured=captured))
 
     for stream in all_streams(names):
         assert (await _config(connection, stream))["metadata"][LAYOUT_KEY] == str(LAYOUT)

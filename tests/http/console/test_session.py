@@ -341,6 +341,7 @@ async def test_caller_sees_its_roles_and_permissions(world: World, role: Role) -
         "kind": "token",
         "roles": [role],
         "permissions": sorted(GRANTS[role]),
+        "namespaces": None,
     }
 
 
@@ -350,6 +351,7 @@ async def test_anonymous_caller_is_an_administrator(world: World) -> None:
         "kind": "local",
         "roles": [ADMIN],
         "permissions": sorted(Permission),
+        "namespaces": None,
     }
     await world.token("first", VIEWER)
     world.client = world.copy()
