@@ -8,6 +8,7 @@ The folder gets its name when everything in it is on the disk. It holds the inst
 """
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ STARTED: Final = "started.json"
 """An object that an upload stores first; a folder has none, unless it was copied from a store."""
 STREAMS: Final = "streams"
 ARCHIVE: Final = "archive"
+_FILE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+"""A name of a file: `Path` takes an absolute name for the whole path, and the manifest may be from a hostile store."""
 
 
 class _Model(BaseModel):
@@ -131,9 +134,9 @@ def read_manifest(folder: Path) -> BackupManifest:
             f"{folder / MANIFEST}: {field}: {first['msg'].lower()}. "
             f"This version reads backups of format {FORMAT}: use the version that made it, or another copy."
         ) from None
-    for path, _ in manifest.files():
-        if ".." in path.parts or len(path.parts) != 2:  # noqa: PLR2004 - a folder and a file
-            raise BackupUnreadable(f"{folder / MANIFEST}: {path} is not a path in the backup")
+    for name in (*manifest.streams, *manifest.objects):
+        if not _FILE.fullmatch(name):
+            raise BackupUnreadable(f"{folder / MANIFEST}: {name!r} is no name of a file in the backup")
     return manifest
 
 
