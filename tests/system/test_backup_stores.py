@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import nats
 import pytest
+from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
 from tests.s3_server import S3Server
@@ -18,7 +19,7 @@ from tests.system.restoring import at_work, audited, called, empty_nats, everyth
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.backup.errors import BackupExists, BackupPlaceInvalid, BackupUnreadable
-from tocsin.adapters.nats.backup.folder import STARTED
+from tocsin.adapters.nats.backup.folder import MANIFEST, STARTED
 from tocsin.adapters.nats.backup.object_bucket import ObjectBucket
 from tocsin.adapters.s3.bucket import Bucket
 from tocsin.adapters.store_errors import StoreUnavailable
@@ -52,7 +53,10 @@ class Outside:
         if self.s3 is not None:
             return [key.removeprefix("nightly/first/") for key in self.s3.objects(self.bucket)]
         assert self.objects is not None
-        found = await self.objects.list(ignore_deletes=True)
+        try:
+            found = await self.objects.list(ignore_deletes=True)
+        except NotFoundError:
+            return []
         return sorted(info.name.removeprefix("nightly/first/") for info in found)
 
     async def get(self, name: str) -> bytes:
@@ -158,6 +162,40 @@ async def test_interrupted_upload_is_no_backup(
             assert STARTED in await outside.names()
             with pytest.raises(BackupExists):
                 await bootstrap.create_backup(tocsin.installation, outside.place)
+
+
+async def test_lost_answer_loses_no_backup(outside: Outside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest was stored, and the client learns only that a manifest exists."""
+    kind = Bucket if outside.s3 is not None else ObjectBucket
+    create = kind.create
+
+    async def repeated(self: Any, name: str, body: bytes) -> bool:  # noqa: ANN401 - one of both kinds
+        await create(self, name, body)
+        return await create(self, name, body) if name == MANIFEST else True
+
+    async with installed(settings(tmp_path, backup=outside.section)) as tocsin:
+        monkeypatch.setattr(kind, "create", repeated)
+        await bootstrap.create_backup(tocsin.installation, outside.place)
+        assert (await verify_backup_at(tocsin.settings, outside.place)).is_clean
+
+
+async def test_upload_that_seemed_to_fail_leaves_nothing(
+    outside: Outside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = Bucket if outside.s3 is not None else ObjectBucket
+    create = kind.create
+
+    async def unanswered(self: Any, name: str, body: bytes) -> bool:  # noqa: ANN401 - one of both kinds
+        is_stored = await create(self, name, body)
+        if name == MANIFEST:
+            raise StoreUnavailable("no answer in time")
+        return is_stored
+
+    async with installed(settings(tmp_path, backup=outside.section)) as tocsin:
+        monkeypatch.setattr(kind, "create", unanswered)
+        with pytest.raises(StoreUnavailable):
+            await bootstrap.create_backup(tocsin.installation, outside.place)
+    assert await outside.names() == []
 
 
 async def test_of_two_uploads_one_is_made(outside: Outside, tmp_path: Path) -> None:

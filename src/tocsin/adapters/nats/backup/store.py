@@ -19,6 +19,8 @@ from .errors import BackupExists, BackupUnreadable
 from .folder import BackupManifest
 from .verification import Damage, Verification
 
+STORED: Final = "stored.json"
+"""A file beside those of a backup, with the manifest that a store has."""
 REMOVAL_S: Final = 30.0
 """Seconds in which the objects of an upload that failed are removed."""
 
@@ -72,13 +74,25 @@ class Upload:
                 raise self._taken()
 
     async def finish(self, folder: Path, manifest: BackupManifest) -> None:
-        """Upload the files of a finished folder, the manifest last."""
+        """Upload the files of a finished folder, the manifest last.
+
+        A store whose first answer was lost says to the second request that the manifest exists.
+        """
         for path, _ in manifest.files():
             name = path.as_posix()
             self.names.append(name)
             await self._store.upload(name, folder / path)
-        if not await self._store.create(folders.MANIFEST, (folder / folders.MANIFEST).read_bytes()):
-            raise self._taken()
+        body = (folder / folders.MANIFEST).read_bytes()
+        try:
+            is_stored = await self._store.create(folders.MANIFEST, body)
+        except BaseException:
+            self.names.append(folders.MANIFEST)
+            raise
+        if not is_stored:
+            found = folder / STORED
+            await self._store.download(folders.MANIFEST, found)
+            if not found.exists() or found.read_bytes() != body:
+                raise self._taken()
 
     async def undo(self) -> None:
         """Remove what was stored, as far as the store permits it."""
