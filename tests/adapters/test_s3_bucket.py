@@ -85,6 +85,33 @@ async def test_listing_has_every_page(s3: S3Server, name: str) -> None:
     assert [found async for found in bucket.names()] == keys
 
 
+async def test_download_takes_longer_than_a_request_may(s3: S3Server, name: str, tmp_path: Path) -> None:
+    """A large backup comes over a slow line: no answer has more than a part."""
+    body = b"0123456789abcdef" * (PART // 8)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        fixed = "etag: x\r\nlast-modified: Thu, 26 Nov 2026 12:00:00 GMT\r\nconnection: close"
+        if head.startswith("head"):
+            writer.write(f"HTTP/1.1 200 OK\r\n{fixed}\r\ncontent-length: {len(body)}\r\n\r\n".encode())
+        elif "range: bytes=" in head:
+            first, last = map(int, head.partition("range: bytes=")[2].partition("\r")[0].split("-"))
+            span = f"content-range: bytes {first}-{last}/{len(body)}\r\ncontent-length: {last - first + 1}"
+            writer.write(f"HTTP/1.1 206 Partial Content\r\n{fixed}\r\n{span}\r\n\r\n".encode())
+            writer.write(body[first : min(last + 1, first + PART)])
+        else:  # it comes no further within the time of the request
+            writer.write(f"HTTP/1.1 200 OK\r\n{fixed}\r\ncontent-length: {len(body)}\r\n\r\n".encode())
+            writer.write(body[:PART])
+            await asyncio.sleep(60)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await bucket_of(s3, name, endpoint=endpoint, retry_timeout=1).download("large", tmp_path / "large")
+    assert (tmp_path / "large").read_bytes() == body
+
+
 async def test_absent_object_is_not_an_absent_bucket(s3: S3Server, name: str, tmp_path: Path) -> None:
     assert await bucket_of(s3, name).get("absent") is None
     assert not await bucket_of(s3, name).download("absent", tmp_path / "absent")
@@ -113,7 +140,7 @@ async def test_archive_needs_no_right_to_delete(s3: S3Server, name: str) -> None
             await bucket.remove("a")
 
 
-async def test_refusal_names_no_secret(s3: S3Server, name: str) -> None:
+async def test_refusal_names_no_secret(s3: S3Server, name: str, tmp_path: Path) -> None:
     with s3.user(*policy(name, READING)) as credentials:
         store = S3ArchiveStore(bucket_of(s3, name, **credentials))
         with pytest.raises(ArchiveUnavailable, match="AccessDenied") as refused:
@@ -122,6 +149,8 @@ async def test_refusal_names_no_secret(s3: S3Server, name: str) -> None:
         wrong = S3ArchiveStore(bucket_of(s3, name, access_key_id="unknown-key", secret_access_key="hidden-secret"))
         with pytest.raises(ArchiveUnavailable) as refused:
             await wrong.put("a", b"x")
+        with pytest.raises(StoreUnavailable, match="InvalidAccessKeyId"):
+            await bucket_of(s3, name, access_key_id="unknown-key", secret_access_key="x").download("a", tmp_path / "a")
         assert "hidden-secret" not in f"{refused.value!r}{refused.value.__cause__!r}"
 
 
