@@ -7,8 +7,10 @@ from benchmarks.execution_sizes import Shape, sample
 from benchmarks.part import FUNCTION
 from benchmarks.sizes import PAGE, kept, table
 
+from tocsin.cli.installation.size import limits_of
 from tocsin.domain.definition import JobDefinition
 from tocsin.services.sizing import Limits, Load, constants, estimate, execution_size
+from tocsin.settings import Settings
 
 DAY_S = 86_400
 LOAD = Load(jobs=1_000, per_day=50_000, retention_days=90)
@@ -93,6 +95,21 @@ def test_each_field_of_the_load_costs_something() -> None:
     }.items():
         more = estimate(replace(LOAD, **{field: 2 * getattr(LOAD, field) + 1}), constants())
         assert getattr(more, of) > getattr(few, of), field
+
+
+def test_optional_streams_reserve_their_limits() -> None:
+    usual = Settings()
+    found = limits_of(usual)
+    assert found == Limits()
+
+    more = {
+        "triggers": {"subjects": ["orders.>"], "webhooks": {"SECRET": ["/hooks/a"]}},
+        "queues": {"outside": {"transport": "mq"}},
+        "archive": {"enabled": False},
+    }
+    further = limits_of(Settings.model_validate(more))
+    assert further.output_bytes - found.output_bytes == usual.triggers.max_bytes + 2 * usual.archive.max_input_bytes
+    assert not further.is_archived
 
 
 def test_idle_installation_needs_little() -> None:

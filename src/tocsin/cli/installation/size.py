@@ -72,7 +72,7 @@ def size(  # noqa: PLR0913, PLR0917 - each is an option of the command
         open_tasks=open_tasks,
         replicas=replicas or settings.replicas or 1,
     )
-    measured, limits = constants(), _limits(settings)
+    measured, limits = constants(), limits_of(settings)
     found = estimate(load, measured, limits)
     session.output.answer(
         {
@@ -95,16 +95,23 @@ def size(  # noqa: PLR0913, PLR0917 - each is an option of the command
     )
 
 
-def _limits(settings: "Settings") -> "Limits":
+def limits_of(settings: "Settings") -> "Limits":
+    """Return the settings that bound the streams."""
     from ...services.sizing import Limits  # noqa: PLC0415 - only this command needs it
 
-    archive = settings.archive
+    archive, triggers = settings.archive, settings.triggers
+    captured = triggers.max_bytes if triggers.subjects else 0
+    further = bool(triggers.webhooks) + bool(settings.bridged_queues)
     return Limits(
         hot_window_s=archive.hot_window,
         max_messages=archive.max_messages,
         max_input_bytes=archive.max_input_bytes,
-        output_bytes=2 * settings.output.max_bytes + settings.notifications.max_bytes,
+        output_bytes=2 * settings.output.max_bytes
+        + settings.notifications.max_bytes
+        + captured
+        + further * archive.max_input_bytes,
         is_archive_in_nats=archive.target == "nats",
+        is_archived=archive.enabled,
     )
 
 
@@ -130,6 +137,8 @@ def _streams(found: "Estimate") -> Iterator[tuple[str, str, str, str, str]]:
 
 def _changes(found: "Estimate", limits: "Limits", load: "Load") -> Iterator[str]:
     """Yield what to change in the settings, each with the name of the setting first."""
+    if not limits.is_archived:
+        yield "`archive.enabled` is false: no execution leaves the streams, which grow without a limit. The figures are for an archiver."
     if found.max_messages > limits.max_messages:
         yield (
             f"`archive.max_messages` is {limits.max_messages:,}, so executions are archived after {duration.short(round(found.hot_s))}. "

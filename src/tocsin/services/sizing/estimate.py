@@ -50,8 +50,10 @@ class Limits:
         hot_window_s: `archive.hot_window`, in seconds.
         max_messages: `archive.max_messages`.
         max_input_bytes: `archive.max_input_bytes`.
-        output_bytes: `output.max_bytes` of both streams of output, and `notifications.max_bytes`, together.
+        output_bytes: `output.max_bytes` of both streams of output, `notifications.max_bytes`, and the limits of the streams that
+            only some installations have, together.
         is_archive_in_nats: whether `archive.target` is `nats`.
+        is_archived: `archive.enabled`.
     """
 
     hot_window_s: float = DAY_S
@@ -59,6 +61,7 @@ class Limits:
     max_input_bytes: int = 1_073_741_824
     output_bytes: int = 2 * 268_435_456 + 67_108_864
     is_archive_in_nats: bool = True
+    is_archived: bool = True
 
 
 @dataclass(frozen=True, slots=True)
