@@ -1,6 +1,7 @@
 """Purges take what is archived out of a stream, all of it and nothing else, and are few."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.guards import guarded
 from tocsin.archive.segment_selection import PurgeFilters, SegmentSelection
+from tocsin.domain.events import EventOrigin, PoisonMessage, Trigger
 from tocsin.ports import LogUnavailable, StoredMessage
 from tocsin.subjects import Stream, matches
 
@@ -128,6 +130,16 @@ def test_refused_messages_of_outsiders_leave_unresolved(durable: str) -> None:
     assert not selected(messages)
     messages = stream(f"{outside}.refused", f"{outside}.replayed.1", f"{outside}.resolved")
     assert len(selected(messages)) == 3
+
+
+@pytest.mark.parametrize("is_event", [True, False])
+def test_refused_events_leave_unresolved(*, is_event: bool) -> None:
+    source = ("nats", "orders.>", "", "refused")
+    origin = EventOrigin(source=source, subject="orders.new", refusal_code="unreadable-event")
+    request = Trigger(idempotency_key="1", event_trigger=origin if is_event else None)
+    letter = PoisonMessage.of("a", "planner-triggers", "trigger.a", 7, request.encode(), "no JSON")
+    [message] = stream("dead-letter.a.planner-triggers-0-7.refused")
+    assert selected([replace(message, body=letter.encode())]) == ({1} if is_event else set())
 
 
 def test_dead_letters_are_purged_first() -> None:

@@ -7,7 +7,7 @@ log, so appending its first fact would succeed again; a stage therefore checks o
 The messages are read in order, up to a sequence up to which everything is decided:
 
     execution.>                                            selected if the execution is over
-    dead-letter.>                                          selected if resolved, or of an outsider
+    dead-letter.>                                          selected if resolved, of an outsider or an event
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched, agent.*.all.granted, queue.>     selected except the newest of each subject
     ownership.>, policy.>                                  likewise
@@ -28,6 +28,7 @@ oldest open execution takes hardly longer than a purge for one of them. An execu
 own job only: there, finished executions after it are purged one by one.
 """
 
+from base64 import b64decode
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Final
 
-from ..domain.events import KeyTaken, LockFact
+from ..domain.events import KeyTaken, LockFact, PoisonMessage, Trigger
 from ..ports import Clock, LogUnavailable, Projections, StoredMessage
 from ..subjects import (
     ANY,
@@ -171,7 +172,9 @@ class SegmentSelection:
         known.append(message)
         # A finished execution stays finished; a resolved dead letter can be replayed. Operators may never resolve the refused
         # messages of programs and executors outside, which must not fill the log.
-        is_over = decision in ENDS[scope.partition(".")[0]] or (decision == "refused" and _is_of_outsider(scope))
+        is_over = decision in ENDS[scope.partition(".")[0]] or (
+            decision == "refused" and (_is_of_outsider(scope) or _is_of_event(message))
+        )
         if is_over or (was_over and scope.startswith("execution.")):
             self._over[scope] = known
             self.size += len(known)
@@ -210,6 +213,19 @@ class SegmentSelection:
 def _is_of_outsider(dead_letter: str) -> bool:
     """Return whether a dead letter is a message of a program or executor outside."""
     return dead_letter.rpartition(".")[2].startswith(_OUTSIDE)
+
+
+def _is_of_event(message: StoredMessage) -> bool:
+    """Return whether a dead letter is the request for an event.
+
+    Programs outside may send any number of events.
+    """
+    try:
+        letter = decode(message.subject, message.body)
+        request = decode(letter.subject, b64decode(letter.body)) if isinstance(letter, PoisonMessage) else None
+    except (DecodeError, ValueError):
+        return False
+    return isinstance(request, Trigger) and request.event_trigger is not None
 
 
 def _first_needed(message: StoredMessage) -> int:
