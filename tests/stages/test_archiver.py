@@ -627,6 +627,36 @@ async def test_of_two_archivers_one_adds_a_segment(site: Site) -> None:
     assert await site.ever() == before
 
 
+@pytest.mark.parametrize(
+    "change", [{"previous": None}, {"previous": f"00000001-{'0' * 16}"}, {"executions": 7}], ids=str
+)
+async def test_manifest_that_was_replaced_is_refused(site: Site, change: dict[str, Any]) -> None:
+    """A writer of the bucket could hide or replace all older segments."""
+    await archive_all(site)
+    await site.world.trigger("free", "later")
+    await site.settle()
+    site.world.clock.advance(2 * DAY.total_seconds())
+    await archive_all(site)
+    *_, newest = await site.archive().segments()
+    assert newest.number > 1
+    name = f"{newest.name}.json"
+    site.store._objects[name] = newest.model_copy(update=change).model_dump_json(indent=2).encode()
+    with pytest.raises(ArchiveDamaged, match=f"{name} of the archive was changed"):
+        await site.archive().segments()
+
+
+async def test_foreign_manifest_purges_nothing(site: Site) -> None:
+    before, archiver, now = await site.held(), site.archiver(), site.world.clock.now()
+    state, _ = await archiver._archive.state()
+    found, upto, _ = await archiver._eligibility.look(state.upto, now)
+    segment = await archiver._archive.write(found, state, upto, ORIGIN)
+    name = f"{segment.name}.json"
+    site.store._objects[name] = segment.model_copy(update={"streams": {}}).model_dump_json().encode()
+    with pytest.raises(ArchiveDamaged):
+        await site.archiver().run_once(now)
+    assert await site.held() == before
+
+
 async def test_a_segment_that_was_changed_is_refused(site: Site) -> None:
     await archive_all(site)
     [segment] = await site.archive().segments()

@@ -120,7 +120,8 @@ async def _archive_is_forged(installation: Installation, key: PublicKey) -> None
     messages[at] = replace(messages[at], body=messages[at].body + b" ")
     before = State(head=segment.previous, number=segment.number - 1)
     forged = await archive.write(messages, before, segment.upto, Origin(installation="i", root="r", version="0"))
-    await archive.move(state.model_copy(update={"head": forged.name, "purged": forged.name}), expect=revision)
+    head = {"head": forged.name, "head_sha256": await archive.digest(forged), "purged": forged.name}
+    await archive.move(state.model_copy(update=head), expect=revision)
     # The archiver was stopped, maybe before it had purged the newest segment; what the stream still holds is read there.
     purge = NatsStreamPurge(installation.connection, installation.names)
     await purge.purge(messages[at].subject, upto=messages[at].sequence)

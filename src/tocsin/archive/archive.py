@@ -2,7 +2,8 @@
 
 A segment is two objects of a store: a gzipped export of messages, as `tocsin events export` writes, and a manifest with its
 content, its digest and the segment before. One key in KV `cursors`, changed by compare-and-set, names the newest segment; a
-segment belongs to the archive if the chain from that key reaches it. So of two archivers that write at once, a single archiver adds its
+segment belongs to the archive if the chain from that key reaches it. The key holds the digest of the newest manifest, and each manifest that of the
+manifest before, so a manifest that was replaced in the store is found. So of two archivers that write at once, a single archiver adds its
 segment, and a crash leaves a whole segment or none.
 
 Beside a segment there may be objects with the lines that handlers of its executions logged (`archive.output`). They are exports of the
@@ -73,6 +74,8 @@ class Segment(_Model):
 
     number: int
     previous: str | None
+    previous_sha256: str | None = None
+    """Digest of the manifest of the segment before; None: this is the first, or an old version wrote this."""
     sha256: str
     """Digest of the stored object."""
     upto: Mapping[Stream, int]
@@ -110,6 +113,8 @@ class State(_Model):
     """Progress of the archive. `purged`: the newest segment deleted from the streams."""
 
     head: str | None = None
+    head_sha256: str | None = None
+    """Digest of the manifest of `head`; None: an old version wrote it."""
     purged: str | None = None
     number: int = 0
     upto: Mapping[Stream, int] = {}
@@ -124,7 +129,7 @@ class Archive:
         """`projections` holds the state."""
         self._store = store
         self._projections = projections
-        self._segments: dict[str, Segment] = {}  # a manifest never changes
+        self._segments: dict[str, tuple[Segment, bytes]] = {}  # a manifest never changes
         self._read: OrderedDict[str, list[StoredMessage]] = OrderedDict()
 
     async def state(self) -> tuple[State, int]:
@@ -161,22 +166,24 @@ class Archive:
         `state`: an earlier progress of the archive; None: the current one.
 
         Raises:
-            ArchiveDamaged: a manifest is missing.
+            ArchiveDamaged: a manifest is missing or changed.
         """
         if state is None:
             state, _ = await self.state()
         segments: list[Segment] = []
-        name = state.head
+        name, digest = state.head, state.head_sha256
         while name is not None and name != behind:
-            segments.append(await self.segment(name))
-            name = segments[-1].previous
+            segments.append(await self.segment(name, digest))
+            name, digest = segments[-1].previous, segments[-1].previous_sha256
         return segments[::-1]
 
-    async def segment(self, name: str) -> Segment:
+    async def segment(self, name: str, digest: str | None = None) -> Segment:
         """Return the manifest of a segment.
 
+        `digest`: that of the manifest, as the archive's state or the manifest after it says; None: it is unknown.
+
         Raises:
-            ArchiveDamaged: it is missing or unreadable.
+            ArchiveDamaged: it is missing, unreadable or changed.
         """
         if name not in self._segments:
             body = await self._store.get(f"{name}.json")
@@ -188,8 +195,27 @@ class Archive:
                 raise ArchiveDamaged(f"{name}.json of the archive cannot be read: {error}") from None
             if segment.name != name:
                 raise ArchiveDamaged(f"{name}.json of the archive was changed: it describes the segment {segment.name}")
-            self._segments[name] = segment
-        return self._segments[name]
+            if not _follows(segment):
+                raise ArchiveDamaged(f"{name}.json of the archive was changed: it follows {segment.previous}")
+            if digest is None or sha256(body).hexdigest() == digest:
+                self._segments[name] = segment, body
+        else:
+            segment, body = self._segments[name]
+        self._check(f"{name}.json", body, digest)
+        return segment
+
+    async def digest(self, segment: Segment) -> str:
+        """Return the digest of a manifest as it is stored.
+
+        Another archiver may have stored it before a crash, for the same messages.
+
+        Raises:
+            ArchiveDamaged: it is missing, or describes other messages.
+        """
+        stored = await self.segment(segment.name)
+        if stored.model_copy(update={"upto": segment.upto, "output": segment.output}) != segment:
+            raise ArchiveDamaged(f"{segment.name}.json of the archive was changed: it differs from what was written")
+        return sha256(self._segments[segment.name][1]).hexdigest()
 
     async def messages(self, segment: Segment) -> Sequence[StoredMessage]:
         """Return the messages of a segment, each stream in its order.
@@ -228,7 +254,7 @@ class Archive:
                     await store.put(name, await self._object(name, digest))
                 names.append(name)
             name = f"{segment.name}.json"
-            await store.put(name, segment.model_dump_json(indent=2).encode())
+            await store.put(name, self._segments[segment.name][1])
             names.append(name)
         return names
 
@@ -253,9 +279,13 @@ class Archive:
         body = await self._store.get(name)
         if body is None:
             raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
-        if sha256(body).hexdigest() != digest:
-            raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
+        self._check(name, body, digest)
         return body
+
+    @staticmethod
+    def _check(name: str, body: bytes, digest: str | None) -> None:
+        if digest is not None and sha256(body).hexdigest() != digest:
+            raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from what names it")
 
     async def write_lines(self, lines: Sequence[StoredMessage], state: State, origin: "Origin") -> LinesObject:
         """Store lines for the segment that follows `state`.
@@ -284,9 +314,13 @@ class Archive:
         body = _encoded(messages, extents, origin)
         ids = _ids(messages, "execution")
         letters = _ids(messages, "dead-letter")
+        before = state.head_sha256
+        if before is None and state.head is not None:
+            before = await self.digest(await self.segment(state.head))
         segment = Segment(
             number=state.number + 1,
             previous=state.head,
+            previous_sha256=before,
             sha256=sha256(body).hexdigest(),
             upto=upto,
             streams={
@@ -304,6 +338,13 @@ class Archive:
         await self._store.put(f"{segment.name}.jsonl.gz", body)
         await self._store.put(f"{segment.name}.json", segment.model_dump_json(indent=2).encode())
         return segment
+
+
+def _follows(segment: Segment) -> bool:
+    """Return whether a manifest names the segment with the number before its own."""
+    if segment.previous is None:
+        return segment.number == 1
+    return segment.previous.startswith(f"{segment.number - 1:08}-")
 
 
 class Origin(_Model):

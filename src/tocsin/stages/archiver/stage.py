@@ -199,7 +199,10 @@ class Archiver:
                 lines = [] if self._output is None else await self._output.keep(messages, state)
                 head = await self._archive.write(messages, state, upto, self._origin, lines)
                 await self._archive.messages(head)  # a segment that cannot be read back must not count
-            changes = {} if head is None else {"head": head.name, "number": head.number}
+            changes = {}
+            if head is not None:
+                digest = await self._archive.digest(head)
+                changes = {"head": head.name, "number": head.number, "head_sha256": digest}
             state = state.model_copy(update={"upto": upto, **changes})
             revision = await self._archive.move(state, expect=revision)
             state, revision = await self._finish(state, revision)
@@ -214,7 +217,7 @@ class Archiver:
             return state, revision
         if self._keeping.settling:
             await self._clock.sleep(self._keeping.settling)
-        segment = await self._archive.segment(state.head)
+        segment = await self._archive.segment(state.head, state.head_sha256)
         await self._purge.remove(segment)
         state = state.model_copy(update={"purged": state.head})
         revision = await self._archive.move(state, expect=revision)

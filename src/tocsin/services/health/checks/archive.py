@@ -35,7 +35,7 @@ async def store(context: CheckContext) -> list[Finding]:
     if state.head is None:
         return []
     try:
-        segment = await archive.segment(state.head)
+        segment = await archive.segment(state.head, state.head_sha256)
         await archive.messages(segment)
     except ArchiveDamaged as error:
         return [
