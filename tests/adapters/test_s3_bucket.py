@@ -154,6 +154,25 @@ async def test_refusal_names_no_secret(s3: S3Server, name: str, tmp_path: Path) 
         assert "hidden-secret" not in f"{refused.value!r}{refused.value.__cause__!r}"
 
 
+async def test_repeated_request_shows_no_secret(s3: S3Server, name: str) -> None:
+    """Some stores and proxies answer with the request; the reason reaches logs, NATS and `tocsin doctor`."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = b"<Error><Code>Wrong</Code><Message>\x1b[31m" + head.partition(b"\r\n")[2] + b"</Message></Error>"
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        bucket = bucket_of(s3, name, endpoint=endpoint, session_token="hidden-token")
+        with pytest.raises(StoreUnavailable, match=r"Wrong: .*x-amz-security-token") as refused:
+            await bucket.get("a")
+    assert "hidden-token" not in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
 async def test_absent_store_is_reported_in_time(s3: S3Server, name: str) -> None:
     """A stage waits and reads again, as it does while NATS is away."""
     assert issubclass(ArchiveUnavailable, LogUnavailable)

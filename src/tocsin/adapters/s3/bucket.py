@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ...domain.text import printable
 from ...settings.s3 import S3, S3Location
 from ..extras import ExtraNotInstalled
 from ..store_errors import StoreUnavailable
@@ -26,10 +27,12 @@ PART: Final = 8_388_608
 PARTS_AT_ONCE: Final = 4
 """Parts that are in memory at the same time."""
 MAX_TRIES: Final = 10
+MAX_REASON: Final = 300
+"""Characters of the reason of a refusal."""
 _STATUS: Final = re.compile(r"status code: (\d+ [A-Za-z ]+)")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
-_SECRET_NAMES: Final = re.compile(r"(?i)(signature|credential|token)=[^&\s\"]+")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,1000})</Message>")
+_SECRET_NAMES: Final = re.compile(r"(?i)((?:signature|credential|token)(?:=|: ))[^&,\s\"]+")
 _MISSING_BUCKET: Final = "NoSuchBucket"
 
 
@@ -199,7 +202,14 @@ class Bucket:
             ):
                 raise
             where = f"{self._location}{'/' if name else ''}{name}"
-            raise StoreUnavailable(f"{verb} {where}: {_reason(error)}") from None
+            raise StoreUnavailable(f"{verb} {where}: {self._masked(_reason(error))}") from None
+
+    def _masked(self, reason: str) -> str:
+        """Return a reason without secrets and control characters; a store may repeat what it received."""
+        for secret in (self._settings.secret_access_key, self._settings.session_token):
+            if secret is not None and secret.get_secret_value():
+                reason = reason.replace(secret.get_secret_value(), "******")
+        return printable(_SECRET_NAMES.sub(r"\1******", reason))[:MAX_REASON]
 
 
 def _raise_if_no_bucket(error: FileNotFoundError) -> None:
@@ -215,7 +225,7 @@ def _reason(error: Exception) -> str:
     text = str(error)
     if (code := _CODE.search(text)) is not None:
         message = _MESSAGE.search(text)
-        return f"{code[1]}: {message[1].strip()}" if message else code[1]
+        return f"{code[1]}: {' '.join(message[1].split())}" if message else code[1]
     if (status := _STATUS.search(text)) is not None:
         return status[1].strip()
     for sign, meaning in (
@@ -225,4 +235,4 @@ def _reason(error: Exception) -> str:
     ):
         if sign in text:
             return meaning
-    return _SECRET_NAMES.sub(r"\1=******", " ".join(text.split()))[:300]
+    return " ".join(text.split())
