@@ -32,6 +32,9 @@ def test_filters_with_a_common_subject_overlap(one: str, other: str, expected: b
         ({"subjects": ["orders.>", "orders.new"]}, "in common"),
         ({"subjects": [">"]}, "first token"),
         ({"subjects": ["$SYS.>"]}, "first token"),
+        ({"subjects": ["_R_.>"]}, "first token"),
+        ({"subjects": ["answers.>"]}, "of Tocsin"),
+        ({"streams": {"SHOP": ["answers.shop"]}}, "of Tocsin"),
         ({"subjects": ["tocsin.0.ledger.>"]}, "of Tocsin"),
         ({"subjects": ["cron.triggered.>"]}, "of Tocsin"),
         ({"subjects": ["mq.>"]}, "of Tocsin"),
@@ -43,7 +46,7 @@ def test_filters_with_a_common_subject_overlap(one: str, other: str, expected: b
 )
 def test_wrong_capture_is_refused_with_its_reason(triggers: dict[str, Any], part: str) -> None:
     with pytest.raises(ValueError, match=part):
-        Settings.model_validate({"triggers": triggers})
+        Settings.model_validate({"triggers": triggers, "nats": {"inbox_prefix": "answers.tocsin"}})
 
 
 def test_captured_stream_has_the_root_of_the_installation() -> None:

@@ -188,7 +188,9 @@ class Settings(DocumentedModel, BaseSettings):
     @field_validator("triggers")
     @classmethod
     def _are_of_others(cls, triggers: Triggers, info: ValidationInfo) -> Triggers:
-        own = {str(info.data.get(name)).partition(".")[0] for name in ("root", *_PREFIXES)}
+        # Below the last is all that a reader of the stream receives. `nats` is absent if it was refused itself.
+        given = {**info.data, "inbox_prefix": getattr(info.data.get("nats"), "inbox_prefix", None)}
+        own = {str(given.get(name)).partition(".")[0] for name in ("root", *_PREFIXES, "inbox_prefix")}
         programs = {"public", *info.data.get("programs", ())}
         if unknown := triggers.senders.keys() - programs:
             raise ValueError(f"`senders.{min(unknown)}` is no program outside: add it to `programs`")

@@ -22,6 +22,8 @@ MAX_MAPPINGS: Final = 50
 """The largest number of keys that a trigger maps into the input."""
 _SUBJECT: Final = re.compile(r"[^\s.*>]+(?:\.(?:\*|[^\s.*>]+))*(?:\.>)?")
 _MAX_SUBJECT: Final = 255
+_OF_THE_SERVER: Final = ("$", "_INBOX", "_R_.", "_GR_.")
+"""The beginnings of subjects of the server: of its API, and of answers."""
 _STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _SOURCES: Final = ("nats", "job", "webhook", "kv", "object")
 _FIELDS_OF: Final = {
@@ -197,7 +199,7 @@ def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProb
 
 def is_subject(text: str) -> bool:
     """Return whether a text is a subject or a filter of messages of programs."""
-    return len(text) <= _MAX_SUBJECT and _SUBJECT.fullmatch(text) is not None and not text.startswith(("$", "_INBOX"))
+    return len(text) <= _MAX_SUBJECT and _SUBJECT.fullmatch(text) is not None and not text.startswith(_OF_THE_SERVER)
 
 
 def _nats_problems(subject: str, stream: str | None) -> Iterator[DefinitionProblem]:
