@@ -14,7 +14,7 @@ from ...domain.execution import Status
 from ...ports import DeadLetterRow, EventLog, StaleRead, StoredLog
 from ...ports.queries import DeadLetterQuery, Page
 from .errors import Ambiguous, NotAnId, NotFound
-from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
+from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH, of_one_job
 
 MAX_READS: Final = 5
 """Reads of a dead letter while lagging replicas answer."""
@@ -130,6 +130,7 @@ async def read_letter(
         raise StaleRead(f"stale read of dead letter {id} from a lagging replica")
     if is_archived := not facts and stored is not None:
         facts = await archived(stored, scope)
+    facts = of_one_job(facts, id)
     state = dead_letter.fold(facts)
     return Letter(state.fact.job, state.fact.id, state, tuple(facts), is_archived) if state.kept else None
 

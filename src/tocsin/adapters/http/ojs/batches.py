@@ -196,7 +196,8 @@ async def _read(
     inputs: list[Enqueued | Problem] = []
     for job, execution_id in zip(listed, made, strict=True):
         try:
-            inputs.append(envelope.within(caller, envelope.read(job, execution_id, defaults, actor(caller)), defaults))
+            wish = envelope.read(job, execution_id, defaults, actor(caller))
+            inputs.append(envelope.within(caller, wish, defaults, execution_id))
         except Problem as problem:
             inputs.append(problem)
     return _Given(inputs, frozenset(made), name is not None and name.is_retried)

@@ -257,16 +257,25 @@ class Defaults:
     """The declared namespaces."""
 
 
-def within(caller: Principal, wish: Enqueued, defaults: Defaults) -> Enqueued:
+_OWN_ID: Final = Rule(
+    "must be left out, because the token is bound to namespaces: the server makes the id, and `Idempotency-Key` names a request"
+)
+
+
+def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> Enqueued:
     """Return an input in the namespace of its queues.
 
     The name of its job begins with the namespace, so that the callers of the namespace see it. An input for queues of the default
-    namespace stays the same.
+    namespace stays the same. `made`: the id that the server made for it.
 
     Raises:
-        Problem: a queue is outside the namespaces of the caller, or the queues are in several.
+        Problem: a queue is outside the namespaces of the caller, the queues are in several, or a bound caller brings an id.
     """
     definition = wish.definition
+    if caller.is_bound and wish.execution_id != made:
+        # Ids are unique in the installation, and those of occurrences can be computed: an id of the client would tell whether a job of
+        # others ran, and could be that of its next execution.
+        raise _invalid("id", wish.execution_id, _OWN_ID)
     queues = tuple(dict.fromkeys(step.queue or definition.queue for step in definition.steps()))
     for queue in queues:
         if not caller.reaches(queue):

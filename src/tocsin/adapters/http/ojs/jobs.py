@@ -60,7 +60,9 @@ async def push(
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
     left_out = await defaults(here, traceparent)
-    job_input = envelope.within(caller, envelope.read(body, execution_id, left_out, actor(caller)), left_out)
+    job_input = envelope.within(
+        caller, envelope.read(body, execution_id, left_out, actor(caller)), left_out, execution_id
+    )
     [outcome] = await enqueue_all(here, caller, Batch([job_input], {execution_id}))
     response.headers["Location"] = f"/ojs/v1/jobs/{outcome.job['id']}"
     if outcome.is_duplicate:

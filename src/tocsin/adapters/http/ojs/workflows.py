@@ -52,7 +52,7 @@ async def create(
     execution_id = jobs.uuid7(here.clock.now())
     defaults = await jobs.defaults(here, traceparent)
     read = workflow_envelope.read(body, execution_id, defaults, actor(caller))
-    wish = envelope.within(caller, read, defaults)
+    wish = envelope.within(caller, read, defaults, execution_id)
     archived = partial(was_archived, history=here.history, stored=here.stored)
     try:
         [facts] = await execution_requests.enqueue(

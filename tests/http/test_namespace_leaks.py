@@ -1,0 +1,70 @@
+"""Callers that are bound to namespaces, against what answers tell without naming it: cursors, ids, rates and refusals."""
+
+from typing import Any, Final
+
+import pytest
+
+from tests.domain.given import admitted, plan
+from tests.http.conftest import World
+from tests.http.test_namespaces import AGENT, MARKER, ask, shared
+from tocsin.domain import ids
+from tocsin.domain.access import Role
+from tocsin.domain.events import DeadLettered, Failed, Failure
+
+__all__ = ["shared"]  # a fixture
+
+ALL: Final = tuple(Role)
+PUSHED: Final[dict[str, Any]] = {"type": "a.b", "args": [], "options": {"queue": "payments.mail"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/ojs/v1/jobs", PUSHED),
+        ("/ojs/v1/jobs/batch", {"jobs": [PUSHED]}),
+        ("/ojs/v1/jobs/bulk", {"jobs": [PUSHED]}),
+        ("/ojs/v1/workflows", {"type": "chain", "steps": [PUSHED]}),
+    ],
+)
+async def test_bound_caller_takes_no_id_of_others(shared: World, path: str, body: dict[str, Any]) -> None:
+    """The id of the next execution of `billing.cron` can be computed from its name and its schedule."""
+    [job] = [job for job in await shared.registry.jobs() if job.name == "billing.job"]
+    following = job.next_fire_time(shared.clock.now())
+    assert following is not None
+    taken = ids.occurrence_id("billing.job", following)
+    jobs = [{**each, "id": taken} for each in body.get("jobs", ())]
+    answer = await ask(shared, "POST", path, {**body, **({"jobs": jobs} if jobs else {"id": taken})}, *ALL)
+    assert answer.status_code in {400, 422}, answer.text
+    assert "bound to namespaces" in answer.text
+    assert await shared.facts("enqueue.>") == []
+    assert await shared.log.read(f"execution.*.{taken}.>") == []
+
+
+async def test_executions_with_one_id_never_meet(shared: World) -> None:
+    """Callers without a namespace may bring ids, so that two jobs may have executions of one id."""
+    now = shared.clock.now()
+    for job, text in (("payments.ojs.a.b", "own"), ("billing.job", MARKER)):
+        planned = plan().model_copy(update={"definition": 0, "input": {"text": text}})
+        run: dict[str, Any] = {"job": job, "execution_id": AGENT}
+        first = await shared.log.append(admitted(planned).model_copy(update=run), expect=0)
+        error = Failure(type=text, message=text)
+        failed = Failed(**run, scheduled_time=now, trigger="api", error=error, dead_letter=True)
+        await shared.log.append(failed, expect=first)
+        letter = DeadLettered(
+            **run,
+            id=AGENT,
+            scheduled_time=now,
+            trigger="api",
+            attempts=(),
+            first_attempt=now,
+            last_attempt=now,
+            last_error=error,
+            definition=0,
+        )
+        await shared.log.append(letter, expect=0)
+    for path in ("executions", "dead-letters"):
+        for detail in ("", "/events"):
+            answer = await ask(shared, "GET", f"/v1/{path}/{AGENT}{detail}", None, *ALL)
+            assert answer.status_code == 200, answer.text
+            assert MARKER not in answer.text
+    assert MARKER not in (await ask(shared, "GET", f"/ojs/v1/jobs/{AGENT}", None, *ALL)).text
