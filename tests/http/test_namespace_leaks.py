@@ -9,12 +9,24 @@ from tests.http.conftest import World
 from tests.http.test_namespaces import AGENT, MARKER, ask, shared
 from tocsin.domain import ids
 from tocsin.domain.access import Role
-from tocsin.domain.events import DeadLettered, Failed, Failure
+from tocsin.domain.events import DeadLettered, Enqueued, Failed, Failure
 
 __all__ = ["shared"]  # a fixture
 
 ALL: Final = tuple(Role)
 PUSHED: Final[dict[str, Any]] = {"type": "a.b", "args": [], "options": {"queue": "payments.mail"}}
+
+
+async def test_rates_of_namespaces_are_counted_apart(shared: World) -> None:
+    limited = {"rate_limit": {"key": "partner", "throttle": {"limit": 1, "period": "PT1H"}}}
+    for namespace in ("payments", "billing"):
+        token = await shared.token("ci", Role.OPERATOR, namespaces=(namespace,))
+        body = {**PUSHED, "options": {"queue": f"{namespace}.mail", **limited}}
+        answer = await shared.ask("POST", "/ojs/v1/jobs", body, Authorization=f"Bearer {token}")
+        assert answer.status_code == 201, answer.text
+    wishes = [fact.message for fact in await shared.facts("enqueue.>")]
+    keys = {wish.rate.key for wish in wishes if isinstance(wish, Enqueued) and wish.rate is not None}
+    assert len(keys) == 2, keys
 
 
 @pytest.mark.parametrize(

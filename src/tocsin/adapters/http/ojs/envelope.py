@@ -287,7 +287,9 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
     if first is None:
         return wish
     named = definition.model_copy(update={"name": f"{first}.{definition.name}"})
-    return wish.model_copy(update={"definition": named})
+    # Clients choose the keys of rates. Without the namespace, they would use up the rates of others.
+    rate = None if wish.rate is None else wish.rate.model_copy(update={"key": f"namespace:{first}:{wish.rate.key}"})
+    return wish.model_copy(update={"definition": named, "rate": rate})
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
