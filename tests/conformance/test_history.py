@@ -73,6 +73,7 @@ from tocsin.ports.queries import (
     ExecutionQuery,
     ExecutionSort,
     InvalidQuery,
+    Page,
     Place,
     every,
 )
@@ -632,6 +633,24 @@ async def test_listing(empty_database: EmptyDatabase) -> None:
         assert await letters(error="READ") == ["planner-4"]
         assert await letters(until=NOON + timedelta(seconds=1)) == ["3"]
         assert await letters(id_prefix="pla") == ["planner-4"]
+
+
+async def test_lists_of_namespaces_have_no_other_rows(empty_database: EmptyDatabase) -> None:
+    """A page is full of the rows of its namespaces, and its cursor names one of them."""
+    jobs = ("pay.a", "bill.a", "pay-x.a", "pay", "pay.b", "bill.b")
+    facts = [fact for n, job in enumerate(jobs) for fact in story(*A_FAILURE, execution_id=f"{n}", job=job)]
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(facts))
+        for namespaces, names in {("pay",): {"0", "4"}, ("pay", "bill"): {"0", "1", "4", "5"}, ("p_y",): set()}.items():
+            for limit in (1, 2, 10):
+                query = ExecutionQuery(namespaces=namespaces, limit=limit)
+                assert {row.execution_id async for row in every(history.executions, query)} == names
+                letters = DeadLetterQuery(namespaces=namespaces, limit=limit)
+                assert {row.id async for row in every(history.dead_letters, letters)} == names
+            assert await history.count(ExecutionQuery(namespaces=namespaces)) == len(names)
+        assert await history.executions(ExecutionQuery(namespaces=(), limit=1)) == Page([])
+        assert (await history.executions(ExecutionQuery(namespaces=("pay",), limit=2))).cursor is None
+        assert await history.executions(ExecutionQuery(namespaces=("pay",), job="bill.a", limit=1)) == Page([])
 
 
 def executions_with_ties() -> list[Recorded[Message]]:

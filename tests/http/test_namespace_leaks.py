@@ -6,7 +6,7 @@ import pytest
 
 from tests.domain.given import admitted, plan
 from tests.http.conftest import World
-from tests.http.test_namespaces import AGENT, MARKER, ask, shared
+from tests.http.test_namespaces import AGENT, LETTER, MARKER, RUN, ask, shared
 from tocsin.domain import ids
 from tocsin.domain.access import Role
 from tocsin.domain.events import DeadLettered, Enqueued, Failed, Failure
@@ -15,6 +15,36 @@ __all__ = ["shared"]  # a fixture
 
 ALL: Final = tuple(Role)
 PUSHED: Final[dict[str, Any]] = {"type": "a.b", "args": [], "options": {"queue": "payments.mail"}}
+
+
+@pytest.mark.parametrize("path", ["/v1/executions", "/v1/dead-letters", "/ojs/v1/dead-letter"])
+async def test_page_has_no_cursor_of_hidden_rows(shared: World, path: str) -> None:
+    """A cursor names the last row of its page, and only a list with further rows has one."""
+    for query in ("", "&job=billing.job", f"&error={MARKER}", f"&id_prefix={RUN[:8]}"):
+        if query and path.startswith("/ojs/"):
+            continue
+        answer = (await ask(shared, "GET", f"{path}?limit=1{query}", None, *ALL)).json()
+        assert (answer["next"] if "next" in answer else answer["pagination"]["next_cursor"]) is None, answer
+
+
+async def test_cursor_continues_within_the_namespace(shared: World) -> None:
+    token = await shared.token("bo", Role.VIEWER, namespaces=("billing",))
+    cursor, found = None, list[str]()
+    while len(found) < 10:
+        path = "/v1/executions?limit=1" + (f"&cursor={cursor}" if cursor else "")
+        page = (await shared.ask("GET", path, Authorization=f"Bearer {token}")).json()
+        found += [row["execution_id"] for row in page["executions"]]
+        if (cursor := page["next"]) is None:
+            break
+    assert {RUN, LETTER} <= set(found)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("namespaces", [("bill_ng",), ("%",), ("billin",), ()])
+async def test_odd_namespaces_match_no_rows(shared: World, namespaces: tuple[str, ...]) -> None:
+    token = await shared.token("eve", *ALL, namespaces=namespaces)
+    answer = await shared.ask("GET", "/v1/executions?limit=1", Authorization=f"Bearer {token}")
+    assert answer.json() == {"executions": [], "next": None}
 
 
 async def test_rates_of_namespaces_are_counted_apart(shared: World) -> None:

@@ -149,6 +149,11 @@ class Principal:
         return self.namespaces is None or is_within(name, self.namespaces)
 
     @property
+    def reached(self) -> tuple[str, ...] | None:
+        """Return the namespaces to which lists are limited; None: the whole installation."""
+        return None if self.namespaces is None else tuple(sorted(self.namespaces))
+
+    @property
     def full_name(self) -> str:
         """Return the name with its kind, as it is unique."""
         return f"{self.kind}:{self.identity}"

@@ -139,6 +139,8 @@ class _ListQuery:
     cursor: str | None = None
     """`Page.cursor` of the page before."""
     limit: int = USUAL_LIMIT
+    namespaces: tuple[str, ...] | None = None
+    """The namespaces of the jobs; None: all jobs. Cursors then name no row of others, and no row of others fills a page."""
 
     def __post_init__(self) -> None:
         """Validate the fields.
@@ -163,8 +165,11 @@ class _ListQuery:
         return None if self.cursor is None else Place.read(self.cursor, self.sort)
 
     def parameters(self) -> dict[str, str | int | bool]:
-        """Return the fields that are set, as query parameters of a URL."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the fields that are set, as query parameters of a URL.
+
+        The server limits a list to the namespaces of its caller, so they are no parameter.
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "namespaces"}
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in values.items()

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from ...domain.events import Message, Recorded
 from ...domain.execution_record import Status
+from ...domain.namespaces import is_within
 from ...domain.totals import Total
 from ...ports import (
     DeadLetterRow,
@@ -106,7 +107,7 @@ class RedisHistory:
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
         """See `ports.History`."""
         # A count needs no order.
-        is_exact = query.error is None and query.id_prefix is None
+        is_exact = query.error is None and query.id_prefix is None and query.namespaces is None
         return await pages.count(self._client, _executions(query, order=(keys.EXECUTIONS, True)), is_exact=is_exact)
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
@@ -266,6 +267,8 @@ def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
 def _matches(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, name: str) -> bool:
     """Return whether a row matches the conditions that no set can express."""
     has_error = query.error is None or query.error.lower() in stored.get(error, "").lower()
+    if query.namespaces is not None and not is_within(stored["job_name"], query.namespaces):
+        return False
     return has_error and stored[name].startswith(query.id_prefix or "")
 
 

@@ -49,7 +49,7 @@ async def group_dead_letters(
 
     With its job and `pattern`, a group can be listed and replayed.
     """
-    query = DeadLetterQuery(**filters.model_dump())
+    query = DeadLetterQuery(**filters.model_dump(), namespaces=caller.reached)
     letters = await here.history.summaries.letters(query, limit=MAX_GROUPED + 1)
     await here.registry.jobs()
     sees = VisibleRuns(here.visibility, caller, here.registry.last_listed)

@@ -195,7 +195,8 @@ async def list_dead_letters(
     A page has fewer than `limit` rows if the caller may not see some of them, or if some have another pattern.
     """
     error = filters.error or _literal(filters.pattern)
-    query = DeadLetterQuery(**filters.model_dump(exclude={"error", "pattern"}), error=error)
+    given = filters.model_dump(exclude={"error", "pattern"})
+    query = DeadLetterQuery(**given, error=error, namespaces=caller.reached)
     page = await here.history.dead_letters(query)
     rows = [
         row
@@ -216,7 +217,13 @@ async def replay_all(
     body = body or ReplayAllRequest()
     error = body.error or _literal(body.pattern)
     query = DeadLetterQuery(
-        job=body.job, since=body.since, until=body.until, error=error, unresolved=True, sort="oldest"
+        job=body.job,
+        since=body.since,
+        until=body.until,
+        error=error,
+        unresolved=True,
+        sort="oldest",
+        namespaces=caller.reached,
     )
     outcome = ReplayedAll(replayed=[], refused=[], complete=True)
     async for row in every(here.history.dead_letters, query):

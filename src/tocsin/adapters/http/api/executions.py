@@ -293,7 +293,7 @@ async def list_executions(
 
     A page has fewer than `limit` rows if the caller may not see some of them.
     """
-    page = await here.history.executions(ExecutionQuery(**filters.model_dump()))
+    page = await here.history.executions(ExecutionQuery(**filters.model_dump(), namespaces=caller.reached))
     rows = [row for row in page.rows if await here.visibility.may_see_run(caller, Run.of(row))]
     return ExecutionList(executions=rows, next=page.cursor)
 

@@ -5,6 +5,7 @@ Each statement needs the permission of the operation that it stands for.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -80,7 +81,7 @@ async def run_sql(
         rights=CallerRights(here, caller),
         by=actor(caller),
         reason=body.reason or reason,
-        list_runs=here.history.executions,
+        list_runs=lambda query: here.history.executions(replace(query, namespaces=caller.reached)),
         list_agents=AgentRegistry(here.log, here.projections).agents,
     )
     has_select = any(isinstance(statement, Select) for statement in statements)

@@ -59,7 +59,7 @@ async def list_dead(
     `next_cursor` continues the list, and is null at its end.
     """
     await _await_history(here)
-    query = DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE, cursor=cursor)
+    query = DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE, cursor=cursor, namespaces=caller.reached)
     rows, searched = await _search(here, caller, query, MAX_COUNTED if queue is None else MAX_READ)
     end = offset + limit
     if queue is None:
