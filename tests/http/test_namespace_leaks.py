@@ -1,14 +1,18 @@
 """Callers that are bound to namespaces, against what answers tell without naming it: cursors, ids, rates and refusals."""
 
+import json
+import re
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from tests.domain.given import admitted, plan
 from tests.http.conftest import World
-from tests.http.test_namespaces import AGENT, LETTER, MARKER, RUN, ask, shared
+from tests.http.test_namespaces import AGENT, LETTER, MARKER, RUN, ZOE, ask, requests, shared
 from tocsin.domain import ids
 from tocsin.domain.access import Role
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import DeadLettered, Enqueued, Failed, Failure
 
 __all__ = ["shared"]  # a fixture
@@ -110,3 +114,82 @@ async def test_executions_with_one_id_never_meet(shared: World) -> None:
             assert answer.status_code == 200, answer.text
             assert MARKER not in answer.text
     assert MARKER not in (await ask(shared, "GET", f"/ojs/v1/jobs/{AGENT}", None, *ALL)).text
+
+
+def _text(answer: httpx.Response) -> str:
+    """Return an answer without the id of its request, which is random."""
+    return re.sub("req_[0-9a-f-]{36}", "req", answer.text)
+
+
+def _alike(first: str, second: str, *names: str) -> bool:
+    for name in names:
+        first, second = first.replace(name, "NAME"), second.replace(name, "NAME")
+    return first == second
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/jobs", {"name": "NAME", "function": "f", "queue": "payments.mail"}),
+        ("PUT", "/v1/jobs/NAME", {"function": "f", "queue": "payments.mail"}),
+        ("GET", "/v1/jobs/NAME", None),
+        ("DELETE", "/v1/jobs/NAME", None),
+        ("POST", "/v1/jobs/NAME/trigger", {}),
+        ("POST", "/v1/jobs/NAME/pause", {}),
+        ("POST", "/v1/jobs/NAME/rollback", {"sequence": 1}),
+        ("POST", "/v1/jobs/NAME/backfill", {"start": "2026-01-01T00:00:00Z"}),
+        ("GET", "/v1/jobs/NAME/why", None),
+        ("GET", "/v1/jobs/NAME/timeline", None),
+        ("GET", "/v1/jobs/NAME/durations", None),
+        ("GET", "/v1/jobs/NAME/calendar", None),
+        ("GET", "/v1/jobs/NAME/revisions", None),
+        ("GET", "/v1/jobs/NAME/triggers/ignored", None),
+        ("POST", "/ojs/v1/cron", {"name": "NAME", "cron": "@daily", "type": "a.b", "options": {"queue": "payments.m"}}),
+        ("GET", "/ojs/v1/cron/NAME", None),
+        ("PATCH", "/ojs/v1/cron/NAME", {"enabled": False}),
+        ("DELETE", "/ojs/v1/cron/NAME", None),
+        ("POST", "/v1/silences", {"job": "NAME", "duration": "1h", "reason": "r"}),
+        ("POST", "/v1/sql", {"sql": 'SHOW CREATE JOB "NAME"'}),
+        ("POST", "/v1/sql", {"sql": 'DROP JOB "NAME"'}),
+        ("POST", "/v1/sql", {"sql": 'ALTER JOB "NAME" SET STATE = PAUSED'}),
+        ("POST", "/v1/sql", {"sql": 'EXECUTE JOB "NAME"'}),
+        (
+            "POST",
+            "/v1/jobs",
+            {"name": "payments.n", "function": "f", "queue": "payments.mail", "depends_on": ["NAME"]},
+        ),
+        (
+            "POST",
+            "/v1/jobs:apply",
+            {
+                "jobs": [{"name": "payments.n", "function": "f", "queue": "payments.mail", "depends_on": ["NAME"]}],
+                "dry_run": True,
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("role", [Role.ADMIN, Role.AUTHOR])
+async def test_refusal_tells_nothing_of_jobs_outside(
+    shared: World, method: str, path: str, body: object, role: Role
+) -> None:
+    """The answers about a job of others, a job with viewers, and a name that no job and no namespace has are alike."""
+    secret = {"name": "billing.hid", "function": "f", "queue": "billing.mail", "schedule": "@daily"}
+    await shared.registry.define(JobDefinition.model_validate({**secret, "viewers": ("token:zoe",)}), by=ZOE)
+    names, texts = ("billing.cron", "billing.hid", "nowhere.job"), list[str]()
+    for name in names:
+        filled = None if body is None else json.loads(json.dumps(body).replace("NAME", name))
+        answer = await ask(shared, method, path.replace("NAME", name), filled, role)
+        assert answer.status_code >= 400, answer.text
+        texts.append(f"{answer.status_code} {answer.headers.get('ETag')} {_text(answer)}")
+    assert _alike(texts[0], texts[2], *names), texts
+    assert _alike(texts[1], texts[2], *names), texts
+
+
+@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _, _ in requests() if "{id}" in path])
+async def test_refusal_tells_nothing_of_ids_outside(shared: World, method: str, path: str) -> None:
+    texts = list[str]()
+    theirs = LETTER if "dead-letter" in path else RUN
+    for each in (theirs, "11111111-2222-7333-8444-555555555555"):
+        answer = await ask(shared, method, path.replace("{id}", each), None if method == "GET" else {}, *ALL)
+        texts.append(f"{answer.status_code} {_text(answer)}".replace(each, "ID"))
+    assert texts[0] == texts[1]

@@ -21,6 +21,7 @@ from ....domain.schedule import parse, warnings_at
 from ....services.calculations import Effort
 from ....services.jobs import Change, Check, Job, Plan
 from ..auth.security import Author, actor, defining, permitted, require_within
+from ..auth.visibility import require_reached_dependencies
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Calculate, Here, Reason, ReasonText
 from .jobs import json_answer, with_defaults
@@ -133,8 +134,9 @@ async def apply_jobs(
             _owned(with_defaults(definition, here, policy), owner) for definition in formats.read({"jobs": body.jobs})
         ]
     )
-    for definition in definitions:
+    for definition in definitions:  # before the plan, whose errors say which namespaces are declared
         require_within(caller, definition)
+        require_reached_dependencies(caller, definition)
     owners = {definition.owner for definition in definitions if definition.owner} | {owner}
     plan = await here.registry.plan(definitions, prune=owners if body.prune else (), may_see=here.visibility.of(caller))
     plan = _within(caller, plan)

@@ -35,6 +35,7 @@ from ....services.jobs import MaySee
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.lookup import ExecutionMatch
 from ..api.problems import Problem
+from .security import outside_namespaces
 
 VIEWERS_TTL_S: Final = 2.0
 """How long the newest definition of a job stays cached while a list of events or rows is filtered."""
@@ -146,8 +147,11 @@ class Visibility:
         The name of a deleted job that named viewers stays with its creator, its owner and administrators.
 
         Raises:
-            Problem: the name belonged to a hidden job of another owner.
+            Problem: the name is outside the namespaces of the caller, whether a job has it or not, or it belonged to a hidden job of another
+                owner.
         """
+        if not caller.reaches(job):
+            raise outside_namespaces(caller, "job", job)
         last = await self._read_newest(job)  # not remembered: the name of a hidden job would be visible until then
         if last is None or not last.definition.viewers or caller.may_with(Permission.REGISTER, last):
             return
@@ -166,16 +170,8 @@ class Visibility:
         Raises:
             Problem: one of them is hidden from the caller.
         """
-        upstream = [("depends_on", dependency.job) for dependency in definition.depends_on]
-        upstream += [("triggers", job) for job in started_by(definition)]
-        for field, job in upstream:
-            if not caller.reaches(job):
-                raise Problem(
-                    403,
-                    "forbidden",
-                    f"job {definition.name!r} cannot depend on {job!r}, which is outside the namespaces of this token: "
-                    f"{', '.join(sorted(caller.namespaces or ())) or 'none'}. Leave it out of `{field}`",
-                )
+        require_reached_dependencies(caller, definition)
+        for field, job in _upstream(definition):
             if not await self.may_see(caller, job):
                 raise Problem(
                     403,
@@ -314,6 +310,28 @@ class Visibility:
             return None  # a message that names no job
         recorded = await self._log.last(subjects.definition(job))
         return None if recorded is None else KnownDefinition.of(recorded)
+
+
+def require_reached_dependencies(caller: Principal, definition: JobDefinition) -> None:
+    """Check that the jobs on which a job depends are in the namespaces of a caller.
+
+    Raises:
+        Problem: one of them is not, whether it is registered or not.
+    """
+    for field, job in _upstream(definition):
+        if not caller.reaches(job):
+            raise Problem(
+                403,
+                "forbidden",
+                f"job {definition.name!r} cannot depend on {job!r}, which is outside the namespaces of this token: "
+                f"{', '.join(sorted(caller.namespaces or ())) or 'none'}. Leave it out of `{field}`",
+            )
+
+
+def _upstream(definition: JobDefinition) -> list[tuple[str, str]]:
+    """Return the jobs on which a job depends, and those whose ends start it, each after its field."""
+    upstream = [("depends_on", dependency.job) for dependency in definition.depends_on]
+    return upstream + [("triggers", job) for job in started_by(definition)]
 
 
 class _Unknown:

@@ -218,7 +218,7 @@ async def toggle_cron(
     reason: Reason = None,
 ) -> CronAnswer:
     """Enable or disable a cron job, which stays registered."""
-    job = await _existing(here, name)
+    job = visible(caller, await _existing(here, name))
     version = etag(job)
     definition = job.definition.model_copy(update={"enabled": body.enabled})
     is_permitted = defining(caller, definition)

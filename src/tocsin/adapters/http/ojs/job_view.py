@@ -6,7 +6,7 @@ A job keeps its id when its dead letter is retried, although the retry is a new 
 `<execution>:<step>`. A step of a workflow is a job of its own, and a step of a DAG is not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -276,14 +276,29 @@ def instant(at: datetime) -> str:
     return utc_text(at, "milliseconds")
 
 
-async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> ExecutionMatch:  # noqa: A002 - the field has this name
+def unknown(id: str) -> NotFound:  # noqa: A002 - the field has this name
+    """Return the error for an id that no execution has."""
+    return NotFound(f"no execution has the id {id.partition(':')[0]!r}")
+
+
+async def find(
+    log: EventLog,
+    id: str,  # noqa: A002 - the field has this name
+    stored: StoredLog | None = None,
+    *,
+    sees: Callable[[ExecutionMatch], Awaitable[bool]] | None = None,
+) -> ExecutionMatch:
     """Return the newest execution of a job. Archived events are read from `stored`.
+
+    `sees`: whether the caller may know of an execution. Others are answered like an id that no execution has.
 
     Raises:
         NotFound: no execution has this id, or it is a skipped occurrence, for which no job was enqueued (ojs-cron §9.2).
         NotAnId: the text cannot be an id.
     """
     record = await lookup.find(log, id.partition(":")[0], stored=stored)
+    if sees is not None and not await sees(record):
+        raise unknown(id)
     while (status := execution.fold(record.facts).status) is Status.FAILED:
         state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(record.job, record.execution_id)))
         if not state.replays:

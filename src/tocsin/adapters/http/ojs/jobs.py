@@ -112,11 +112,15 @@ async def visible_match(here: Components, caller: Principal, id: str) -> Executi
     """Return the current execution of a job, if the caller may see it.
 
     Raises:
-        Problem: no job has this id, or the caller may not see it.
+        NotFound: no job has this id, or the caller may not see it.
     """
-    match = await job_view.find(here.log, id, here.stored)
-    if not await here.visibility.may_see_run(caller, Run.of(match)):
-        raise Problem(404, "not-found", f"no job has the id {id!r}")
+
+    async def sees(match: ExecutionMatch) -> bool:
+        return await here.visibility.may_see_run(caller, Run.of(match))
+
+    match = await job_view.find(here.log, id, here.stored, sees=sees)
+    if not await sees(match):  # a retry may have run under another definition
+        raise job_view.unknown(id)
     return match
 
 

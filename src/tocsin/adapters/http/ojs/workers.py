@@ -202,10 +202,15 @@ async def _held(
         Problem: no worker holds the job, or another holder does (`task_leases.held_of`).
     """
     step = id.partition(":")[2] or None
-    job, why = await job_view.find(here.log, id), ""
-    steps = [planned for planned in execution.fold(job.facts).request.plan.steps if step in {None, planned.name}]
-    if not any(holder.may_run(planned.queue, planned.function) for planned in steps):
-        raise NotFound(f"no execution has the id {id!r}")  # as if the job did not exist
+
+    async def reaches(match: ExecutionMatch) -> bool:
+        requested = execution.fold(match.facts).requested
+        steps = () if requested is None else requested.plan.steps
+        return any(holder.may_run(each.queue, each.function) for each in steps if step in {None, each.name})
+
+    job, why = await job_view.find(here.log, id, sees=reaches), ""
+    if not await reaches(job):  # a retry may be in another queue
+        raise job_view.unknown(id)
     for _ in range(MAX_TRIES):
         try:
             claim = task_leases.held_of(job, step=step, holder=holder, exactly=exactly)
