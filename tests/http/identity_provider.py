@@ -111,11 +111,15 @@ class Provider:
         self.sent_bytes = 0
         self.sign_ins = SignIns(self)
 
-    def token(self, identity: str = "ada", *, key: IssuingKey | None = None, **claims: object) -> str:
+    def token(
+        self, identity: str = "ada", *, key: IssuingKey | None = None, nulls: tuple[str, ...] = (), **claims: object
+    ) -> str:
+        """Return a token; a claim of None is left out, and each of `nulls` is null."""
         key = key or self.key
         now = datetime.now(UTC)
         body = {"sub": identity, "iss": self.url, "aud": AUDIENCE, "exp": now + timedelta(minutes=5), **claims}
         body = {name: value for name, value in body.items() if value is not None}
+        body |= dict.fromkeys(nulls)
         return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.kid})
 
     def answer(self, path: str) -> dict[str, Any] | None:

@@ -355,6 +355,7 @@ async def test_wrong_token_request_names_its_field(world: World, wrong: dict[str
         ({"namespaces": []}, []),
         ({"namespaces": {"payments": True}}, []),
         ({"namespaces": [1, ["payments"]]}, []),
+        ({"nulls": ("namespaces",)}, []),
     ],
 )
 async def test_claim_binds_to_namespaces(

@@ -101,10 +101,10 @@ class IdentityProvider:
     def _namespaces(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
         """Return the namespaces of an identity; None: the token has no such claim.
 
-        A claim in another form binds the identity to no namespace, so that it sees nothing.
+        A claim in another form, such as null, binds the identity to no namespace, so that it sees nothing.
         """
-        claim = _at(claims, self._auth.namespaces_claim)
-        return None if claim is None else frozenset(_texts(claim))
+        path = self._auth.namespaces_claim
+        return None if _is_absent(claims, path) else frozenset(_texts(_at(claims, path)))
 
     async def _key(self, kid: object) -> jwt.PyJWK:
         name = kid if isinstance(kid, str) else None
@@ -198,6 +198,23 @@ def _at(claims: Mapping[str, Any], path: str) -> object:
     for part in path.split("."):
         claim = claim.get(part) if isinstance(claim, Mapping) else None
     return claim
+
+
+def _is_absent(claims: Mapping[str, Any], path: str) -> bool:
+    """Return whether a token has no such claim.
+
+    A null, or another value where a part of the path should be, is a claim.
+    """
+    if path in claims:
+        return False
+    claim: object = claims
+    for part in path.split("."):
+        if not isinstance(claim, Mapping):
+            return False
+        if part not in claim:
+            return True
+        claim = claim[part]
+    return False
 
 
 def _listed(claim: object) -> list[object]:
