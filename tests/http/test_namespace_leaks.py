@@ -12,8 +12,10 @@ from tests.http.conftest import World
 from tests.http.test_namespaces import AGENT, LETTER, MARKER, RUN, ZOE, ask, requests, shared
 from tocsin.domain import ids
 from tocsin.domain.access import Role
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import DeadLettered, Enqueued, Failed, Failure
+from tocsin.domain.events import AgentGranted, DeadLettered, Enqueued, Failed, Failure
+from tocsin.subjects import Bucket
 
 __all__ = ["shared"]  # a fixture
 
@@ -193,3 +195,12 @@ async def test_refusal_tells_nothing_of_ids_outside(shared: World, method: str, 
         answer = await ask(shared, method, path.replace("{id}", each), None if method == "GET" else {}, *ALL)
         texts.append(f"{answer.status_code} {_text(answer)}".replace(each, "ID"))
     assert texts[0] == texts[1]
+
+
+async def test_worker_over_http_lends_its_name_to_no_grant(shared: World) -> None:
+    """A worker over HTTP chooses its name, and a grant of that name would limit absent agents of others."""
+    record = AgentRecord(name="absent", agent_id=AGENT, state=AgentState.ENABLED, queues=["payments.mail"], kind="http")
+    await shared.projections.put(Bucket.AGENTS, f"outside.http.{AGENT}", record.model_dump_json().encode())
+    answer = await ask(shared, "POST", "/v1/agents/absent/allow", {"queues": ["payments.mail"]}, *ALL)
+    assert answer.status_code == 404, answer.text
+    assert not [fact for fact in await shared.facts("agent.>") if isinstance(fact.message, AgentGranted)]

@@ -168,6 +168,9 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
         Problem: a queue is outside them, no queue is named, or shards are.
     """
     await _require_reached(here, caller, name)
+    # A worker over HTTP chooses its name, which may be that of the absent agents of others: a first grant would limit these.
+    if all(record.kind != "agent" for record in await _registry(here).agents(name)):
+        raise _missing(name)
     if body.shards or not body.queues:
         detail = (
             "this token is bound to namespaces: name queues of them, and no shards, which belong to the installation"
