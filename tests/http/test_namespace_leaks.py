@@ -15,6 +15,7 @@ from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentGranted, DeadLettered, Enqueued, Failed, Failure
+from tocsin.services.silences import Silences
 from tocsin.subjects import Bucket
 
 __all__ = ["shared"]  # a fixture
@@ -204,3 +205,14 @@ async def test_worker_over_http_lends_its_name_to_no_grant(shared: World) -> Non
     answer = await ask(shared, "POST", "/v1/agents/absent/allow", {"queues": ["payments.mail"]}, *ALL)
     assert answer.status_code == 404, answer.text
     assert not [fact for fact in await shared.facts("agent.>") if isinstance(fact.message, AgentGranted)]
+
+
+async def test_silences_of_tags_keep_their_reasons(shared: World) -> None:
+    await shared.given(name="payments.tagged", queue="payments.mail", tags=("night",))
+    silences = Silences(shared.log, shared.clock)
+    for tag in ("night", MARKER, None):
+        shared.clock.advance(1)
+        await silences.start(job=None, tag=tag, seconds=60, reason=MARKER, by=ZOE)
+    answer = await ask(shared, "GET", "/v1/silences", None, *ALL)
+    assert MARKER not in answer.text
+    assert [silence.get("tag") for silence in answer.json()["silences"]] == ["night", None]

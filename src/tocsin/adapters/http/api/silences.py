@@ -1,6 +1,6 @@
 """`/v1/silences`: list, start and end silences of notifications."""
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field, model_validator
@@ -14,6 +14,9 @@ from ..auth.security import Canceller, Reader, actor, forbidden, visible
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Here, Reason, ReasonText
 from .problems import Problem, documented
+
+OF_INSTALLATION: Final = "by an operator of the installation"
+"""The reason of a silence that concerns more than the namespaces of the caller, as the caller sees it."""
 
 router = APIRouter(prefix="/v1/silences", tags=["notifications"], route_class=IdempotentRoute)
 
@@ -110,7 +113,18 @@ async def _require_right(here: Here, caller: Principal, job: str | None) -> None
 
 
 async def _seen(here: Here, caller: Principal) -> list[Silence]:
-    """Return the silences in force, without those of jobs that are hidden from the caller."""
+    """Return the silences in force, without those of jobs that are hidden from the caller.
+
+    A caller that is bound to namespaces sees those of all jobs and of tags of its jobs, and not who started them and why.
+    """
     may_see = here.visibility.of(caller)
     active = await Silences(here.log, here.clock).active()
-    return [silence for silence in active if silence.job is None or await may_see(silence.job)]
+    seen = [silence for silence in active if silence.job is None or await may_see(silence.job)]
+    if not caller.is_bound or all(silence.job is not None for silence in seen):
+        return seen
+    tags = {tag for job in await here.registry.jobs() if caller.may_see(job) for tag in job.definition.tags}
+    return [
+        silence if silence.job is not None else silence.model_copy(update={"by": None, "reason": OF_INSTALLATION})
+        for silence in seen
+        if silence.job is not None or silence.tag is None or silence.tag in tags
+    ]
