@@ -11,7 +11,7 @@ from tests.domain.given import admitted, plan
 from tests.http.conftest import World
 from tests.http.test_namespaces import AGENT, LETTER, MARKER, RUN, ZOE, ask, requests, shared
 from tocsin.domain import ids
-from tocsin.domain.access import Role
+from tocsin.domain.access import Principal, Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentGranted, DeadLettered, Enqueued, Failed, Failure
@@ -216,3 +216,9 @@ async def test_silences_of_tags_keep_their_reasons(shared: World) -> None:
     answer = await ask(shared, "GET", "/v1/silences", None, *ALL)
     assert MARKER not in answer.text
     assert [silence.get("tag") for silence in answer.json()["silences"]] == ["night", None]
+
+
+def test_accounts_of_callers_differ() -> None:
+    bound = Principal("ada", namespaces=frozenset({"payments"}))
+    others = [Principal("ada"), Principal("ada@payments"), Principal("ada", namespaces=frozenset())]
+    assert len({caller.account for caller in (bound, *others)}) == 4

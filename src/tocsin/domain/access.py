@@ -162,11 +162,12 @@ class Principal:
     def account(self) -> str:
         """Return the name under which requests are counted and remembered.
 
-        Tokens of different namespaces may have the same identity.
+        Tokens of different namespaces may have the same identity. The namespaces come first, because an identity may have any
+        characters: no full name begins with `@`.
         """
         if self.namespaces is None:
             return self.full_name
-        return f"{self.full_name}@{','.join(sorted(self.namespaces))}"
+        return f"@{','.join(sorted(self.namespaces))} {self.full_name}"
 
     def may(self, permission: Permission) -> bool:
         """Return whether a role grants the permission, for some job at least."""

@@ -111,7 +111,8 @@ class SchedulerService:
             Refused: the caller may not read them, has too many streams, or reads too slowly.
         """
         me = await self._api.request(caller, "GET", "/v1/me")
-        identity = f"{me['kind']}:{me['identity']}@{','.join(me['namespaces'] or ())}"
+        bound = me["namespaces"]
+        identity = f"{'' if bound is None else '@' + ','.join(bound) + ' '}{me['kind']}:{me['identity']}"
         if self._streams[identity] >= self._max_streams:
             detail = f"this identity follows events {self._max_streams} times already. End a call, or retry later"
             raise Refused(429, "too-many-readers", detail)
