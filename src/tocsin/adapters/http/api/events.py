@@ -129,10 +129,13 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     closed = asyncio.ensure_future(closing.wait())
     pending = asyncio.ensure_future(_following(follower))
+    clock = asyncio.get_running_loop().time
+    sent_at = clock()
     try:
         yield b"retry: 2000\n\n"
         while not closed.done():
-            await asyncio.wait({pending, closed}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            rest = max(0.0, sent_at + KEEP_ALIVE_S - clock())
+            await asyncio.wait({pending, closed}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
             events = pending.result() if pending.done() else ()
             if events is None:
                 yield f": {TOO_SLOW}\n\n".encode()
@@ -141,11 +144,14 @@ async def _events(
                 pending = asyncio.ensure_future(_following(follower))
             async for frames in _frames(here, access, events, types):
                 yield frames
+                sent_at = clock()
             if await access.caller() is None:
                 yield f": {NO_LONGER}\n\n".encode()
                 break
-            if not events:
+            # Events that the caller may not see postpone nothing: it neither learns of them, nor loses the connection by them.
+            if clock() >= sent_at + KEEP_ALIVE_S:
                 yield b": nothing new\n\n"
+                sent_at = clock()
     finally:
         closed.cancel()
         pending.cancel()
