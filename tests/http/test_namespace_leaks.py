@@ -159,23 +159,33 @@ def _alike(first: str, second: str, *names: str) -> bool:
         (
             "POST",
             "/v1/jobs",
-            {"name": "payments.n", "function": "f", "queue": "payments.mail", "depends_on": ["NAME"]},
+            {
+                "name": "payments.n",
+                "function": "f",
+                "queue": "payments.mail",
+                "depends_on": [{"job": "NAME", "within": "6h"}],
+            },
         ),
         (
             "POST",
             "/v1/jobs:apply",
             {
-                "jobs": [{"name": "payments.n", "function": "f", "queue": "payments.mail", "depends_on": ["NAME"]}],
+                "jobs": [
+                    {
+                        "name": "payments.n",
+                        "function": "f",
+                        "queue": "payments.mail",
+                        "depends_on": [{"job": "NAME", "within": "6h"}],
+                    }
+                ],
                 "dry_run": True,
             },
         ),
     ],
 )
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.AUTHOR])
-async def test_refusal_tells_nothing_of_jobs_outside(
-    shared: World, method: str, path: str, body: object, role: Role
-) -> None:
-    """The answers about a job of others, a job with viewers, and a name that no job and no namespace has are alike."""
+async def test_refusal_reveals_no_jobs_outside(shared: World, method: str, path: str, body: object, role: Role) -> None:
+    """A job of others, a job with viewers, and a name without a job and a namespace get the same answer."""
     secret = {"name": "billing.hid", "function": "f", "queue": "billing.mail", "schedule": "@daily"}
     await shared.registry.define(JobDefinition.model_validate({**secret, "viewers": ("token:zoe",)}), by=ZOE)
     names, texts = ("billing.cron", "billing.hid", "nowhere.job"), list[str]()
@@ -189,7 +199,7 @@ async def test_refusal_tells_nothing_of_jobs_outside(
 
 
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _, _ in requests() if "{id}" in path])
-async def test_refusal_tells_nothing_of_ids_outside(shared: World, method: str, path: str) -> None:
+async def test_refusal_reveals_no_ids_outside(shared: World, method: str, path: str) -> None:
     texts = list[str]()
     theirs = LETTER if "dead-letter" in path else RUN
     for each in (theirs, "11111111-2222-7333-8444-555555555555"):
@@ -198,7 +208,7 @@ async def test_refusal_tells_nothing_of_ids_outside(shared: World, method: str, 
     assert texts[0] == texts[1]
 
 
-async def test_worker_over_http_lends_its_name_to_no_grant(shared: World) -> None:
+async def test_http_worker_lends_its_name_to_no_grant(shared: World) -> None:
     """A worker over HTTP chooses its name, and a grant of that name would limit absent agents of others."""
     record = AgentRecord(name="absent", agent_id=AGENT, state=AgentState.ENABLED, queues=["payments.mail"], kind="http")
     await shared.projections.put(Bucket.AGENTS, f"outside.http.{AGENT}", record.model_dump_json().encode())

@@ -141,7 +141,7 @@ async def _read(
 def of_one_job(facts: Sequence[Recorded[Message]], given: str) -> Sequence[Recorded[Message]]:
     """Return the facts of the job that has an id first.
 
-    A client may bring an id that a job of others gets later. Their facts must not meet, because the caller may see only one of the jobs.
+    A client may bring an id that a job of others gets later. Their facts must not meet, because the caller may see one job and not the other.
     """
     if not facts:
         return facts

@@ -313,7 +313,7 @@ class Visibility:
 
 
 def require_reached_dependencies(caller: Principal, definition: JobDefinition) -> None:
-    """Check that the jobs on which a job depends are in the namespaces of a caller.
+    """Check that a job depends on jobs in the namespaces of a caller alone.
 
     Raises:
         Problem: one of them is not, whether it is registered or not.
@@ -329,7 +329,10 @@ def require_reached_dependencies(caller: Principal, definition: JobDefinition) -
 
 
 def _upstream(definition: JobDefinition) -> list[tuple[str, str]]:
-    """Return the jobs on which a job depends, and those whose ends start it, each after its field."""
+    """Return the jobs on which a job depends, or whose ends start it.
+
+    Each comes after its field.
+    """
     upstream = [("depends_on", dependency.job) for dependency in definition.depends_on]
     return upstream + [("triggers", job) for job in started_by(definition)]
 
