@@ -138,12 +138,12 @@ async def _read(
     return facts if subjects.has_events(facts) else []
 
 
-def of_one_job(facts: Sequence[Recorded[Message]], given: str) -> Sequence[Recorded[Message]]:
+def of_one_job(facts: Sequence[Recorded[Message]], given: str) -> list[Recorded[Message]]:
     """Return the facts of the job that has an id first.
 
     A client may bring an id that a job of others gets later. Their facts must not meet, because the caller may see one job and not the other.
     """
     if not facts:
-        return facts
+        return []
     scope = facts[0].subject.partition(f".{given}")[0]
     return [fact for fact in facts if fact.subject.partition(f".{given}")[0] == scope]
