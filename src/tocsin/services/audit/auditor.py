@@ -10,7 +10,7 @@ from ...domain.events import Report as WorkerReport
 from ...ports import StoredMessage
 from ...subjects import Stream, publisher_of
 from ..repair import digest_of
-from . import guards
+from . import guards, versions
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
 from .coordination import Agents, Locks
 from .dependencies import Dependencies
@@ -18,9 +18,7 @@ from .execution_reports import is_proven
 from .executions import Executions
 from .fan_outs import FanOuts
 from .ledger_time import LedgerTime
-from .namespaces import NamespaceVersions
 from .ownership import Ownership
-from .policies import PolicyVersions
 from .public_events import PublicEvents
 from .queues import Queues
 from .requests import Requests
@@ -95,8 +93,8 @@ class Auditor:
             Queues(is_whole=is_whole),
             Dependencies(since),
             Ownership(is_whole=is_whole),
-            PolicyVersions(is_whole=is_whole),
-            NamespaceVersions(is_whole=is_whole),
+            versions.of_policy(is_whole=is_whole),
+            versions.of_namespaces(is_whole=is_whole),
             FanOuts(is_whole=is_whole),
             UniqueKeys(since, is_whole=is_whole),
         )
