@@ -5,12 +5,13 @@ A namespace is the first part of dotted names, once an administrator has declare
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter
 
-from .definition import DefinitionError, DefinitionProblem, JobDefinition, show
+from .definition import DefinitionError, DefinitionProblem, JobDefinition
+from .entry_document import read_entries
 from .errors import TocsinError
 from .event_trigger import started_by
 from .events import Actor, Namespace, NamespacesDefined
@@ -84,17 +85,8 @@ def read(document: object) -> tuple[Namespace, ...]:
     Raises:
         WrongNamespaces: it is another document, or a field of a namespace is wrong.
     """
-    is_right = isinstance(document, Mapping) and document.keys() == {"namespaces"}
-    if not isinstance(document, Mapping) or not is_right or not isinstance(document["namespaces"], list):
-        raise WrongNamespaces("the document must be a mapping with `namespaces`, a list, and nothing else")
-    entries = [{"name": entry} if isinstance(entry, str) else entry for entry in document["namespaces"]]
-    try:
-        return tuple(entry.namespace for entry in _ENTRIES.validate_python(entries))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        index, *path = first["loc"]
-        place = ".".join(("namespaces", f"{index}", *map(str, path)))
-        raise WrongNamespaces(f"{place[:MAX_TEXT]}: {first['msg']}; it is {show(first['input'])}") from None
+    found = read_entries(document, "namespaces", "name", _ENTRIES, WrongNamespaces)
+    return tuple(entry.namespace for entry in found)
 
 
 def checked(namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
@@ -165,10 +157,19 @@ def references(definition: JobDefinition) -> Iterator[Reference]:
     for step in definition.dag:
         if step.queue is not None:
             yield Reference("queue", "queue", step.queue, step.name)
+    for field, job in referenced_jobs(definition):
+        yield Reference(field, "job", job)
+
+
+def referenced_jobs(definition: JobDefinition) -> Iterator[tuple[str, str]]:
+    """Yield the jobs on which a job depends, and those whose ends start it.
+
+    Each comes after its field.
+    """
     for dependency in definition.depends_on:
-        yield Reference("depends_on", "job", dependency.job)
+        yield "depends_on", dependency.job
     for job in started_by(definition):
-        yield Reference("triggers", "job", job)
+        yield "triggers", job
 
 
 def crossings(definition: JobDefinition, declared: Collection[str]) -> list[Reference]:

@@ -10,10 +10,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
-from .definition import show, value_of
+from .definition import value_of
 from .definition.partition import MAX_SHARDS, Partition, is_shard_id, shown
+from .entry_document import read_entries
 from .errors import TocsinError
 from .events import Actor
 from .events.shards import Shard, ShardsDefined, ShardState
@@ -63,16 +64,8 @@ def read(document: object) -> tuple[Shard, ...]:
     Raises:
         WrongShardMap: it is another document, or a field of a shard is wrong.
     """
-    if not isinstance(document, Mapping) or document.keys() != {"shards"} or not isinstance(document["shards"], list):
-        raise WrongShardMap("the document must be a mapping with `shards`, a list, and nothing else")
-    entries = [{"shard_id": entry} if isinstance(entry, str) else entry for entry in document["shards"]]
-    try:
-        return tuple(entry.shard for entry in _ENTRIES.validate_python(entries))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        index, *path = first["loc"]
-        place = ".".join(("shards", f"{index}", *map(str, path)))
-        raise WrongShardMap(f"{place[:MAX_TEXT]}: {first['msg']}; it is {show(first['input'])}") from None
+    found = read_entries(document, "shards", "shard_id", _ENTRIES, WrongShardMap)
+    return tuple(entry.shard for entry in found)
 
 
 class ShardChange(NamedTuple):

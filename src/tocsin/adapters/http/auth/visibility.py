@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 from .... import subjects
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition, is_name
-from ....domain.event_trigger import started_by
 from ....domain.events import (
     DeadLettered,
     DeadLetterFact,
@@ -30,6 +29,7 @@ from ....domain.events import (
     Skipped,
     unfold,
 )
+from ....domain.namespaces import referenced_jobs
 from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
 from ....services.jobs import MaySee
 from ....services.operations.dead_letter_lookup import Letter
@@ -171,7 +171,7 @@ class Visibility:
             Problem: one of them is hidden from the caller.
         """
         require_reached_dependencies(caller, definition)
-        for field, job in _upstream(definition):
+        for field, job in referenced_jobs(definition):
             if not await self.may_see(caller, job):
                 raise Problem(
                     403,
@@ -318,7 +318,7 @@ def require_reached_dependencies(caller: Principal, definition: JobDefinition) -
     Raises:
         Problem: one of them is not, whether it is registered or not.
     """
-    for field, job in _upstream(definition):
+    for field, job in referenced_jobs(definition):
         if not caller.reaches(job):
             raise Problem(
                 403,
@@ -326,15 +326,6 @@ def require_reached_dependencies(caller: Principal, definition: JobDefinition) -
                 f"job {definition.name!r} cannot depend on {job!r}, which is outside the namespaces of this token: "
                 f"{', '.join(sorted(caller.namespaces or ())) or 'none'}. Leave it out of `{field}`",
             )
-
-
-def _upstream(definition: JobDefinition) -> list[tuple[str, str]]:
-    """Return the jobs on which a job depends, or whose ends start it.
-
-    Each comes after its field.
-    """
-    upstream = [("depends_on", dependency.job) for dependency in definition.depends_on]
-    return upstream + [("triggers", job) for job in started_by(definition)]
 
 
 class _Unknown:
