@@ -156,7 +156,7 @@ def contents(name: str, definitions: Iterable[JobDefinition]) -> tuple[int, tupl
     jobs, queues = 0, set[str]()
     for definition in definitions:
         jobs += declared_of(definition.name, {name}) is not None
-        queues |= {step.queue or definition.queue for step in definition.steps()}
+        queues.update(definition.step_queues())
     return jobs, tuple(sorted(queue for queue in queues if declared_of(queue, {name})))
 
 

@@ -255,6 +255,10 @@ class JobDefinition(StoredModel):
         work = {field: getattr(self, field) for field in FIELDS}
         return (Step.model_construct(name=MAIN, function=self.function, **work),)
 
+    def step_queues(self) -> tuple[str, ...]:
+        """Return the queues of the steps, each once."""
+        return tuple(dict.fromkeys(step.queue or self.queue for step in self.own_steps()))
+
     def steps(self) -> tuple[Step, ...]:
         """Return the steps with every default resolved."""
         inherited = {

@@ -130,7 +130,7 @@ def _names(question: Question, candidates: Mapping[str, JobDefinition], jobs: Co
 
 
 def _queues(definition: JobDefinition) -> set[str]:
-    return {step.queue or definition.queue for step in definition.steps()}
+    return set(definition.step_queues())
 
 
 def _slots(

@@ -216,7 +216,7 @@ def require_within(caller: Principal, definition: JobDefinition) -> None:
         return
     if not caller.reaches(definition.name):
         raise outside_namespaces(caller, "job", definition.name)
-    for queue in dict.fromkeys(step.queue or definition.queue for step in definition.steps()):
+    for queue in definition.step_queues():
         if not caller.reaches(queue):
             raise outside_namespaces(caller, "queue", queue)
 

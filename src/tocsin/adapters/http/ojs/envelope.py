@@ -276,7 +276,7 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
         # Ids are unique in the installation, and those of occurrences can be computed: an id of the client would tell whether a job of
         # others ran, and could be that of its next execution.
         raise _invalid("id", wish.execution_id, _OWN_ID)
-    queues = tuple(dict.fromkeys(step.queue or definition.queue for step in definition.steps()))
+    queues = definition.step_queues()
     for queue in queues:
         if not caller.reaches(queue):
             raise outside_namespaces(caller, "queue", queue)

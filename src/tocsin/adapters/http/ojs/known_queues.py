@@ -43,7 +43,7 @@ async def _exists(here: Components, name: str) -> bool:
 
 async def _queues_of_jobs(here: Components) -> set[str]:
     definitions = [job.definition for job in await here.registry.jobs()]
-    return {step.queue or definition.queue for definition in definitions for step in definition.steps()}
+    return {queue for definition in definitions for queue in definition.step_queues()}
 
 
 async def _not_found(here: Components, caller: Principal, name: str) -> Problem:
