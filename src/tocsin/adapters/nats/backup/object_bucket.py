@@ -6,6 +6,7 @@ Objects are written and read in chunks, as every client of NATS does.
 import asyncio
 import base64
 import json
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -59,7 +60,7 @@ class ObjectBucket:
                 if not json.loads(newest.data or b"{}").get("deleted"):
                     return False
                 guard = newest.seq or 0
-            nuid = self._jetstream._nc._nuid.next().decode()  # noqa: SLF001 - as nats-py names its objects
+            nuid = secrets.token_hex(16)
             chunks = [body[at : at + CHUNK] for at in range(0, len(body), CHUNK)]
             for chunk in chunks:
                 await self._jetstream.publish(f"$O.{self._bucket}.C.{nuid}", chunk)
