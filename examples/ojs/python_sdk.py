@@ -64,7 +64,7 @@ async def main() -> None:
         ]
         chain = await client.workflow(ojs.chain("one by one", sends))
         once = ojs.RetryPolicy(max_attempts=1)
-        broken = ojs.JobRequest(type="email.fail", args=["nobody"], queue=QUEUE, retry=once)
+        broken = ojs.JobRequest(type="email.fail", args=["unknown"], queue=QUEUE, retry=once)
         on_failure = ojs.JobRequest(type="email.alert", args=["a mail failed"], queue=QUEUE)
         batch = await client.workflow(ojs.batch("together", [*sends, broken], on_failure=on_failure))
         states = [(await ended(client, workflow.id)).state for workflow in (chain, batch)]

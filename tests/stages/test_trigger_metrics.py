@@ -6,7 +6,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.stages.test_event_listener import JOB, MAX_JOBS, listening, messages
 from tests.stages.world import World
-from tocsin.stages.event_listener.trigger_metrics import OTHER, TriggerMetrics
+from tocsin.domain.totals import OTHER
+from tocsin.stages.event_listener.trigger_metrics import TriggerMetrics
 
 
 def values(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], float]:

@@ -1,11 +1,12 @@
 """The fields that decorators take: those of a job file."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from pydantic import JsonValue
 
 from ..domain.definition import CatchUp, JobClass, OnCompletion, OverlapPolicy
+from ..domain.definition.callbacks import Callback
 
 if TYPE_CHECKING:
     from .step import Step
@@ -87,5 +88,5 @@ class GraphFields(JobFields, Callbacks, total=False):
     """The fields of a job with a graph, and its callbacks."""
 
 
-CALLBACKS: Final = ("on_complete", "on_success", "on_failure")
+CALLBACKS: Final[tuple[str, ...]] = get_args(Callback)
 """The fields of `Callbacks`."""

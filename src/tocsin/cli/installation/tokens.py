@@ -173,11 +173,13 @@ def _binding(roles: list[Role], queues: list[str], functions: list[str]) -> Bind
 
 
 def _require_within(binding: Binding, namespaces: list[str] | None) -> None:
-    for queue in binding.queues if namespaces is not None else ():
-        if not is_within(queue, namespaces or ()):
+    if namespaces is None:
+        return
+    for queue in binding.queues:
+        if not is_within(queue, namespaces):
             raise UsageError(
                 f"--queue is {queue!r}, which is outside the namespaces of the token. Name a queue such as "
-                f"{(namespaces or [''])[0]}.default.",
+                f"{namespaces[0]}.default.",
                 code="outside-namespace",
             )
 

@@ -146,7 +146,8 @@ class UpstreamRuns:
 async def _ended(*tasks: asyncio.Future[Any]) -> None:
     """Cancel tasks until they have ended.
 
-    Until Python 3.12 `asyncio.wait_for`, which nats-py uses, loses a cancellation that comes together with its result.
+    Until Python 3.12 `asyncio.wait_for` loses a cancellation that comes together with its result. nats-py waits in another way
+    (`adapters.nats.client.cancellations`); the log of another adapter may not.
     """
     running = {task for task in tasks if not task.done()}
     while running:

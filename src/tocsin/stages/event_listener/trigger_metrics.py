@@ -9,11 +9,9 @@ from typing import Final
 
 from ... import telemetry
 from ...domain.events import EventIgnored, Trigger
+from ...domain.totals import OTHER
 from ...ports import Delivery, Publish
 from .trigger_index import ActiveTrigger
-
-OTHER: Final = "(other)"
-"""The name under which jobs beyond the limit count together."""
 
 _events: Final = telemetry.meter().create_counter(
     "tocsin_trigger_events",

@@ -6,11 +6,12 @@ steps they depend on, as the official Python SDK writes it. Both become one defi
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast, get_args
 
 from pydantic import JsonValue, ValidationError
 
 from ....domain.definition import MAX_COPIES_BYTES, DefinitionError, JobDefinition, Step, show, size_of
+from ....domain.definition.callbacks import Callback
 from ....domain.definition.fields import text_problem
 from ....domain.events import Actor, Enqueued, StepMeta, Workflow, WorkflowKind, WorkflowNode
 from ....domain.execution.workflow import ROOT, edges
@@ -25,7 +26,7 @@ MAX_JOBS: Final = 100
 MAX_DEPTH: Final = 5
 """Levels of nested workflows."""
 MAX_NAME_LENGTH: Final = 255
-CALLBACKS: Final = ("on_complete", "on_success", "on_failure")
+CALLBACKS: Final[tuple[str, ...]] = get_args(Callback)
 _KINDS: Final = ("chain", "group", "batch")
 _STEP_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]{0,63}")
 _REFUSED: Final = ("scheduled_at", "delay_until", "expires_at", "unique", "rate_limit")
