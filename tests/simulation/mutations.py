@@ -612,6 +612,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "",
     ),
     _bug(
+        "claim for an agent that drains since it was chosen",
+        Claims._takes_tasks,
+        "heard is None or heard.takes_tasks",
+        "True",
+    ),
+    _bug(
         "assign what is disabled",
         OperatorDecisions.learn,
         "(self._disabled.discard if fact.enabled else self._disabled.add)",
@@ -942,6 +948,9 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     ),
     "look at no decision again before claims are sent": (
         "tests/stages/test_operator_decisions.py::test_decision_counts_for_chosen_tasks[decision0]"
+    ),
+    "claim for an agent that drains since it was chosen": (
+        "tests/stages/test_matcher.py::test_chosen_agent_that_drains_gets_nothing"
     ),
     "hand over claims of an earlier owner": "tests/stages/test_owners.py::test_claim_for_an_earlier_leader_is_released",
     "free a shard whose owner was not read": "tests/stages/test_shard_owners.py::test_foreign_message_does_not_free_a_shard",

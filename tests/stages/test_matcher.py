@@ -45,7 +45,7 @@ from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
 from tocsin.stages.matcher.stage import CURSOR, Channels, Matcher
-from tocsin.subjects import Bucket
+from tocsin.subjects import Bucket, rate_key
 from tocsin.testing import InMemoryProjections, settle
 
 ONE: Final = "01890f3e-0000-7000-8000-000000000001"
@@ -349,6 +349,25 @@ async def test_hold_list_counts_from_the_next_wave_on(hall: Hall, monkeypatch: p
         await hall.work()
     assert len(agent.got) == 1
     assert len(await hall.started()) == 1
+
+
+async def test_chosen_agent_that_drains_gets_nothing(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hold list may arrive after an agent is chosen, while the tokens of a rate are taken."""
+    hall.queues["default"] = Queue(rate=QueueRate(limit=100, per=1.0))
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    put = hall.world.projections.put
+
+    async def drain_meanwhile(bucket: Bucket, key: str, value: bytes, **fields: Any) -> int:  # noqa: ANN401
+        if key == rate_key("default"):
+            await agent.announce(mode="draining")
+        return await put(bucket, key, value, **fields)
+
+    monkeypatch.setattr(hall.world.projections, "put", drain_meanwhile)
+    await hall.trigger()
+    assert await hall.started() == []
+    assert not agent.got
 
 
 async def test_fetch_is_served_between_waves(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from ...domain.execution import Phase
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
+from .agents import HeardAgents
 from .operator_decisions import OperatorDecisions
 from .owners import Owners
 from .queue_rates import QueueRates, Rated
@@ -48,10 +49,17 @@ class Claims:
     """Stores claims of reserved tasks."""
 
     def __init__(
-        self, log: EventLog, board: TaskBoard, rates: QueueRates, decisions: OperatorDecisions, owners: Owners
+        self,
+        log: EventLog,
+        board: TaskBoard,
+        agents: HeardAgents,
+        rates: QueueRates,
+        decisions: OperatorDecisions,
+        owners: Owners,
     ) -> None:
         self._log = log
         self._board = board
+        self._agents = agents
         self._rates = rates
         self._decisions = decisions
         self._owners = owners
@@ -69,6 +77,7 @@ class Claims:
         try:
             wanted = Counter(name for task, _ in assigned for name in _rated(task))
             granted = await self._rates.take(wanted)
+            self._agents.read()
             self._board.let_start(
                 {name: 0 for name in granted if not isinstance(name, str) and granted[name] < wanted[name]}
             )
@@ -146,6 +155,7 @@ class Claims:
             for recorded in newer:
                 learn_event(self._board, scope, recorded)
             self._board.see(scope, newer[-1].sequence)
+            self._agents.read()
             tasks = [(task, started) for task, started in tasks if self._may_be_claimed(task, started)]
             if not tasks:
                 break
@@ -158,9 +168,15 @@ class Claims:
         return claims
 
     def _may_be_claimed(self, task: OpenTask, started: Started) -> bool:
-        """Return whether neither an event, an operator nor another owner has withdrawn a task."""
+        """Return whether neither an event, an operator, another owner nor the agent has withdrawn a task."""
         is_chosen = self._board.is_reserved(task) and self._owners.permits(task, started)
-        return is_chosen and self._decisions.permits(task, started)
+        return is_chosen and self._takes_tasks(started) and self._decisions.permits(task, started)
+
+    def _takes_tasks(self, started: Started) -> bool:
+        """Return whether an agent still takes tasks; it may drain since it was chosen."""
+        key = agent_of(started.worker, started.agent)
+        heard = None if key is None else self._agents.get(key)
+        return heard is None or heard.takes_tasks
 
     async def _withdraw_archived(self, scope: str, tasks: Assigned) -> None:
         """Withdraw the tasks of an execution whose events are archived; otherwise a lagging replica answered."""

@@ -106,7 +106,7 @@ class Matcher:
         self._decisions = OperatorDecisions(self.board, requires_grant=requires_grant)
         self._purges = Purges(log, self.board, self._decisions)
         self._owners = Owners(log, self.board, self.agents, self._decisions, clock)
-        self._claims = Claims(log, self.board, self._rates, self._decisions, self._owners)
+        self._claims = Claims(log, self.board, self.agents, self._rates, self._decisions, self._owners)
         self._releases = Releases(log, self.board, clock)
         sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
         self._hand_over = LimitedHandOver(self.board, self._owners, self._releases, sender)
