@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar, cast
@@ -38,6 +39,11 @@ from .process import Process
 from .server import Replica, SentClaim, SimulatedBuckets, SimulatedServer
 
 T = TypeVar("T")
+_is_write: ContextVar[bool] = ContextVar("is_write", default=False)
+"""Whether an event is a part of a write, whose claims were noted when it began.
+
+The events of a refused batch are sent again alone. That is the same decision, so the rules judge by its beginning.
+"""
 
 
 class SimulatedLog:
@@ -57,7 +63,8 @@ class SimulatedLog:
 
     async def append(self, fact: Message, *, expect: int) -> int:
         what = f"append {subjects.subject_of(fact)} behind {expect}"
-        self._note_claims((fact,))
+        if not _is_write.get():
+            self._note_claims((fact,))
         (sequence,) = await self._ask(what, lambda: self._server.accept([Append((fact,), expect)]))
         return sequence
 
@@ -79,9 +86,16 @@ class SimulatedLog:
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         network = self._network
-        if network.faults.batched and network.chance.random() < network.faults.batched:
-            return await write_together(self, writes, self._store_together)
-        return await write_each(self, writes)
+        for write in writes:
+            if isinstance(write, Append):
+                self._note_claims(write.events)
+        token = _is_write.set(True)
+        try:
+            if network.faults.batched and network.chance.random() < network.faults.batched:
+                return await write_together(self, writes, self._store_together)
+            return await write_each(self, writes)
+        finally:
+            _is_write.reset(token)
 
     async def _store_together(self, decisions: Sequence[Append]) -> Sequence[int]:
         what = " and ".join(
@@ -89,8 +103,6 @@ class SimulatedLog:
             for decision in decisions
             for event in decision.events
         )
-        for decision in decisions:
-            self._note_claims(decision.events)
         return await self._ask(f"append together {what}", lambda: self._server.accept(decisions))
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:

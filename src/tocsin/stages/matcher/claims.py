@@ -168,7 +168,7 @@ class Claims:
         return claims
 
     def _may_be_claimed(self, task: OpenTask, started: Started) -> bool:
-        """Return whether neither an event, an operator, another owner nor the agent has withdrawn a task."""
+        """Return whether no event, operator, other owner or agent has withdrawn a task."""
         is_chosen = self._board.is_reserved(task) and self._owners.permits(task, started)
         return is_chosen and self._takes_tasks(started) and self._decisions.permits(task, started)
 
