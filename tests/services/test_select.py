@@ -91,6 +91,31 @@ def test_everything_else_is_refused(text: str) -> None:
     assert caught.value.place == (1, 1)
 
 
+def _copied(times: int, depth: int) -> str:
+    """Return a short statement whose expressions name each other, and grow with each level when SQLite reads it."""
+    table = "(SELECT job_name AS a FROM sys.jobs)"
+    for _ in range(depth):
+        table = f"(SELECT 1 IN ({','.join('a' * times)}) AS a FROM {table})"
+    return f"SELECT a FROM {table}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _copied(2_400, 3),
+        _copied(1_700, 4),
+        f"SELECT (1 IN ({','.join('1' * 3_900)})) AS a FROM sys.jobs WHERE 1 IN ({','.join('a' * 3_900)})",
+    ],
+)
+def test_memory_of_a_statement_is_limited(text: str) -> None:
+    """SQLite needs this memory while it reads the statement."""
+    assert len(text) < MAX_STATEMENT_CHARACTERS
+    with pytest.raises(StatementError, match="too much memory") as caught:
+        select(text)
+    assert caught.value.place == (1, 1)
+    assert select("SELECT count(*) FROM sys.jobs").rows == ((2_000,),)
+
+
 def test_sorting_large_rows_is_limited() -> None:
     """Each row takes few instructions, and kilobytes of a temporary file."""
     wide: Sequence[CellRow] = [(f"{number}", *("x" * 4_000 for _ in TABLES["jobs"][1:])) for number in range(3_000)]

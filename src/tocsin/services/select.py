@@ -2,7 +2,7 @@
 
 SQLite runs the statement over rows that were copied for it, so that no statement reaches the history, the files or the
 rows that the caller may not see. An authorizer allows reading of these tables and a list of functions, and nothing else.
-The size of the statement, of each value and of the answer is limited, and so is the work.
+The size of the statement, of each value and of the answer is limited, and so are the work and the memory.
 """
 
 import sqlite3
@@ -23,6 +23,12 @@ MAX_INSTRUCTIONS: Final = 10_000_000
 """The instructions of SQLite's machine for one statement."""
 MAX_CPU_S: Final = 1.0
 """The CPU time of one statement, because few instructions may sort many large rows in temporary files."""
+MAX_MEMORY_BYTES: Final = 268_435_456
+"""The memory of SQLite in this process, also for other databases.
+
+While SQLite reads a statement, it copies the expression of a column to each place that names the column. So a short statement may need
+gigabytes, before the first instruction is counted.
+"""
 _STEP: Final = 100
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: 65_536,
@@ -81,6 +87,7 @@ class SysDatabase:
         self._budget = MAX_INSTRUCTIONS // _STEP
         self._deadline = 0.0
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._database.execute(f"PRAGMA hard_heap_limit={MAX_MEMORY_BYTES}")
         self._database.execute("ATTACH ':memory:' AS sys")
         for table, columns in TABLES.items():
             self._database.execute(f"CREATE TABLE sys.{table} ({', '.join(columns)})")
@@ -93,6 +100,9 @@ class SysDatabase:
         except StatementError:
             self.close()
             raise
+        except MemoryError:
+            self.close()
+            raise self._too_large() from None
 
     @property
     def tables(self) -> frozenset[str]:
@@ -112,6 +122,8 @@ class SysDatabase:
             self._deadline = time.thread_time() + MAX_CPU_S
             self._database.set_progress_handler(self._count, _STEP)
             return self._run(self._statement)
+        except MemoryError:
+            raise self._too_large() from None
         finally:
             self.close()
 
@@ -162,6 +174,9 @@ class SysDatabase:
             columns = "; ".join(f"sys.{table}: {', '.join(TABLES[table])}" for table in sorted(self._read or TABLES))
             return self._refused(f"{text}: the columns are {columns}")
         return self._refused(text)
+
+    def _too_large(self) -> StatementError:
+        return self._refused("it needs too much memory: name each column fewer times, or read the history's database itself")
 
     def _refused(self, reason: str) -> StatementError:
         return StatementError(f"SELECT: {reason}", self._place)
