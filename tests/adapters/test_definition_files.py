@@ -229,6 +229,18 @@ def test_kubernetes_manifest_is_one_problem(tmp_path: Path, envelope: str) -> No
     assert [problem.code for problem in caught.value.problems] == ["kubernetes-manifest"]
 
 
+def test_merge_keys_do_not_multiply() -> None:
+    bomb = "a0: &a0 { x: 1 }\n" + "".join(f"a{n}: &a{n} {{ <<: [*a{n - 1}, *a{n - 1}] }}\n" for n in range(1, 26))
+    with pytest.raises(DefinitionError) as caught:
+        yaml_text.parse(bomb)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.source) == ("too-large", ":19:13")
+    with pytest.raises(DefinitionError, match="nested too deep"):
+        yaml_text.parse("a: &a { <<: *a }\n")
+    (shared,) = yaml_text.parse("a: &a { x: 1, y: 1 }\nb: &b { <<: *a, y: 2 }\nc: [{ <<: *b }, { <<: [*b, *a], z: 3 }]\n")
+    assert shared == {"a": {"x": 1, "y": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1, "y": 2}, {"x": 1, "y": 2, "z": 3}]}
+
+
 def test_alias_expansion_is_bounded() -> None:
     levels = "\n".join(f"  x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9) if n else 'ha'}]" for n in range(12))
     (problem,) = problems("-", stdin=f"name: a\nfunction: f\ninput:\n{levels}\n")

@@ -19,6 +19,8 @@ _JSON_TYPES: Final = frozenset({"null", "bool", "int", "float", "str", "seq", "m
 _BEGINS: Final = re.compile(
     r"""(?P<before>(?:^|[\s\[{,])[\w.-]+:\s+|^\s*-\s+|[\[,]\s*)(?P<value>[@`*%](?:[^"'\],}#]|(?<!\s)\#)*)"""
 )
+MAX_MERGED: Final = 500_000
+"""The largest number of keys that merge keys add in a file. Ten thousand jobs may inherit fifty keys each."""
 INVALID: Final = "invalid-yaml"
 """The code of text that is not YAML, for a reason without a code of its own."""
 _WORDS: Final = {
@@ -57,6 +59,9 @@ _WIDTH: Final = 120  # characters of a line, where text can be folded
 class _Loader(yaml.SafeLoader):
     """The safe loader of PyYAML with the scalars of YAML 1.2's core schema."""
 
+    _merged = 0
+    """Keys that merge keys have added."""
+
     @override
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Reject repeated keys before merge keys add inherited keys to the mapping."""
@@ -69,6 +74,20 @@ class _Loader(yaml.SafeLoader):
                 reason = f"the key is given twice, first in line {earlier.line + 1}"
                 raise _located(key, reason, field=key.value, code="duplicate-key")
         return node
+
+    @override
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Add inherited keys, and reject mappings that double with each level."""
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(each, yaml.MappingNode):
+                        self.flatten_mapping(each)
+                        self._merged += len(each.value)
+                if self._merged > MAX_MERGED:
+                    reason = f"merge keys (`<<`) add more than {MAX_MERGED:,} keys to the mappings of the file: write them out"
+                    raise _located(key, reason, code="too-large")
+        super().flatten_mapping(node)
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
         """Return an integer. A leading zero does not make it octal."""
