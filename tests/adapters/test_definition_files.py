@@ -237,7 +237,9 @@ def test_merge_keys_do_not_multiply() -> None:
     assert (problem.code, problem.source) == ("too-large", ":19:13")
     with pytest.raises(DefinitionError, match="nested too deep"):
         yaml_text.parse("a: &a { <<: *a }\n")
-    (shared,) = yaml_text.parse("a: &a { x: 1, y: 1 }\nb: &b { <<: *a, y: 2 }\nc: [{ <<: *b }, { <<: [*b, *a], z: 3 }]\n")
+    (shared,) = yaml_text.parse(
+        "a: &a { x: 1, y: 1 }\nb: &b { <<: *a, y: 2 }\nc: [{ <<: *b }, { <<: [*b, *a], z: 3 }]\n"
+    )
     assert shared == {"a": {"x": 1, "y": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1, "y": 2}, {"x": 1, "y": 2, "z": 3}]}
 
 

@@ -60,6 +60,16 @@ def test_forms_of_a_schedule_become_jobs(tmp_path: Path) -> None:
         'app.conf.update({"beat_schedule": dict(a=dict(task="t", schedule=5))})',
         'x = {"a": {"task": "t", "schedule": 5}}\napp.conf.beat_schedule = {**x}',
         'app = Celery("x", beat_schedule={"a": {"task": "t", "schedule": 5}})',
+        'app.conf.beat_schedule |= {"a": {"task": "t", "schedule": 5}}',
+        'app.conf["beat_schedule"] = {"a": {"task": "t", "schedule": 5}}',
+        'app.conf["beat_schedule"]["a"] = {"task": "t", "schedule": 5}',
+        'CELERY_BEAT_SCHEDULE = app.conf.beat_schedule = {"a": {"task": "t", "schedule": 5}}',
+        'zone, app.conf.beat_schedule = "UTC", {"a": {"task": "t", "schedule": 5}}',
+        'app.conf.beat_schedule.setdefault("a", {"task": "t", "schedule": 5})',
+        'app.conf.beat_schedule.update(a={"task": "t", "schedule": 5})',
+        'setattr(app.conf, "beat_schedule", {"a": {"task": "t", "schedule": 5}})',
+        'CELERY = {"broker_url": "redis://", "beat_schedule": {"a": {"task": "t", "schedule": 5}}}',
+        'app.config_from_object({"beat_schedule": {"a": {"task": "t", "schedule": 5}}})',
     ],
 )
 def test_schedule_is_found_in_every_place(text: str, tmp_path: Path) -> None:
@@ -96,6 +106,24 @@ def test_whole_schedule_that_is_computed_is_said(tmp_path: Path) -> None:
     written, jobs = imported("celery", "beat_schedule = load()\n", tmp_path)
     assert (jobs, codes(written), written.losses) == ({}, {"computed-at-run-time"}, 1)
     assert written.text.endswith("jobs: []\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@periodic_task(run_every=crontab(minute=0))\ndef report():\n    pass\n",
+        "@app.periodic_task(run_every=5)\nasync def report():\n    pass\n",
+        "class Report(PeriodicTask):\n    run_every = 5\n",
+        "def make():\n    return {'report': {'task': 't', 'schedule': 5}}\n",
+        "add(entry=dict(task='t', schedule=5))\n",
+        "first, beat_schedule = load()\n",
+        "app.conf.beat_schedule.update(**load())\n",
+        "app.conf.beat_schedule |= load()\n",
+    ],
+)
+def test_entry_outside_known_places_is_said(text: str, tmp_path: Path) -> None:
+    written, jobs = imported("celery", text, tmp_path)
+    assert (jobs, codes(written), written.losses) == ({}, {"computed-at-run-time"}, 1)
 
 
 def test_zone_that_no_file_names_is_said(tmp_path: Path) -> None:

@@ -176,7 +176,9 @@ class SysDatabase:
         return self._refused(text)
 
     def _too_large(self) -> StatementError:
-        return self._refused("it needs too much memory: name each column fewer times, or read the history's database itself")
+        return self._refused(
+            "it needs too much memory: name each column fewer times, or read the history's database itself"
+        )
 
     def _refused(self, reason: str) -> StatementError:
         return StatementError(f"SELECT: {reason}", self._place)

@@ -12,12 +12,13 @@ from ...domain.definition import is_name
 from .celery_crontab import set_crontab
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .findings import Finding
-from .python_syntax import Call, Unknown, dotted, is_static, parse, shown, too_deep
+from .python_syntax import Call, Unknown, dotted, is_static, parse, shown, source_of, too_deep
 from .python_values import Values
 from .schedules import Zone, set_interval, set_timezone
 
 MAX_ENTRIES: Final = 10_000
 _SCHEDULES: Final = frozenset({"beat_schedule", "CELERY_BEAT_SCHEDULE", "CELERYBEAT_SCHEDULE"})
+_PERIODIC: Final = frozenset({"periodic_task", "PeriodicTask"})
 _ZONES: Final = frozenset({"timezone", "CELERY_TIMEZONE"})
 _ENTRY: Final = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
 _HIGHEST_PRIORITY: Final = 100
@@ -40,49 +41,107 @@ class _Reader:
         self.unread: list[tuple[int, str]] = []
         self.zones: list[Any] = []
         self._visit(self.module, "")
+        self._report_rest()
 
     def _visit(self, node: ast.AST, block: str) -> None:
         match node:
-            case ast.Assign(targets=[target], value=value):
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._assigned(target, value, block)
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
                 self._assigned(target, value, block)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._assigned(target, value, block)
+            case ast.AugAssign(target=target, value=value) if _setting(target) in _SCHEDULES:
+                self._add_all(self.values.of(value), value.lineno, block)
+            case ast.Dict():
+                self._add_settings(node, block)
             case ast.Call():
                 self._called(node, block)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                self._defined(node)
         for child in ast.iter_child_nodes(node):
             inside = type(node).__name__.lower() if isinstance(node, ast.If | ast.For | ast.While) else block
             self._visit(child, inside)
 
     def _assigned(self, target: ast.expr, value: ast.expr, block: str) -> None:
-        if _last(target) in _SCHEDULES:
+        if isinstance(target, ast.Tuple | ast.List):
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            if len(values) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in target.elts):
+                for each, part in zip(target.elts, values, strict=True):
+                    self._assigned(each, part, block)
+            elif any(_setting(each) in _SCHEDULES for each in target.elts):
+                self.unread.append((value.lineno, shown(self.values.of(value))))
+        elif _setting(target) in _SCHEDULES:
             self._add_all(self.values.of(value), value.lineno, block)
-        elif _last(target) in _ZONES:
+        elif _setting(target) in _ZONES:
             self.zones.append(self.values.of(value))
-        elif isinstance(target, ast.Subscript) and _last(target.value) in _SCHEDULES:
+        elif isinstance(target, ast.Subscript) and _setting(target.value) in _SCHEDULES:
             name = self.values.of(target.slice)
             self._add(name, self.values.of(value), value.lineno, block)
 
+    def _add_settings(self, node: ast.Dict, block: str) -> None:
+        """Add the schedules of a mapping of settings, wherever it is."""
+        settings = {
+            key.value: value
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant) and isinstance(key.value, str)
+        }
+        for name in sorted(settings.keys() & _SCHEDULES):
+            self._add_all(self.values.of(settings[name]), settings[name].lineno, block)
+            self.zones += [self.values.of(settings[zone]) for zone in settings.keys() & _ZONES]
+
     def _called(self, node: ast.Call, block: str) -> None:
-        name = _last(node.func)
-        if name == "add_periodic_task":
+        name = _setting(node.func)
+        if isinstance(node.func, ast.Attribute) and _setting(node.func.value) in _SCHEDULES:
+            self._changed(name, node, block)
+        elif name == "add_periodic_task":
             self._add_periodic(node, block)
-        elif name == "update" and isinstance(node.func, ast.Attribute) and _last(node.func.value) in _SCHEDULES:
-            for argument in node.args:
-                self._add_all(self.values.of(argument), node.lineno, block)
         elif name == "update" and node.args:
-            self._updated(self.values.of(node.args[0]), node.lineno, block)
+            settings = self.values.of(node.args[0])
+            self.zones += [settings[zone] for zone in _ZONES if isinstance(settings, dict) and zone in settings]
+        elif name == "setattr" and len(node.args) == 3 and shown(self.values.of(node.args[1])).strip("`") in _SCHEDULES:  # noqa: PLR2004
+            self._add_all(self.values.of(node.args[2]), node.lineno, block)
         for keyword in node.keywords:
             if keyword.arg in _SCHEDULES:
                 self._add_all(self.values.of(keyword.value), node.lineno, block)
             elif keyword.arg in _ZONES and name in {"update", "Celery"}:
                 self.zones.append(self.values.of(keyword.value))
 
-    def _updated(self, settings: Any, line: int, block: str) -> None:  # noqa: ANN401
-        for key, value in settings.items() if isinstance(settings, dict) else ():
-            if key in _SCHEDULES:
-                self._add_all(value, line, block)
-            elif key in _ZONES:
-                self.zones.append(value)
+    def _changed(self, method: str, node: ast.Call, block: str) -> None:
+        """Add what the method of a schedule adds."""
+        if method == "update":
+            for argument in node.args:
+                self._add_all(self.values.of(argument), node.lineno, block)
+            for keyword in node.keywords:
+                self._add(keyword.arg, self.values.of(keyword.value), node.lineno, block)
+        elif method == "setdefault" and node.args:
+            self._add(self.values.of(node.args[0]), self.values.of(node.args[-1]), node.lineno, block)
+
+    def _defined(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        """Report a task that carries its schedule itself, as before Celery 5."""
+        made = [*node.decorator_list, *(node.bases if isinstance(node, ast.ClassDef) else ())]
+        for each in made:
+            if _setting(each.func if isinstance(each, ast.Call) else each) in _PERIODIC:
+                self.unread.append((node.lineno, f"the schedule of `{node.name}` in `{source_of(each)}`"))
+
+    def _report_rest(self) -> None:
+        """Report what looks like an entry, and is in no schedule that was read."""
+        read = {shown(entry.value.get("task")) for entry in self.entries}
+        reported = {line for line, _ in self.unread}
+        for node in ast.walk(self.module):
+            match node:
+                case ast.Dict(keys=keys, values=values):
+                    parts = {
+                        each.value: value
+                        for each, value in zip(keys, values, strict=True)
+                        if isinstance(each, ast.Constant)
+                    }
+                case ast.Call(keywords=keywords):
+                    parts = {each.arg: each.value for each in keywords}
+                case _:
+                    continue
+            is_entry = {"task", "schedule"} <= parts.keys() and node.lineno not in reported
+            if is_entry and shown(self.values.of(parts["task"])) not in read:
+                self.unread.append((node.lineno, f"`{source_of(node)}`, which is in no schedule that can be read,"))
 
     def _add_periodic(self, node: ast.Call, block: str) -> None:
         call = self.values.of(node)
@@ -228,7 +287,10 @@ def _set_options(draft: Draft, options: Any) -> None:  # noqa: ANN401
                 )
 
 
-def _last(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return dotted(node).rpartition(".")[2]
+def _setting(node: ast.expr) -> str:
+    """Return the last part of a name, or the key of `conf["beat_schedule"]`."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str() as name)):
+            return name
+        case _:
+            return dotted(node).rpartition(".")[2]
