@@ -250,6 +250,45 @@ def test_dags_that_a_function_makes_are_said(tmp_path: Path) -> None:
     assert written.losses
 
 
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("tasks = [BashOperator(task_id=n, bash_command='x') for n in 'ab']", 5),
+        ("tasks = {'a': BashOperator(task_id='a', bash_command='x')}", 5),
+        ("later = BashOperator(task_id='a', bash_command='x') if load() else None", 5),
+        ("(lambda: BashOperator(task_id='a', bash_command='x'))()", 5),
+        ("def make():\n    return BashOperator(task_id='a', bash_command='x')\nmake()", 6),
+        ("@task\ndef read(n):\n    pass\nrows = [read(n) for n in range(3)]", 8),
+        ("@task\ndef read(n):\n    pass\nrows = [read.override(task_id='b')(n) for n in range(3)]", 8),
+        ("others = [DAG(f'd{n}') for n in range(3)]", 5),
+        ("class OwnDag(DAG):\n    pass\nOwnDag('e')", 7),
+    ],
+)
+def test_task_that_no_statement_leads_to_is_said(body: str, line: int, tmp_path: Path) -> None:
+    text = _dag("schedule=None", f"BashOperator(task_id='first', bash_command='x')\n{body}")
+    written, jobs = imported("airflow", text, tmp_path)
+    assert list(jobs) == ["d"]
+    assert [f.source.rpartition(":")[2] for f in written.findings if f.code == "computed-at-run-time"] == [
+        str(line + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "@task\ndef read():\n    return BashOperator(task_id='a', bash_command='x')\nread()",
+        "if False:\n    BashOperator(task_id='a', bash_command='x')",
+        "if __name__ == '__main__':\n    BashOperator(task_id='a', bash_command='x')",
+        "BashOperator.partial(task_id='a').expand(bash_command=['x'])",
+        "for n in 'ab':\n    BashOperator(task_id=n, bash_command='x')",
+    ],
+)
+def test_task_of_another_time_is_not_said(body: str, tmp_path: Path) -> None:
+    text = _dag("schedule=None", f"BashOperator(task_id='first', bash_command='x')\n{body}")
+    written, _ = imported("airflow", text, tmp_path)
+    assert not [finding for finding in written.findings if "no statement" in finding.text]
+
+
 def test_dag_without_tasks_is_a_comment(tmp_path: Path) -> None:
     written, jobs = imported("airflow", _dag("schedule=None", "pass"), tmp_path)
     assert jobs == {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...domain.definition import DefinitionError, DefinitionProblem
+from .airflow_calls import calls_of, is_dag, is_label, is_main, is_operator, is_task
 from .airflow_dags import Dag, Group, Node, Task
 from .python_syntax import Call, dotted, source_of
 from .python_values import Values
@@ -45,7 +46,11 @@ class Graphs:
         self._links = 0
         self._loop_nodes = 0
         self._owners: dict[Node, Dag] = {}
+        self._settled: set[ast.AST] = set()
+        """Nodes that became a part of a DAG, were reported, or make no tasks of this file."""
+        self._functions: set[str] = set()
         self._run(module.body, _Scope())
+        self._report_rest(module)
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
@@ -75,6 +80,7 @@ class Graphs:
             case ast.Try():
                 self._run([*statement.body, *statement.orelse, *statement.finalbody], scope)
             case ast.If() if isinstance(chosen := self._values.of(statement.test), bool):
+                self._settle(*(statement.orelse if chosen else statement.body))
                 self._run(statement.body if chosen else statement.orelse, scope)
             case ast.For() if self._makes_tasks(statement) and (rounds := self._rounds_of(statement, scope)):
                 outer = self._values
@@ -85,6 +91,9 @@ class Graphs:
                 self._values = outer
             case ast.If() | ast.For() | ast.While() | ast.Match() if self._makes_tasks(statement):
                 self._skip(statement.lineno, f"the tasks inside `{type(statement).__name__.lower()}`", scope)
+                self._settle(statement)
+            case ast.If() if is_main(statement):
+                self._settle(*statement.body)
 
     def _rounds_of(self, loop: ast.For, scope: _Scope) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return the static values and the tasks of a loop's variables in each round.
@@ -133,17 +142,21 @@ class Graphs:
                 self._run(function.body, _Scope(dag))
                 return
             if first == "task" and rest != "group":
+                self._settle(*function.body)
+                self._functions.add(function.name)
                 self._names[function.name] = _TaskFunction(
                     function.name, rest, settings, tuple(each.arg for each in function.args.args)
                 )
                 return
             if name.rpartition(".")[2] == "task_group":
                 self._skip(function.lineno, f"the task group `{function.name}`", scope)
+                self._settle(function)
                 return
         if any(
             isinstance(each, ast.Call) and dotted(each.func).rpartition(".")[2] == "DAG" for each in ast.walk(function)
         ):
             self._skip(function.lineno, f"the DAG that the function `{function.name}` makes", scope)
+            self._settle(function)
 
     def _bind(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401
         match target:
@@ -156,10 +169,10 @@ class Graphs:
                     self._bind(each, part)
 
     def _makes_tasks(self, statement: ast.stmt) -> bool:
-        if isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test):
+        if isinstance(statement, ast.If) and is_main(statement):
             return False
         return any(
-            _is_task(each)
+            is_task(each)
             or (isinstance(each, ast.BinOp) and isinstance(each.op, ast.RShift | ast.LShift))
             or (isinstance(each, ast.Name) and isinstance(self._names.get(each.id), _TaskFunction | Task | Group))
             for each in ast.walk(statement)
@@ -169,6 +182,20 @@ class Graphs:
         skipped = scope.dag.skipped if scope.dag else self.skipped
         if (line, what) not in skipped[-100:]:
             skipped.append((line, what))
+
+    def _settle(self, *nodes: ast.AST) -> None:
+        self._settled.update(each for node in nodes for each in ast.walk(node))
+
+    def _report_rest(self, module: ast.Module) -> None:
+        """Report each DAG and task that no statement of the file led to, as those in comprehensions and functions."""
+        for node in ast.walk(module):
+            if isinstance(node, ast.Call) and node not in self._settled:
+                name = dotted(node.func)
+                if is_operator(name) or is_dag(name) or name.partition(".")[0] in self._functions:
+                    self._skip(
+                        node.lineno, f"`{source_of(node)}`, which no statement that can be read leads to,", _Scope()
+                    )
+                    self._settle(node)
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
@@ -187,7 +214,7 @@ class Graphs:
                 return owner if isinstance(owner, Task) else None
             case ast.BinOp(left=left, op=ast.RShift() | ast.LShift() as arrow, right=right):
                 before, after = self._of(left, scope), self._of(right, scope)
-                if _is_label(right):
+                if is_label(right):
                     return before
                 first, second = (before, after) if isinstance(arrow, ast.RShift) else (after, before)
                 self._link(first, second, node, scope)
@@ -201,6 +228,7 @@ class Graphs:
         name = dotted(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
         if name == "DAG":
             call = self._values.of(node)
+            self._settled.add(node)
             if isinstance(call, Call):
                 self.dags.append(Dag(call, node.lineno))
                 return self.dags[-1]
@@ -236,7 +264,7 @@ class Graphs:
         if any(isinstance(argument, ast.Starred) for argument in node.args):
             self._skip(node.lineno, f"`{source_of(node)}`", scope)
             return
-        parts = [self._of(argument, scope) for argument in node.args if not _is_label(argument)]
+        parts = [self._of(argument, scope) for argument in node.args if not is_label(argument)]
         for before, after in itertools.pairwise(parts):
             if name == "chain" and isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
                 for one, other in zip(before, after, strict=True):
@@ -260,13 +288,14 @@ class Graphs:
             base = inner.value
         known = self._names.get(base.id) if isinstance(base, ast.Name) else None
         call = self._values.of(node)
-        is_operator = _is_operator(dotted(base)) or any(each.arg == "task_id" for each in keywords)
+        makes_task = is_operator(dotted(base)) or any(each.arg == "task_id" for each in keywords)
         function = known if isinstance(known, _TaskFunction) else None
         inputs = [*self._inputs(node, scope)]
-        if not (isinstance(call, Call) and (function or is_operator)):
+        if not (isinstance(call, Call) and (function or makes_task)):
             return None
         if function is None and is_mapped:
             call = Call(dotted(base).rpartition(".")[2], dotted(base), (), settings, call.text, call.line, node=node)
+        self._settled.update((node, *calls_of(node)))
         task = Task(call, node.lineno, scope.group, None, settings, is_mapped)
         if function is not None:
             task.parameters = function.parameters
@@ -320,19 +349,3 @@ def _flat(value: Any) -> list[Node]:  # noqa: ANN401
         return [value]
     nodes: Iterable[Any] = value if isinstance(value, list) else ()
     return list(dict.fromkeys(node for each in nodes for node in _flat(each)))
-
-
-def _is_label(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "Label"
-
-
-def _is_operator(name: str) -> bool:
-    return name.rpartition(".")[2].endswith(("Operator", "Sensor", "SensorAsync", "OperatorAsync"))
-
-
-def _is_task(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and (
-        _is_operator(dotted(node.func))
-        or dotted(node.func).rpartition(".")[2] == "DAG"
-        or any(each.arg == "task_id" for each in node.keywords)
-    )
