@@ -79,7 +79,28 @@ def test_percent_signs_are_the_standard_input(tmp_path: Path) -> None:
     assert command is not None
     assert command.script is not None
     result = subprocess.run(["/bin/sh", "-c", command.script], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (3, "one %\nEND_OF_INPUT\n$HOME `id`\n\n")
+    assert (result.returncode, result.stdout) == (3, "one %\nEND_OF_INPUT\n$HOME `id`\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        (r"printf 'a\\'; cat -%in", "a\\in\n"),
+        (r"cat - ; printf x\\%in", "in\nx\\"),
+        (r"printf 'a\%\%b'", "a%b"),
+        (r"cat -%one%two%", "one\ntwo\n"),
+        (r"cat -%one%%", "one\n\n"),
+        (r"cat -%a\\%b", "a\\%b\n"),
+        ("cat -%", ""),
+    ],
+)
+def test_percent_sign_after_backslashes_is_read_as_cron(command: str, output: str, tmp_path: Path) -> None:
+    _, jobs = imported("crontab", f"0 5 * * * {command}\n", tmp_path)
+    (job,) = jobs.values()
+    assert job.command is not None
+    assert job.command.script is not None
+    result = subprocess.run(["/bin/sh", "-c", job.command.script], capture_output=True, text=True, check=False)
+    assert result.stdout == output
 
 
 def test_unknown_shell_gets_no_standard_input(tmp_path: Path) -> None:

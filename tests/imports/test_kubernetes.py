@@ -16,6 +16,9 @@ from tocsin.domain.template import render
 _POD = "template: { spec: { containers: [{ name: a, image: b, command: [run] }] } }"
 
 
+_NAMES = "abcdefghijklmnopqrstuvwxyz"
+
+
 def _cron_job(spec: str, job: str = "") -> str:
     jobs = f"jobTemplate: {{ spec: {{ {job}{_POD} }} }}"
     return f"apiVersion: batch/v1\nkind: CronJob\nmetadata: {{ name: a }}\nspec: {{ {spec}, {jobs} }}\n"
@@ -194,8 +197,45 @@ def test_a_field_without_an_equivalent_is_said(tmp_path: Path, spec: str, job: s
 
 
 @pytest.mark.parametrize(
+    ("template", "lost"),
+    [
+        ("metadata: { labels: { a: b } }, spec: { template: { spec: %s } }", "spec.jobTemplate.metadata.labels"),
+        ("spec: { template: { metadata: { labels: { a: b } }, spec: %s } }", "template.metadata.labels"),
+        ("spec: { template: { metadata: { annotations: { a: b } }, spec: %s } }", "template.metadata.annotations"),
+        ("other: 1, spec: { template: { spec: %s } }", "spec.jobTemplate.other"),
+        (
+            "spec: { template: { spec: { containers: [{ name: c, image: i }], initContainers: text } } }",
+            "initContainers",
+        ),
+        ("spec: { template: { spec: { containers: [{ name: c, image: i }, text] } } }", "pod.containers[1]"),
+        ("spec: { template: { spec: { containers: [{ name: c, image: i, args: text }] } } }", "container c.args"),
+        ("spec: { template: { spec: { containers: [{ name: c, image: i, env: { A: b } }] } } }", "container c.env"),
+        ("spec: { template: { spec: { containers: [{ name: c, image: i, env: [A] }] } } }", "container c.env[0]"),
+    ],
+)
+def test_part_of_a_manifest_is_never_dropped(template: str, lost: str, tmp_path: Path) -> None:
+    job = template.replace("%s", "{ containers: [{ name: c, image: i }] }")
+    text = "apiVersion: batch/v1\nkind: CronJob\nmetadata: { name: a }\n"
+    text += f'spec: {{ schedule: "0 5 * * *", jobTemplate: {{ {job} }} }}\n'
+    written, jobs = imported("kubernetes", text, tmp_path)
+    assert list(jobs) == ["a"]
+    assert [lost in finding.text for finding in written.findings if finding.code == "field-not-supported"] == [True]
+
+
+@pytest.mark.parametrize("items", ["[{ apiVersion: v1, kind: List, items: [] }]", "text", "{ a: b }"])
+def test_list_that_is_not_read_is_a_loss(items: str, tmp_path: Path) -> None:
+    written, jobs = imported("kubernetes", f"apiVersion: v1\nkind: List\nitems: {items}\n", tmp_path)
+    assert (jobs, codes(written), written.losses) == ({}, {"entry-not-readable"}, 1)
+
+
+@pytest.mark.parametrize(
     ("text", "code", "line"),
     [
+        (
+            "a: &a { b: c }\n" + "".join(f"{n}: &{n} {{ <<: [*{m}, *{m}] }}\n" for m, n in itertools.pairwise(_NAMES)),
+            "too-large",
+            ":",
+        ),
         ("a: 1\nkind: [\n", "invalid-yaml", ":3:"),
         ("kind: CronJob\nkind: CronJob\n", "duplicate-key", ":2:"),
         ("kind: {{ .Values.kind }}\n", "", ":1:"),

@@ -19,6 +19,7 @@ MAX_COPIES: Final = 100_000
 _VARIABLE: Final = re.compile(
     r"""\s*(?:"(?P<double>[^"=]+)"|'(?P<single>[^'=]+)'|(?P<bare>[^\s"'=*@][^\s=]*))\s*=\s*(?P<value>.*)"""
 )
+_ESCAPED: Final = re.compile(r"\\.|%", re.DOTALL)
 _FIELD: Final = re.compile(r"\s*(\S+)")
 _TIMES: Final = 5
 _ACCOUNTS: Final = frozenset(
@@ -147,11 +148,15 @@ def _unquoted(value: str) -> str:
 def split_input(command: str) -> tuple[str, str | None]:
     r"""Return a command and its standard input.
 
-    The first `%` ends the command, each later `%` ends a line of the input, and `\%` is a `%`.
+    The first `%` ends the command, each later `%` ends a line of the input, and `\%` is a `%`. In the command a backslash takes the
+    character after it along, so a `%` after two backslashes ends it. The input ends with a line break, unless it is empty.
     """
-    parts = re.split(r"(?<!\\)%", command)
-    first, *rest = [part.replace("\\%", "%") for part in parts]
-    return first, "\n".join(rest) + "\n" if rest else None
+    end = next((found.start() for found in _ESCAPED.finditer(command) if found[0] == "%"), len(command))
+    first = _ESCAPED.sub(lambda found: "%" if found[0] == "\\%" else found[0], command[:end])
+    if end == len(command):
+        return first, None
+    text = re.sub(r"(?<!\\)%", "\n", command[end + 1 :]).replace("\\%", "%")
+    return first, text if text.endswith("\n") or not text else f"{text}\n"
 
 
 def program_of(command: str, *, skip: Collection[str] = _WRAPPERS | _INTERPRETERS) -> str:

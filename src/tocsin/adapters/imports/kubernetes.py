@@ -37,6 +37,10 @@ _SPEC: Final = frozenset(
 _JOB: Final = frozenset(
     {"template", "backoffLimit", "activeDeadlineSeconds", "completions", "parallelism", "ttlSecondsAfterFinished"}
 )
+_OF_SERVERS: Final = frozenset(
+    {"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
+)
+_IN_TEMPLATE: Final = "write it into a pod template of the worker"
 _TRUE: Final = frozenset({"yes", "on", "y", "true"})
 
 
@@ -63,12 +67,8 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         version, kind = text_of(manifest.get("apiVersion")), text_of(manifest.get("kind"))
         if kind == "CronJob" and version in _VERSIONS:
             drafted.drafts.append(_draft(reader, place, manifest))
-        elif kind == "CronJob":
-            said = f"`apiVersion: {version[:100]}` is no known version of CronJobs: write batch/v1"
-            drafted.findings.append(Finding("entry-not-readable", said, place))
         elif document is not None:
-            said = f"a {kind[:100] or 'document without a kind'} has no schedule"
-            drafted.findings.append(Finding("document-skipped", said, place))
+            drafted.findings.append(_skipped(place, kind, version))
     if not drafted.drafts and not drafted.findings:
         drafted.findings.append(Finding("document-skipped", "no document is in this file", source))
     if any(draft.names_no_zone for draft in drafted.drafts):
@@ -82,6 +82,17 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         said = f"an attempt is stopped after {UNLIMITED} unless the pod has activeDeadlineSeconds: set `timeout` of each job"
         drafted.findings.append(Finding("no-time-limit", said, source))
     return drafted
+
+
+def _skipped(place: str, kind: str, version: str) -> Finding:
+    """Return why a document is not read."""
+    if kind == "CronJob":
+        said = f"`apiVersion: {version[:100]}` is no known version of CronJobs: write batch/v1"
+        return Finding("entry-not-readable", said, place)
+    if kind.endswith("List"):
+        said = f"a {kind[:100]} that is inside another, or whose `items` are no list, is not read: write its items as documents"
+        return Finding("entry-not-readable", said, place)
+    return Finding("document-skipped", f"a {kind[:100] or 'document without a kind'} has no schedule", place)
 
 
 def _parsed(text: str) -> list[object]:
@@ -122,7 +133,11 @@ def _draft(reader: _Reader, place: str, manifest: Mapping[str, Any]) -> Draft:
     _set_meta(draft, metadata)
     set_containers(draft, pod, namespace)
     report_rest(draft, "spec", spec, _SPEC)
+    report_rest(draft, "spec.jobTemplate", job_template, {"spec", "metadata"})
+    report_rest(draft, "spec.jobTemplate.metadata", mapping_of(job_template.get("metadata")), _OF_SERVERS)
     report_rest(draft, "spec.jobTemplate.spec", job, _JOB)
+    described_pod = mapping_of(mapping_of(job.get("template")).get("metadata"))
+    report_rest(draft, "spec.jobTemplate.spec.template.metadata", described_pod, _OF_SERVERS, instead=_IN_TEMPLATE)
     return draft
 
 

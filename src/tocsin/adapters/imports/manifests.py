@@ -23,6 +23,26 @@ class Manifest:
         """Report a field without an equivalent."""
         self.draft.add("field-not-supported", f"`{self.path}.{name}` is {show(value)}, which has no equivalent")
 
+    def items(self, fields: Mapping[str, Any], name: str) -> list[Any]:
+        """Return a list; an empty list if it is absent or, as a finding, of another type."""
+        value = fields.get(name)
+        if value is not None and not isinstance(value, list):
+            self.lose(name, value)
+        return list_of(value)
+
+    def mappings(self, fields: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+        """Return the mappings of a list; each other item is a finding."""
+        items = self.items(fields, name)
+        wrong = [(number, item) for number, item in enumerate(items) if not isinstance(item, Mapping)]
+        for number, item in wrong[:MAX_REPORTED]:
+            self.lose(f"{name}[{number}]", item)
+        if len(wrong) > MAX_REPORTED:
+            self.draft.add(
+                "field-not-supported",
+                f"`{self.path}.{name}` has {len(wrong) - MAX_REPORTED:,} more items that are no mappings",
+            )
+        return [mapping_of(item) for item in items if isinstance(item, Mapping)]
+
     def seconds(self, fields: Mapping[str, Any], name: str) -> int | None:
         """Return a number of seconds; None: it is absent, or has no equivalent."""
         value = fields.get(name)

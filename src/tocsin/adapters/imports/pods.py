@@ -12,7 +12,7 @@ from ...domain.definition.container_work import KubernetesName, Quantity
 from ...domain.definition.image import ImageError, read_image
 from .commands import allowed_variables, argument, worker_note
 from .drafts import Draft, Names, StepDraft, function_name
-from .manifests import Manifest, list_of, mapping_of, report_rest, text_of
+from .manifests import Manifest, mapping_of, report_rest, text_of
 
 MAX_CONTAINERS: Final = 100
 _CONTAINER: Final = frozenset(
@@ -37,8 +37,8 @@ _RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 def set_containers(draft: Draft, pod: Mapping[str, Any], namespace: str) -> None:
     """Set the work of a job from the pod of its template."""
-    first = [mapping_of(each) for each in list_of(pod.get("initContainers"))]
-    together = [mapping_of(each) for each in list_of(pod.get("containers"))]
+    described = Manifest(draft, "pod")
+    first, together = described.mappings(pod, "initContainers"), described.mappings(pod, "containers")
     report_rest(draft, "pod", pod, _POD, instead=_TEMPLATE)
     if len(first) + len(together) > MAX_CONTAINERS:
         draft.add("field-not-supported", f"the pod has more than {MAX_CONTAINERS} containers: the others are not read")
@@ -47,7 +47,7 @@ def set_containers(draft: Draft, pod: Mapping[str, Any], namespace: str) -> None
         draft.add("entry-not-readable", "the pod has no containers")
         draft.fields["function"] = function_name(draft.wish)
         return
-    shared = _of_pod(Manifest(draft, "pod"), pod, namespace)
+    shared = _of_pod(described, pod, namespace)
     if len(together) == 1 and not first:
         draft.fields["container"] = _container(draft, together[0], shared)
         return
@@ -127,7 +127,7 @@ def _container(draft: Draft, container: Mapping[str, Any], shared: Mapping[str, 
     variables = _Variables.read(draft, path, container)
     work: dict[str, JsonValue] = {"image": text_of(container.get("image"))}
     for name in ("command", "args"):
-        if words := list_of(container.get(name)):
+        if words := Manifest(draft, path).items(container, name):
             work[name] = [argument(variables.expanded(text_of(word))) for word in words]
     if allowed := allowed_variables(draft, variables.values):
         work["env"] = {**allowed}
@@ -175,7 +175,7 @@ class _Variables:
     def read(cls, draft: Draft, path: str, container: Mapping[str, Any]) -> "_Variables":
         """Return the variables; as in Kubernetes, a value may refer to those before it."""
         variables = cls(draft, path, {}, set())
-        for variable in (mapping_of(each) for each in list_of(container.get("env"))):
+        for variable in Manifest(draft, path).mappings(container, "env"):
             name = text_of(variable.get("name"))[:200]
             if "valueFrom" in variable:
                 variables.values.pop(name, None)  # the last variable of a name counts
