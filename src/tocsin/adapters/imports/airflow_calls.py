@@ -1,4 +1,4 @@
-"""Calls in a file with DAGs, told apart by their names."""
+"""Calls in a file with DAGs: operators, DAGs and labels, by their names."""
 
 import ast
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def is_main(statement: ast.If) -> bool:
 
 
 def is_dag(name: str) -> bool:
-    """Return whether a function is the class of a DAG, or is named as one derived from it."""
+    """Return whether a function is the class `DAG`, or is named as a class derived from it."""
     return name.rpartition(".")[2][:1].isupper() and name.lower().endswith("dag")
 
 

@@ -187,7 +187,7 @@ class Graphs:
         self._settled.update(each for node in nodes for each in ast.walk(node))
 
     def _report_rest(self, module: ast.Module) -> None:
-        """Report each DAG and task that no statement of the file led to, as those in comprehensions and functions."""
+        """Report DAGs and tasks that no statement led to, as in comprehensions and functions."""
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and node not in self._settled:
                 name = dotted(node.func)

@@ -24,7 +24,10 @@ class Manifest:
         self.draft.add("field-not-supported", f"`{self.path}.{name}` is {show(value)}, which has no equivalent")
 
     def items(self, fields: Mapping[str, Any], name: str) -> list[Any]:
-        """Return a list; an empty list if it is absent or, as a finding, of another type."""
+        """Return a list; an empty list if it is absent.
+
+        A value of another type is a finding.
+        """
         value = fields.get(name)
         if value is not None and not isinstance(value, list):
             self.lose(name, value)
