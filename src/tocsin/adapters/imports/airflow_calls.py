@@ -17,7 +17,7 @@ def is_main(statement: ast.If) -> bool:
 
 
 def is_dag(name: str) -> bool:
-    """Return whether a function is the class `DAG`, or is named as a class derived from it."""
+    """Return whether a name is that of `DAG`, or of a class derived from it."""
     return name.rpartition(".")[2][:1].isupper() and name.lower().endswith("dag")
 
 
