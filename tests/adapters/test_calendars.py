@@ -1,5 +1,6 @@
 """Calendars of job files: lists, iCalendar files and public holidays, and what is refused."""
 
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -137,7 +138,40 @@ def test_broken_property_is_refused_with_its_event() -> None:
 def test_many_recurring_events_are_refused() -> None:
     event = "DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"
     assert refused(*[event] * (MAX_RECURRING + 1)).code == "too-large"
-    assert days(event) == [date(2026, 1, 1)] or days(event) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", "invalid-value"),
+        ("FREQ=YEARLY;BYWEEKNO=1;BYMONTH=7", "invalid-value"),
+        ("FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=30;UNTIL=20300101", "invalid-value"),
+        ("FREQ=DAILY;INTERVAL=7;BYDAY=MO", "invalid-value"),
+        ("FREQ=DAILY", "too-large"),
+    ],
+)
+def test_work_of_rules_is_bounded(rule: str, code: str) -> None:
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    events = [f"DTSTART;VALUE=DATE:19000102\nRRULE:{rule}"] * MAX_RECURRING
+    sys.setprofile(count)
+    try:
+        found = refused(*events)
+    finally:
+        sys.setprofile(None)
+    assert (found.code, found.field.rpartition(", ")[2]) == (code, "RRULE")
+    assert calls < 6_000_000
+
+
+def test_rules_of_a_century_are_expanded() -> None:
+    yearly = [f"DTSTART;VALUE=DATE:1900{n % 12 + 1:02}01\nRRULE:FREQ=YEARLY" for n in range(MAX_RECURRING)]
+    assert len(days(*yearly)) == 2 * MAX_RECURRING
+    leap = "DTSTART;VALUE=DATE:20000229\nRRULE:FREQ=YEARLY;COUNT=30"
+    assert sorted(days_of_file(ics(leap), "c.ics", date(2027, 1, 1), date(2028, 12, 31))) == [date(2028, 2, 29)]
 
 
 def test_file_that_is_no_calendar(tmp_path: Path) -> None:

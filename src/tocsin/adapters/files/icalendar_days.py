@@ -10,11 +10,12 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from ...domain.definition import DefinitionError, DefinitionProblem, show
+from .recurrence_work import MAX_WORK, NamesNoDay, work_of
 
 MAX_BYTES: Final = 1_048_576
 MAX_EVENTS: Final = 5_000
 MAX_RECURRING: Final = 200
-"""Events that recur. Of a rule that names no day, all years up to 9999 are searched."""
+"""Events that recur."""
 MAX_EVENT_DAYS: Final = 366
 """Days of one event."""
 MAX_DATES: Final = 1_000
@@ -54,10 +55,18 @@ def days_of_file(content: bytes, source: str, first: date, last: date) -> Iterat
     recurring = sum("RRULE" in event for event in events)
     if recurring > MAX_RECURRING:
         raise _refused(source, "", f"{recurring:,} recurring events, more than {MAX_RECURRING:,}", "too-large")
+    work = 0
     for number, event in enumerate(events, 1):
         place = _place(event, number)
         with _readable(source, place, "it cannot be read"):
             _check(event, source, place)
+            work += _work(event, source, place, last)
+        if work > MAX_WORK:
+            reason = (
+                f"up to this rule, the rules of the file recur too often since their first events ({work:,} units, more than {MAX_WORK:,}): "
+                "write a later DTSTART, or divide the file"
+            )
+            raise _refused(source, f"{place}, RRULE", reason, "too-large")
     with _readable(source, "", "its events cannot be expanded"):
         for event in recurring_ical_events.of(calendar).between(first, last + _DAY):
             if str(event.get("STATUS", "")).upper() != "CANCELLED":
@@ -116,6 +125,22 @@ def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN
         parts = f"{odd[0]} does not go with {frequency}" if odd else "write FREQ=YEARLY, MONTHLY, WEEKLY or DAILY"
         reason = f"{show(text)} is no rule for whole days that ends: {parts}"
         raise _refused(source, f"{place}, RRULE", reason, "not-supported")
+
+
+def _work(event: Any, source: str, place: str, last: date) -> int:  # noqa: ANN401 - the library has no types
+    """Return the units of work of the rule of an event; 0: it has none.
+
+    Raises:
+        DefinitionError: the rule names no day.
+    """
+    rule = event.get("RRULE")
+    if rule is None:
+        return 0
+    try:
+        return work_of(rule, event["DTSTART"].dt, last)
+    except NamesNoDay:
+        reason = f"{show(rule.to_ical().decode())} names no day: correct it, or remove the event"
+        raise _refused(source, f"{place}, RRULE", reason, "invalid-value") from None
 
 
 def _days(event: Any, first: date, last: date) -> Iterator[date]:  # noqa: ANN401 - the library has no types
