@@ -105,6 +105,15 @@ def test_replay_names_the_execution_and_refuses_a_second(kept: World) -> None:
     assert [fact.by.source for fact in facts if isinstance(fact, Replayed) and fact.by] == ["cli", "cli"]
 
 
+def test_command_names_results_that_are_gone(world: World) -> None:
+    path = world.jobs(f"jobs: [{{ name: {JOB}, dag: [{{ name: a, function: f }}, {{ name: b, function: f }}] }}]")
+    assert world.call("jobs", "apply", "-f", path).code == 0
+    world.append(letter())
+    refused = world.call("dead-letters", "replay", ID, "--failed-only")
+    assert (refused.code, "were archived" in refused.err) == (1, True)
+    assert not world.recorded("dead-letter.*.*.replayed.>")
+
+
 def test_replay_of_a_deleted_job_names_the_remedy(kept: World) -> None:
     kept.call("jobs", "delete", JOB, "--yes")
     result = kept.call("dead-letters", "replay", ID)

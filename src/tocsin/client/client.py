@@ -379,6 +379,7 @@ class Client:
         input: Mapping[str, JsonValue] | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
+        failed_only: bool = False,
     ) -> Run | None:
         """Run failed work again, by the definition in force now.
 
@@ -389,6 +390,7 @@ class Client:
             input: keys that override those of the failed run.
             reason: recorded with the replay.
             again: also if it was replayed before.
+            failed_only: adopt the results of the steps that completed, and run the rest.
 
         Raises:
             NotFound, NotAnId, Ambiguous: `dead_letter` does not name one dead letter.
@@ -396,7 +398,11 @@ class Client:
             DefinitionError: the job does not accept the input.
         """
         replay = await self.operator.replay(
-            dead_letter, input=None if input is None else dict(input), reason=reason, again=again
+            dead_letter,
+            input=None if input is None else dict(input),
+            reason=reason,
+            again=again,
+            failed_only=failed_only,
         )
         if replay.execution_id is None:
             return None

@@ -205,9 +205,12 @@ class SyncClient:
         input: Mapping[str, JsonValue] | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
+        failed_only: bool = False,
     ) -> "SyncRun | None":
         """Run failed work again (see `Client.replay`)."""
-        run = self._thread.call(self._client.replay, dead_letter, input=input, reason=reason, again=again)
+        run = self._thread.call(
+            self._client.replay, dead_letter, input=input, reason=reason, again=again, failed_only=failed_only
+        )
         return None if run is None else SyncRun(self._thread, run)
 
     def resolve(self, dead_letter: str, *, reason: str | None = None) -> "Resolution":

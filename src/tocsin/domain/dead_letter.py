@@ -123,6 +123,7 @@ def request_replay(
     by: Actor | None = None,
     reason: str | None = None,
     ledger: int | None = None,
+    failed_only: bool = False,
 ) -> list[Replayed]:
     """Request another replay, by the definition in force at the sequence `ledger`.
 
@@ -137,6 +138,7 @@ def request_replay(
             id=state.fact.id,
             number=number,
             input=input,
+            failed_only=failed_only,
             by=by,
             reason=reason,
             request=request,
@@ -238,7 +240,7 @@ def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
                 update(fact.step, fact.attempt, started_at=recorded.time, worker=fact.worker)
             case RetryScheduled() | Exhausted() as fact:
                 update(fact.step, fact.attempt, ended_at=recorded.time, error=fact.error)
-            case Advanced() as fact:
+            case Advanced(adopted_from=None) as fact:
                 update(fact.step, fact.attempt, ended_at=recorded.time)
             case Completed(step=str(step), attempt=int(attempt)):
                 update(step, attempt, ended_at=recorded.time)

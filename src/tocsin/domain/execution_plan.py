@@ -58,6 +58,7 @@ class _Wish(msgspec.Struct, frozen=True):
     catch_up: bool = False
     given: Trigger | None = None
     replay_of: str | None = None
+    failed_only: bool = False
     backfill: str | None = None
     trigger_id: str | None = None
     traceparent: str | None = None
@@ -140,6 +141,8 @@ def from_replay(
         by=fact.by,
         given=replay_input(original, fact, before),
         replay_of=fact.id,
+        # An only step did not complete. Its task admits the execution, so nothing could be adopted before.
+        failed_only=fact.failed_only and len(definition.own_steps()) > 1,
         repeats_occurrence=isinstance(original, DeadLettered) and original.trigger == "cron",
     )
     request = _requested(definition, sequence, wish)
@@ -179,6 +182,7 @@ def planned_again(
         by=request.by,
         catch_up=request.catch_up,
         replay_of=request.replay_of,
+        failed_only=request.failed_only,
         backfill=request.backfill,
         traceparent=request.traceparent,
         event=request.event,
@@ -357,6 +361,7 @@ def _fields(definition: JobDefinition, sequence: int, wish: _Wish) -> dict[str, 
         "by": wish.by,
         "catch_up": wish.catch_up,
         "replay_of": wish.replay_of,
+        "failed_only": wish.failed_only,
         "backfill": wish.backfill,
         "traceparent": wish.traceparent,
         "event": wish.event,

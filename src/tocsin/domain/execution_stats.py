@@ -136,7 +136,7 @@ def _is_answered(fact: Message) -> bool:
     MQ executors claim nothing, but they report.
     """
     match fact:
-        case Started() | Advanced():
+        case Started() | Advanced(adopted_from=None):
             return True
         case RetryScheduled() | Exhausted():
             return fact.error.type != TIMED_OUT

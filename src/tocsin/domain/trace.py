@@ -228,7 +228,7 @@ class _Trace:
                     _of(attempts, message.step, message.attempt).claims.setdefault(message.delivery, recorded)
                 case Released():
                     _of(attempts, message.step, message.attempt).releases[message.delivery] = recorded
-                case Advanced() | RetryScheduled() | Exhausted():
+                case Advanced(adopted_from=None) | RetryScheduled() | Exhausted():
                     _of(attempts, message.step, message.attempt).decision = recorded
                 case Completed(step=str(step), attempt=int(attempt)) | Failed(step=str(step), attempt=int(attempt)):
                     ended = _of(attempts, step, attempt)

@@ -272,6 +272,7 @@ class LocalOperator:
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
+        failed_only: bool = False,
     ) -> "Replay":
         """See `Operator`."""
         from .operations import dead_letters  # noqa: PLC0415 - see above
@@ -283,6 +284,7 @@ class LocalOperator:
             by=self._by,
             reason=reason,
             again=again,
+            failed_only=failed_only,
             list_dead_letters=self.dead_letters,
             stored=self._stored,
         )

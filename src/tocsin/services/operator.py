@@ -322,6 +322,7 @@ class Operator(Protocol):
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
+        failed_only: bool = False,
     ) -> "Replay":
         """Run failed work again (see `operations.dead_letters.replay`).
 

@@ -313,10 +313,11 @@ class HttpOperator:
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
+        failed_only: bool = False,
     ) -> Replay:
         """See `Operator`."""
         letter = await self.dead_letter(given)
-        body: JsonValue = {"input": input, "again": again, "reason": reason}
+        body: JsonValue = {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
         headers = {"Idempotency-Key": uuid4().hex}
         result = await self._api.request("POST", f"/v1/dead-letters/{letter.id}/replay", body, headers=headers)
         return Replay(result["job"], result["id"], result["number"], result["execution_id"])

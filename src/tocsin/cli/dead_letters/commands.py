@@ -108,6 +108,10 @@ def replay(
     again: Annotated[
         bool, typer.Option("--again", help="Replay even if a replay is open or the dead letter is resolved.")
     ] = False,
+    failed_only: Annotated[
+        bool,
+        typer.Option("--failed-only", help="Run only the steps that did not complete, with the results of the others."),
+    ] = False,
     reason: Reason = None,
 ) -> None:
     """Run a dead letter again, with the job's current definition and the same scheduled time.
@@ -121,7 +125,9 @@ def replay(
 
     async def request() -> Replay:
         async with session.operator() as operator:
-            return await operator.replay(dead_letter, input=overrides, reason=reason, again=again)
+            return await operator.replay(
+                dead_letter, input=overrides, reason=reason, again=again, failed_only=failed_only
+            )
 
     result = run(request())
     session.output.answer(asdict(result), lambda: [_replay_line(result)])

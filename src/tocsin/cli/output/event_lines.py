@@ -177,7 +177,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
             detail = f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}, again in {fact.delay:.1f}s"
             return Described("↻", "yellow", "retrying", detail)
         case Advanced():
-            return Described("→", "dim", "advanced", f"{fact.step} completed")
+            adopted = "" if fact.adopted_from is None else f" in execution {fact.adopted_from}"
+            return Described("→", "dim", "advanced", f"{fact.step} completed{adopted}")
         case Exhausted():
             return Described("✗", "red", "exhausted", f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}")
         case Completed():
@@ -202,7 +203,14 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
         case PoisonMessage():
             return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
         case Replayed():
-            return Described("↻", "cyan", "replayed", " ".join(filter(None, (f"#{fact.number}", fact.reason))))
+            return Described(
+                "↻",
+                "cyan",
+                "replayed",
+                " ".join(
+                    filter(None, (f"#{fact.number}", "failed steps only" if fact.failed_only else None, fact.reason))
+                ),
+            )
         case Resolved():
             return Described("✓", "green", "resolved", fact.reason or "")
         case Queued():

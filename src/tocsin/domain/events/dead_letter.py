@@ -179,6 +179,8 @@ class Replayed(DeadLetterFact):
     """The number of this replay of the dead letter, counted from 1."""
     input: Input | None = None
     """Keys that override the original input."""
+    failed_only: bool = False
+    """True: the steps that completed in the failed execution are not run again."""
     by: Actor | None = None
     """The identity that requested the replay."""
     reason: str | None = None

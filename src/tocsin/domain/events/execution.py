@@ -145,6 +145,8 @@ class Requested(ExecutionFact):
     """True: the occurrence fires late, under the catch-up policy."""
     replay_of: str | None = None
     """The dead letter that is replayed: the id of the failed execution or poison message."""
+    failed_only: bool = False
+    """True: steps that completed in the execution `replay_of` are adopted, and do not run again."""
     backfill: str | None = None
     """The name of the backfill that this execution belongs to."""
     traceparent: str | None = None

@@ -291,7 +291,7 @@ class RetryScheduled(ExecutionFact):
 class Advanced(ExecutionFact):
     """A step completed and the execution continues.
 
-    The DAG advancer stores this on the report of success.
+    The DAG advancer stores this on the report of success. It also does so for each step that a replay adopts from the failed execution.
     """
 
     type: Literal["advanced"] = "advanced"
@@ -299,9 +299,11 @@ class Advanced(ExecutionFact):
     step: str
     """The name of the step."""
     attempt: int
-    """The number of the attempt that succeeded, counted from 1."""
+    """The number of the attempt that succeeded, counted from 1; 0: no attempt of this execution did."""
     result: JsonValue = None
     """The result that the worker reported."""
+    adopted_from: str | None = None
+    """The earlier execution that has the result; absent: a worker reported it to this execution."""
 
 
 class Exhausted(ExecutionFact):

@@ -4,11 +4,13 @@ The state is folded from the execution's own scope. Every decision is idempotent
 returns no events, so that a redelivered message adds nothing (hip-62, Job Dependency Graphs, Retry Policy).
 
     state, evolve                     the state, and how each event changes it
+    adoption                          which completed steps a replay does not run again
     lifecycle                         decisions on the whole: admit, skip, cancel, expire, give up
     tasks, attempts                   decisions on steps, in the order in which a step passes through them
     workflow                          which steps of a workflow are ready, and its outcome
 """
 
+from .adoption import adopt, adoptable_steps
 from .attempts import (
     MAX_CLAIMS,
     ClaimDenied,
@@ -72,6 +74,8 @@ __all__ = [
     "acknowledgements",
     "admit",
     "admit_and_dispatch",
+    "adopt",
+    "adoptable_steps",
     "cancel",
     "claim",
     "claims_on",

@@ -206,6 +206,7 @@ class Request(Identity):
     by: Actor | None
     catch_up: bool
     replay_of: str | None
+    failed_only: bool
     backfill: str | None
     traceparent: str | None
     event: EventReference | None
@@ -240,6 +241,7 @@ def request_fields(requested: Requested) -> Request:
         "by": requested.by,
         "catch_up": requested.catch_up,
         "replay_of": requested.replay_of,
+        "failed_only": requested.failed_only,
         "backfill": requested.backfill,
         "traceparent": requested.traceparent,
         "event": requested.event,

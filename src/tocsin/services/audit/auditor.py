@@ -11,6 +11,7 @@ from ...ports import StoredMessage
 from ...subjects import Stream, publisher_of
 from ..repair import digest_of
 from . import guards, versions
+from .adoptions import Adoptions
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
 from .coordination import Agents, Locks
 from .dependencies import Dependencies
@@ -95,6 +96,7 @@ class Auditor:
             Ownership(is_whole=is_whole),
             versions.of_policy(is_whole=is_whole),
             versions.of_namespaces(is_whole=is_whole),
+            Adoptions(since),
             FanOuts(is_whole=is_whole),
             UniqueKeys(since, is_whole=is_whole),
         )

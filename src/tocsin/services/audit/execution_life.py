@@ -90,6 +90,8 @@ class ExecutionLife:
     """The attempts whose task was lost and is not dispatched again yet."""
     completed: set[str] = field(default_factory=set)
     exhausted: set[str] = field(default_factory=set)
+    adopted: set[str] = field(default_factory=set)
+    """The completed steps that no attempt of this execution ran."""
 
     def take(self, recorded: Recorded[ExecutionFact]) -> Iterator[Wrong]:
         """Take one more event; yield the rules that it breaks."""
@@ -177,7 +179,7 @@ class ExecutionLife:
             case RetryScheduled() | Exhausted():
                 yield from self._attempt_failed(fact)
             case Advanced():
-                yield from self._step_completed(fact.step, fact.attempt)
+                yield from self._advanced(fact)
             case Completed():
                 yield from self._completed(fact)
             case Failed():
@@ -297,6 +299,21 @@ class ExecutionLife:
         if step is not None and fact.reason == "attempts" and fact.attempt != step.retry.max_attempts:
             yield Wrong("I7", f"given up after attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
 
+    def _advanced(self, fact: Advanced) -> Iterator[Wrong]:
+        """Take a completed step; `adoptions` compares the results of adopted steps."""
+        if fact.adopted_from is None:
+            yield from self._step_completed(fact.step, fact.attempt)
+            return
+        request, step = self.requested, self.steps.get(fact.step)
+        if request is None or not request.failed_only or request.replay_of != fact.adopted_from or fact.attempt:
+            yield Wrong("I6", f"it adopts {fact.step} of execution {fact.adopted_from}, and was not requested to")
+        if self.dispatched:
+            yield Wrong("I6", f"it adopts {fact.step} after it dispatched {_named(set(self.dispatched))}")
+        if step is None:
+            yield Wrong("I6", f"no step is called {fact.step}")
+        self.adopted.add(fact.step)
+        self.completed.add(fact.step)
+
     def _step_completed(self, step: str | None, attempt: int | None) -> Iterator[Wrong]:
         yield from self._reported(step, attempt, "completed")
         if step in self.completed | self.exhausted:
@@ -345,7 +362,7 @@ class ExecutionLife:
 
     def _ran_out(self, fact: Completed | Failed) -> Iterator[Wrong]:
         """Check that no step runs, and that the end names those that never ran."""
-        never = set(self.steps) - set(self.dispatched)
+        never = set(self.steps) - set(self.dispatched) - self.adopted
         if set(fact.cancelled_steps) != never:
             yield Wrong("I6", f"it cancels {_named(fact.cancelled_steps)}, and those that never ran: {_named(never)}")
         if running := set(self.dispatched) - self.completed - self.exhausted:
@@ -433,7 +450,7 @@ class ExecutionLife:
     def _ready(self) -> Iterator[str]:
         order = self._order()
         for name, step in self.steps.items():
-            if not self.is_admitted or name in self.dispatched:
+            if not self.is_admitted or name in self.dispatched or name in self.adopted:
                 continue
             if set(step.depends_on) <= self.completed if order is None else order.may_run(name):
                 yield name

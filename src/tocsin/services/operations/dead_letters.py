@@ -3,7 +3,8 @@
 A replay is an event, `replayed.<n>`, in the dead letter's own guarded scope, and the planner makes its one execution. The
 replay uses the definition in force now, the failed execution's scheduled time, and the input that the failed execution got
 beyond the definition of its time. While a replay is open, a second replay needs `again`. A completed replay resolves its dead
-letter, and the dead letter that the failed execution was a replay of.
+letter, and the dead letter that the failed execution was a replay of. A replay of the failed steps only adopts the results of steps that completed, if
+their function, input and dependencies are still the same.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +15,7 @@ from typing import Final
 from ... import subjects
 from ...domain import dead_letter, execution, execution_plan
 from ...domain.definition import DefinitionError, check_input
-from ...domain.events import Actor, DeadLettered, Input, Message, Recorded, Trigger
+from ...domain.events import Actor, DeadLettered, Input, Message, Plan, Recorded, Trigger
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, unregistered_request
@@ -58,6 +59,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
     by: Actor | None = None,
     reason: str | None = None,
     again: bool = False,
+    failed_only: bool = False,
     request: str | None = None,
     list_dead_letters: ListDeadLetters | None = None,
     stored: StoredLog | None = None,
@@ -71,6 +73,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         by: the caller, recorded in the event.
         reason: recorded in the event.
         again: replay even if a replay is open or the dead letter is resolved.
+        failed_only: adopt the steps that completed, and run the rest.
         request: idempotency key. A repeated key returns the first replay and makes none.
         list_dead_letters: queries the history for a shortened id.
         stored: the log and its archive.
@@ -87,12 +90,18 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
             f"cannot replay dead letter {letter.id}: it {resolution}was archived. Trigger the job instead.",
             code="dead-letter-archived",
         )
-    ledger = await _check(log, letter, input)
+    ledger = await _check(log, letter, input, failed_only=failed_only)
     for _ in range(MAX_TRIES):
         if not again and dead_letter.find_replay(letter.state, request) is None:
             await _check_idle(log, letter, stored)
         facts = dead_letter.request_replay(
-            letter.state, request=request, input=input, by=by, reason=reason, ledger=ledger
+            letter.state,
+            request=request,
+            input=input,
+            by=by,
+            reason=reason,
+            ledger=ledger,
+            failed_only=failed_only,
         )
         try:
             for fact in facts:
@@ -163,7 +172,7 @@ async def resolve(
 # --- conditions of a replay ---------------------------------------------------------------------------------------------
 
 
-async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | None:
+async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_only: bool) -> int | None:
     """Refuse at once a replay that the planner would refuse later.
 
     Returns:
@@ -171,6 +180,8 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
     """
     ledgers, job = LedgerReader(log), letter.job
     cause = _failed_input(letter)
+    if failed_only:
+        _check_failed_only(letter, cause, over)
     if not isinstance(cause, DeadLettered | Trigger):
         if over:
             raise OperationError(
@@ -187,11 +198,52 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
             code="job-not-registered",
         )
     before = cause.definition if isinstance(cause, DeadLettered) else 0
-    replayed = dead_letter.request_replay(letter.state, input=over)[0]
-    input_ = execution_plan.replay_input(cause, replayed, await ledgers.definition(job, before) if before else None)
+    replayed = dead_letter.request_replay(letter.state, input=over, failed_only=failed_only)[0]
+    old = await ledgers.definition(job, before) if before else None
+    input_ = execution_plan.replay_input(cause, replayed, old)
     written = (over or {}) if isinstance(cause, DeadLettered) else None  # the rest was checked when it was requested
     check_input(state.definition, input_.input or {}, input_.args, written=written)
+    if failed_only and isinstance(cause, DeadLettered):
+        request = Recorded(replayed, "", 0, cause.last_attempt)
+        first = execution_plan.from_replay(request, cause, state.definition, sequence, before=old)
+        await _check_remains(log, letter, first.plan)
     return sequence
+
+
+def _check_failed_only(letter: Letter, cause: Message, over: Input | None) -> None:
+    """Refuse to run only the failed steps where no results can be adopted."""
+    if not isinstance(cause, DeadLettered):
+        raise OperationError(
+            f"cannot replay only the failed steps of dead letter {letter.id}: it is a message and has no steps. "
+            "Leave `failed_only` out.",
+            code="no-steps",
+        )
+    if over:
+        raise OperationError(
+            f"cannot replay only the failed steps of dead letter {letter.id} with another input: the results of the other "
+            "steps come from the original input. Leave the input or `failed_only` out.",
+            code="input-not-accepted",
+        )
+
+
+async def _check_remains(log: EventLog, letter: Letter, plan: Plan) -> None:
+    """Refuse a replay whose results are gone, or that has nothing to run."""
+    scope = subjects.execution(letter.job, letter.id)
+    facts = await log.load(scope)
+    if not facts and await log.tail(scope):
+        raise StaleRead.of(scope)
+    if not facts:
+        raise OperationError(
+            f"cannot replay only the failed steps of dead letter {letter.id}: the results of its execution were archived. "
+            "Leave `failed_only` out to run all steps.",
+            code="dead-letter-archived",
+        )
+    if len(execution.adoptable_steps(execution.fold(facts), plan)) == len(plan.steps):
+        raise OperationError(
+            f"cannot replay only the failed steps of dead letter {letter.id}: the execution completed every step of the job's "
+            "current definition. Leave `failed_only` out to run all steps.",
+            code="nothing-to-replay",
+        )
 
 
 async def _newest(log: EventLog, ledgers: LedgerReader, job: str) -> tuple[Ledger, int]:

@@ -39,6 +39,7 @@ from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, Stage, Subscription
 from ...engine.states import StateStore
 from ...engine.step import DONE, Events, Known, Later, Ref, States, Step, again, decided, done, refuse, wait
+from ...ports import StaleRead
 from ...subjects import Stream
 from .retry_timer import Alarm, RetryTimers
 
@@ -85,8 +86,8 @@ class DagAdvancer:
     def admission(self, recorded: Recorded[Message]) -> Sequence[Known]:
         """Return an execution as it was admitted."""
         fact = recorded.message
-        if not isinstance(fact, Admitted):
-            return ()
+        if not isinstance(fact, Admitted) or fact.failed_only:
+            return ()  # adopted steps may follow the admission
         return (Known(execution_state(fact.job, fact.execution_id), recorded, after=0),)
 
     def on_admitted(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event's time counts
@@ -94,22 +95,19 @@ class DagAdvancer:
 
         In a workflow, steps may follow a failure.
         """
-        match recorded.message:
-            case Admitted() as admission:
-                ref = execution_state(admission.job, admission.execution_id)
-                # A start time may have passed while the execution waited for its lock.
-                tasks = execution.dispatch_missing(states(ref), at=recorded.time, key=self._key)
-                if admission.plan.start_at is None and admission.plan.expires_at is None:
-                    return decided(ref, tasks)
-                return again(Events(ref, tuple(tasks))) if tasks else _schedule(ref, states(ref))
-            case Recovered() | Released() as fact:
-                ref = execution_state(fact.job, fact.execution_id)
-                return decided(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self._key))
-            case Exhausted() as fact:
-                ref = execution_state(fact.job, fact.execution_id)
-                return decided(ref, execution.go_on(states(ref), key=self._key))
-            case _:
-                return DONE
+        fact = recorded.message
+        if not isinstance(fact, Admitted | Recovered | Released | Exhausted):
+            return DONE
+        ref = execution_state(fact.job, fact.execution_id)
+        if adopted := _adopted(ref, states):
+            return again(Events(ref, tuple(adopted)))
+        if isinstance(fact, Exhausted):
+            return decided(ref, execution.go_on(states(ref), key=self._key))
+        # A start time may have passed while the execution waited for its lock.
+        tasks = execution.dispatch_missing(states(ref), at=recorded.time, key=self._key)
+        if not isinstance(fact, Admitted) or (fact.plan.start_at is None and fact.plan.expires_at is None):
+            return decided(ref, tasks)
+        return again(Events(ref, tuple(tasks))) if tasks else _schedule(ref, states(ref))
 
     def claim(self, recorded: Recorded[Message]) -> Sequence[Known]:
         """Return the claim that a report names.
@@ -189,6 +187,18 @@ class DagAdvancer:
             return wait((until - waited).total_seconds())
         missing = f"no execution of {job!r} has the id {execution_id!r}"
         return refuse(missing, code="not-found", job=job, rests_on=(ref,) if exists else ())
+
+
+def _adopted(ref: Ref[Execution], states: States) -> list[Advanced | Cancelled]:
+    """Return the steps that a replay adopts before it dispatches a task."""
+    requested = states(ref).requested
+    if requested is None or not requested.failed_only or requested.replay_of is None:
+        return []
+    failed = execution_state(requested.job, requested.replay_of)
+    before = states(failed)
+    if not before.is_over and states(TAIL(failed.key)) > 0:
+        raise StaleRead.of(failed.key)  # the failed execution has ended
+    return execution.adopt(states(ref), before)
 
 
 def _cancel_each(

@@ -109,6 +109,8 @@ class ReplayRequest(BaseModel):
     """Its keys override those of the original input."""
     again: bool = False
     """Replay also if another replay is open, or the dead letter is resolved."""
+    failed_only: bool = False
+    """Adopt the results of the steps that completed, and run the rest."""
     reason: ReasonText | None = None
 
 
@@ -287,6 +289,7 @@ async def replay_dead_letter(
         by=actor(caller),
         reason=body.reason or reason,
         again=body.again,
+        failed_only=body.failed_only,
         request=name.name if name else None,
         stored=here.stored,
     )

@@ -119,9 +119,10 @@ export function DeadLetter({ name: id }) {
       ${one.permitted.includes("replay")
         ? html`<div class="actions">
             <${ActionButton} label="Replay" title="Replay this dead letter" done=${letter.reload}
-              details=${html`<label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>`}
+              details=${html`<label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>
+                <label class="check"><input type="checkbox" name="failed_only" /> Run only the steps that did not complete</label>`}
               act=${async (reason, form) => {
-                const answer = await post(v1(["dead-letters", id, "replay"]), { input: jsonOf(form.get("input")), again: one.replays.length > 0, reason: reason || null });
+                const answer = await post(v1(["dead-letters", id, "replay"]), { input: jsonOf(form.get("input")), again: one.replays.length > 0, failed_only: form.get("failed_only") === "on", reason: reason || null });
                 if (answer.execution_id) navigate(to("executions", answer.execution_id));
               }} />
             ${one.resolved
