@@ -15,6 +15,7 @@ from tests.system.running import Running
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.webhooks import NatsWebhookQueue
+from tocsin.bootstrap import health_target
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Completed
 from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, EventDurable, LogUnavailable, NotAllowed
@@ -82,6 +83,11 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
         async with connected(secured, tmp_path, "dag-advancer") as advancer:
             await advancer.log.append(end, expect=await advancer.log.tail(subjects.scope_of(end)))
         await tocsin.ended("report", Admitted)
+        for role in ("operator", "viewer", "api"):
+            observer = await stack.enter_async_context(connected(secured, tmp_path, role))
+            inspection = health_target(observer).inspection
+            found = [await inspection.triggers(stream) for stream in ("SHOP", "KV_flags", streams.log_stream)]
+            assert [len(names or ()) for names in found] == [1, 1, 1]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

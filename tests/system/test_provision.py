@@ -21,7 +21,7 @@ from tests.conformance.worlds import fresh_names
 from tests.durables import NatsDurable
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
-from tocsin.adapters.nats.admin.desired_state import InputLimits, OutputLimits, durable_specs
+from tocsin.adapters.nats.admin.desired_state import CaptureLimits, InputLimits, OutputLimits, durable_specs
 from tocsin.adapters.nats.admin.provision import Change, Mode, NatsStreamPurge, ProvisionError, provision
 from tocsin.adapters.nats.admin.provision_errors import (
     MessagesAtRisk,
@@ -82,6 +82,24 @@ async def test_plan_shows_changes_and_makes_none(connection: Connection, names: 
     ]
     made = await provision(connection, names, bridge=True, durables=[wider])
     assert again == made
+
+
+async def test_plan_warns_of_subjects_captured_no_more(connection: Connection, names: Names) -> None:
+    orders, sensors = f"{names.root}-orders.>", f"{names.root}-sensors.>"
+
+    async def changes(*captured: str, mode: Mode = Mode.APPLY) -> dict[str, Change]:
+        inputs = InputLimits(captured=CaptureLimits(captured, size=1_000_000, age=3_600.0))
+        return {each.name: each for each in await provision(connection, names, inputs=inputs, mode=mode)}
+
+    await changes(orders.replace(">", "new"), sensors)
+    wider = (await changes(orders, sensors))[names.captured_stream]
+    assert (wider.action, wider.warning) == ("updated", None)
+    planned = (await changes(orders, mode=Mode.PLAN))[names.captured_stream]
+    assert planned.warning is not None
+    assert sensors in planned.warning
+    assert orders not in planned.warning
+    assert sensors in planned.line(is_plan=True).partition("lost")[0]
+    assert (await changes(orders))[names.captured_stream].warning == planned.warning
 
 
 async def test_plan_finds_captured_subjects(connection: Connection, names: Names) -> None:

@@ -90,6 +90,18 @@ class DurableState:
 
 
 @dataclass(frozen=True, slots=True)
+class TriggerProgress:
+    """The progress of a trigger's durable, as the leader of its stream reports it."""
+
+    waiting: int
+    """Events that are not delivered, or not acknowledged."""
+    active_at: datetime
+    """The time of its last acknowledgement, or of its creation."""
+    observed_at: datetime
+    """By the clock of the server that answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredKey:
     """A value of a bucket. `ttl_s` is its life time; None: unlimited."""
 
@@ -157,6 +169,14 @@ class ServerInspection(Protocol):
 
     async def durables(self, stream: Stream) -> list[DurableState]:
         """Return all durables of a stream, also those that the installation does not know."""
+        ...
+
+    async def triggers(self, stream: str) -> Mapping[str, TriggerProgress] | None:
+        """Return the progress of the triggers in a stream, by durable.
+
+        The durables have the names of `ids.event_durable`. `stream`: the server's name of a stream, also of another program. None: it
+        does not exist.
+        """
         ...
 
     async def oldest_pending(self, durable: DurableState) -> datetime | None:

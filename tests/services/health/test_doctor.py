@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -19,10 +20,12 @@ from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
 from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
-from tocsin.domain import execution
+from tocsin.domain import execution, ids
 from tocsin.domain.agent import AgentRecord, AgentState
+from tocsin.domain.definition import EventTrigger
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -51,6 +54,7 @@ from tocsin.domain.notification import Kind
 from tocsin.domain.queue_backlog import QueueBacklog
 from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.ports import EventDurable
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
 from tocsin.services.health.checks import (
@@ -62,6 +66,7 @@ from tocsin.services.health.checks import (
     partitions,
     screeners,
     streams,
+    trigger_sources,
     triggers,
 )
 from tocsin.services.health.checks import server as server_checks
@@ -589,6 +594,79 @@ async def test_trigger_with_too_many_keys(tocsin: Running) -> None:
         await log.publish(subjects.subject_of(record), record, message_id=f"r{number}")
     full = (await finds(triggers.keys, tocsin))["trigger-keys"]
     assert_finding(full, Level.WARN, "1 job", "invoice")
+
+
+async def register(tocsin: Running, *definitions: dict[str, Any]) -> None:
+    """Define jobs, and show them as the registrar does."""
+    await tocsin.apply(*definitions)
+    for definition in definitions:
+        registration = Registration.of((await LedgerReader(tocsin.installation.log).load(definition["name"]))[0])
+        assert registration is not None
+        await tocsin.installation.projections.put(Bucket.DEFINITIONS, definition["name"], registration.encode())
+
+
+async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path) -> None:
+    shop = f"shop{uuid4().hex[:8]}"
+    opened = {"streams": {shop.upper(): [f"{shop}.>"]}, "kv": {f"{shop}flags": [">"]}}
+    async with initialized(nats_url, tmp_path, triggers=opened) as tocsin:
+        installation, orders = tocsin.installation, {"nats": f"{shop}.orders"}
+        await register(
+            tocsin,
+            {"name": "removed", "function": "f", "triggers": [{"nats": f"{shop}x.orders"}]},
+            {"name": "flags", "function": "f", "triggers": [{"kv": f"{shop}flags/a.>"}]},
+            {"name": "invoice", "function": "f", "triggers": [orders]},
+            {"name": "off", "function": "f", "enabled": False, "triggers": [{"nats": "other.orders"}]},
+        )
+        found = await finds(trigger_sources.sources, tocsin)
+        assert found.keys() == {"trigger-not-opened", "trigger-source-missing"}
+        assert_finding(found["trigger-not-opened"], Level.BAD, "1 trigger", f"removed ({shop}x.orders)")
+        assert_finding(found["trigger-source-missing"], Level.BAD, f"flags ({shop}flags/a.>)", "invoice")
+
+        config = {"name": shop.upper(), "subjects": [f"{shop}.>"], "storage": "memory"}
+        await installation.connection.manage(f"STREAM.CREATE.{shop.upper()}", json.dumps(config).encode())
+        unheard = (await finds(trigger_sources.sources, tocsin))["trigger-unheard"]
+        assert_finding(unheard, Level.BAD, "1 trigger", f"invoice ({shop}.orders)")
+
+        event_streams = NatsEventStreams(installation.connection, installation.names)
+        trigger = EventTrigger.model_validate(orders)
+        name = ids.event_durable("invoice", trigger.source)
+        await event_streams.create(EventDurable(name, shop.upper(), (f"{shop}.orders",)))
+        assert "trigger-unheard" not in await finds(trigger_sources.sources, tocsin)
+        await installation.connection.store(f"{shop}.orders", b"{}", {})
+        assert "trigger-late" not in await finds(trigger_sources.sources, tocsin)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trigger_sources, "LATE", timedelta(seconds=-1))
+            late = (await finds(trigger_sources.sources, tocsin))["trigger-late"]
+        assert_finding(late, Level.BAD, "1 trigger", f"invoice ({shop}.orders): 1")
+
+
+async def test_job_that_refuses_all_its_events(nats_url: str, tmp_path: Path) -> None:
+    shop = f"shop{uuid4().hex[:8]}"
+    opened = {"streams": {shop.upper(): [f"{shop}.>"]}}
+    trigger = {"nats": f"{shop}.orders", "input": {"order": "body.id"}}
+    async with running(nats_url, tmp_path, worker=Worker(), triggers=opened) as tocsin:
+        connection = tocsin.installation.connection
+        config = {"name": shop.upper(), "subjects": [f"{shop}.>"], "storage": "memory"}
+        await connection.manage(f"STREAM.CREATE.{shop.upper()}", json.dumps(config).encode())
+        await tocsin.apply({"name": "invoice", "function": "f", "triggers": [trigger]})
+
+        async def is_heard() -> bool:
+            found = await finds(trigger_sources.sources, tocsin)
+            return found["trigger-unheard"].what == "the events of 1 trigger are heard" if len(found) == 1 else False
+
+        await tocsin.until(is_heard)
+        for number in range(trigger_sources.REFUSALS):
+            if number == trigger_sources.REFUSALS - 1:
+                found = await finds(trigger_sources.refusals, tocsin)
+                assert found["trigger-refusing"].level is Level.OK
+            await connection.store(f"{shop}.orders", b"{}", {})
+
+        async def refusing() -> list[Finding]:
+            finding = (await finds(trigger_sources.refusals, tocsin))["trigger-refusing"]
+            return [] if finding.level is Level.OK else [finding]
+
+        [finding] = await tocsin.until(refusing)
+        assert_finding(finding, Level.BAD, "1 job", "invoice")
 
 
 async def test_calendar_of_a_job_ends(tocsin: Running) -> None:

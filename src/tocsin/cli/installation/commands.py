@@ -55,6 +55,7 @@ def init(
                 "action": result.action,
                 "fields": dict(result.fields),
                 "loss": result.loss,
+                "warning": result.warning,
             }
             for result in results
         ],
@@ -69,7 +70,7 @@ def init(
 
 
 def _line(change: "Change", *, is_plan: bool) -> Text:
-    style = "red" if change.loss else "green" if change.action == "created" else "yellow"
+    style = "red" if change.loss or change.warning else "green" if change.action == "created" else "yellow"
     return Text(change.line(is_plan=is_plan), style=style)
 
 

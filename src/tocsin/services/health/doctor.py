@@ -15,6 +15,7 @@ from .checks import (
     screeners,
     server,
     streams,
+    trigger_sources,
     triggers,
 )
 from .findings import CheckContext, Finding, bad
@@ -55,6 +56,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     archive.failures,
     archive.store,
     notifications.delivery,
+    trigger_sources.sources,
+    trigger_sources.refusals,
     triggers.keys,
     calendars.ends,
 )

@@ -20,6 +20,7 @@ from ....ports.server_inspection import (
     ServerVersions,
     StoredKey,
     StreamState,
+    TriggerProgress,
 )
 from ....subjects import Bucket, Stream
 from ..client import wire
@@ -143,15 +144,38 @@ class NatsInspection(ServerInspection):
 
     @override
     async def durables(self, stream: Stream) -> list[DurableState]:
-        name, consumers, total = self._names.stream(stream), list[Json](), 1
+        name = self._names.stream(stream)
+        consumers = await self._consumers(name) or ()
+        return [self._durable(name, info) for info in consumers if info["config"].get("durable_name")]
+
+    @override
+    async def triggers(self, stream: str) -> Mapping[str, TriggerProgress] | None:
+        consumers, prefix = await self._consumers(stream), self._names.trigger_durable("")
+        if consumers is None:
+            return None
+        return {
+            info["name"].removeprefix(prefix): TriggerProgress(
+                info["num_pending"] + info["num_ack_pending"],
+                datetime.fromisoformat(info["ack_floor"].get("last_active") or info["created"]),
+                datetime.fromisoformat(info["ts"]),
+            )
+            for info in consumers
+            if info["name"].startswith(prefix)
+        }
+
+    async def _consumers(self, stream: str) -> list[Json] | None:
+        """Return all consumers of a stream; None: it does not exist."""
+        consumers, total = list[Json](), 1
         while len(consumers) < total:
             request = json.dumps({"offset": len(consumers)}).encode()
-            page = await self._connection.manage(f"CONSUMER.LIST.{name}", request)
+            page = await self._connection.find(f"CONSUMER.LIST.{stream}", request, absent=wire.STREAM_NOT_FOUND)
+            if page is None:
+                return None
             total = page["total"]
             if not page["consumers"]:
                 break
             consumers += page["consumers"]
-        return [self._durable(name, info) for info in consumers if info["config"].get("durable_name")]
+        return consumers
 
     @override
     async def oldest_pending(self, durable: DurableState) -> datetime | None:

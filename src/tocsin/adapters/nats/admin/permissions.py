@@ -211,6 +211,7 @@ class Granting:
             f"{API}.INFO",
             f"{API}.STREAM.INFO.*",
             *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}" for s in Stream for verb in ("LIST", "NAMES")),
+            *(f"{API}.CONSUMER.LIST.{stream}" for stream in self._opened),
             *(f"{API}.CONSUMER.INFO.{self._names.stream(s)}.*" for s in Stream),
             *([self._names.unscreened(ANY, PROBE)] if self._is_screened else ()),
         ]

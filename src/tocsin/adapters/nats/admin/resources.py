@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ....ports import DurableSpec
-from ....subjects import Bucket, cursor
+from ....subjects import Bucket, covers, cursor
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.wire import JetStreamError
@@ -16,6 +16,8 @@ from .desired_state import MAX_WAITING
 from .provision_errors import ProvisionError, StreamRejected, StreamUnchangeable, SubjectsOverlap
 
 _SECOND: Final = 1_000_000_000
+MAX_NAMED: Final = 5
+"""Subjects that a warning names."""
 _FIXED: Final = frozenset({"storage", "retention"})
 """The server cannot change these fields of an existing stream."""
 
@@ -33,6 +35,7 @@ class Change:
     """An object on the server and its change.
 
     `fields` maps changed fields to old and new values. `loss` says which stored messages the change removes; None: none.
+    `warning` says which later messages are stored no more.
     """
 
     kind: Literal["stream", "consumer", "key"]
@@ -40,6 +43,7 @@ class Change:
     action: Literal["created", "updated", "unchanged"]
     fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
     loss: str | None = None
+    warning: str | None = None
 
     def line(self, *, is_plan: bool = False) -> str:
         """Return the change, or the planned change, as a line for a terminal."""
@@ -49,6 +53,7 @@ class Change:
             f"{self.kind} {self.name}: {action}"
             + (f" ({changed})" if changed else "")
             + (f"; {self.loss}" if self.loss else "")
+            + (f"; {self.warning}" if self.warning else "")
         )
 
 
@@ -117,7 +122,22 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
     if not is_plan:
         metadata = (stored.get("metadata") or {}) | (wanted.get("metadata") or {})
         await _send_stream(connection, "UPDATE", stored | wanted | {"metadata": metadata})
-    return Change("stream", name, "updated", changed, loss)
+    return Change("stream", name, "updated", changed, loss, _released(stored, wanted))
+
+
+def _released(stored: Json, wanted: Json) -> str | None:
+    """Return a warning about subjects that a stream captures no more.
+
+    None: it captures all as before.
+    """
+    kept = wanted.get("subjects")
+    if kept is None:
+        return None
+    gone = [each for each in stored.get("subjects") or () if not any(covers(other, each) for other in kept)]
+    if not gone:
+        return None
+    named = ", ".join(gone[:MAX_NAMED]) + (f" and {len(gone) - MAX_NAMED} more" if len(gone) > MAX_NAMED else "")
+    return f"messages on {named} are lost from then on, unless another stream captures them; triggers of jobs on them hear nothing"
 
 
 def loss_by(info: Json, wanted: Json) -> str | None:

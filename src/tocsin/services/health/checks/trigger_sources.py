@@ -1,0 +1,137 @@
+"""Check whether the events of each trigger are heard, and start executions."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Final
+
+from ....domain import ids
+from ....domain.definition import EventTrigger, JobDefinition
+from ....domain.text import counted
+from ....ports.queries import ExecutionQuery
+from ....ports.server_inspection import TriggerProgress
+from ....subjects import Stream
+from ...definition_settings import DefinitionSettings
+from ...jobs.event_triggers import bucket_place, stream_of
+from ..findings import CheckContext, Finding, OverdueKind, ok
+from ..status import registrations_of
+
+LATE: Final = timedelta(minutes=5)
+"""The time without an acknowledgement after which events that wait are late; and of a new durable to be made."""
+MAX_WAITING: Final = 10_000
+"""Events of a trigger that may wait."""
+MAX_JOBS: Final = 200
+"""Jobs with triggers whose newest executions are read."""
+REFUSALS: Final = 5
+"""The newest executions of a job by events, all of which are refused."""
+RECENT: Final = timedelta(days=1)
+"""The age up to which executions count."""
+
+NOT_OPENED: Final = OverdueKind(
+    "trigger-not-opened",
+    "triggers that the settings do not open",
+    means="their events start nothing; a captured subject that was removed is captured no more",
+    do="add the source to `triggers` in the settings and run `tocsin init`, or remove the trigger from the job",
+    details="triggers",
+)
+MISSING: Final = OverdueKind(
+    "trigger-source-missing",
+    "triggers with a stream or a bucket that does not exist",
+    means="they hear no event",
+    do="create it, or correct `triggers` in the settings",
+    details="triggers",
+)
+UNHEARD: Final = OverdueKind(
+    "trigger-unheard",
+    "triggers without a durable",
+    means="no event listener runs, or the server refused it the durable: events until then start nothing",
+    do="run `tocsin run event-listener`; its log has `trigger hears nothing` if the server refuses the durable",
+    details="triggers",
+)
+WAITING: Final = OverdueKind(
+    "trigger-late",
+    "triggers whose events wait",
+    means="executions start late, and a stream that drops its oldest messages may drop events",
+    do="run `tocsin run event-listener`, or more copies, and read its log for `events not handled`",
+    details="triggers",
+)
+REFUSING: Final = OverdueKind(
+    "trigger-refusing",
+    f"jobs whose newest {REFUSALS} executions by events were all refused",
+    means="the job accepts none of its events: its condition, key, input or `input_schema` does not fit them",
+    do="see the reason with `tocsin executions show ID`, and try a correction with `tocsin triggers test JOB --event FILE`",
+    details="jobs",
+    all_well="no job refuses all its events",
+)
+
+
+async def sources(context: CheckContext) -> list[Finding]:
+    """Report triggers whose events are not heard.
+
+    The codes are `trigger-not-opened`, `trigger-source-missing`, `trigger-unheard` and `trigger-late`.
+    """
+    opened = DefinitionSettings.of(context.target.settings)
+    found: dict[OverdueKind, list[str]] = defaultdict(list)
+    durables: dict[str, Mapping[str, TriggerProgress] | None] = {}
+    in_force = await _in_force(context)
+    for definition, trigger in in_force:
+        name = f"{definition.name} ({trigger_source(trigger)})"
+        one = definition.model_copy(update={"triggers": (trigger,), "notify": None})
+        if any(opened.warnings([one])):
+            found[NOT_OPENED].append(name)
+            continue
+        stream = _stream(context, trigger, opened.streams)
+        if stream not in durables:
+            durables[stream] = await context.target.inspection.triggers(stream)
+        of_stream = durables[stream]
+        if of_stream is None:
+            found[MISSING].append(name)
+        elif (state := of_stream.get(ids.event_durable(definition.name, trigger.source))) is None:
+            found[UNHEARD].append(name)
+        elif state.waiting > MAX_WAITING or (state.waiting and state.observed_at - state.active_at > LATE):
+            found[WAITING].append(f"{name}: {state.waiting:,}")
+    findings = [finding for kind, names in found.items() for finding in kind.report(names)]
+    return findings or [ok("trigger-unheard", f"the events of {counted(len(in_force), 'trigger')} are heard")]
+
+
+async def refusals(context: CheckContext) -> list[Finding]:
+    """Report jobs that refuse all their events (`trigger-refusing`)."""
+    jobs = dict.fromkeys(definition.name for definition, _ in await _in_force(context))
+    if not jobs or context.status.history is None:
+        return []
+    found = []
+    async with context.target.open_history() as history:
+        for job in islice(jobs, MAX_JOBS):
+            query = ExecutionQuery(job=job, trigger="event", since=context.now - RECENT, limit=REFUSALS)
+            rows = (await history.executions(query)).rows
+            if len(rows) == REFUSALS and all(row.reason == "refused" for row in rows):
+                found.append(f"{job} (newest: {rows[0].execution_id})")
+    return REFUSING.report(found)
+
+
+async def _in_force(context: CheckContext) -> Sequence[tuple[JobDefinition, EventTrigger]]:
+    """Return the triggers of jobs that are neither paused nor disabled."""
+    return [*_triggers([each.definition for each in await registrations_of(context.target) if not each.paused])]
+
+
+def _triggers(definitions: Sequence[JobDefinition]) -> Iterator[tuple[JobDefinition, EventTrigger]]:
+    for definition in sorted(definitions, key=lambda each: each.name):
+        if definition.enabled:
+            yield from ((definition, trigger) for trigger in definition.triggers)
+
+
+def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, Sequence[str]]) -> str:
+    """Return the server's name of the stream of an opened trigger."""
+    inspection = context.target.inspection
+    if trigger.job is not None:
+        return inspection.stream_name(Stream.LOG)
+    if trigger.webhook is not None:
+        return inspection.webhook_stream_name
+    place = bucket_place(trigger)
+    return place[0] if place is not None else stream_of(trigger, streams) or ""
+
+
+def trigger_source(trigger: EventTrigger) -> str:
+    """Return the source of a trigger as its definition writes it."""
+    return trigger.nats or trigger.webhook or trigger.kv or trigger.object or f"{trigger.job} {trigger.on}"
