@@ -207,16 +207,18 @@ def test_wrong_shard_map_is_refused(url: str, tmp_path: Path, text: str, code: s
 
 def test_namespaces_are_declared_listed_and_shown(url: str, tmp_path: Path) -> None:
     file = tmp_path / "namespaces.yaml"
-    file.write_text("namespaces: [payments, {name: billing, description: of B}]")
+    file.write_text("namespaces: [payments, {name: billing, description: of B, max_jobs: 7}]")
     apply = ("namespaces", "apply", "-f", str(file))
     assert call(url, *apply, "--dry-run").out == "+ billing  0 jobs\n+ payments  0 jobs\n"
     assert call(url, "-o", "json", "namespaces", "list").json == {"version": 0, "namespaces": []}
     assert call(url, *apply, "--reason", "wärme").code == 0
     assert call(url, *apply).out == "the namespaces are up to date\n"
     listed = call(url, "-o", "json", "namespaces", "list").json["namespaces"]
-    assert listed == [{"name": "billing", "description": "of B"}, {"name": "payments", "description": ""}]
+    billing = {"name": "billing", "description": "of B", "max_jobs": 7}
+    assert listed == [billing, {"name": "payments", "description": "", "max_jobs": None}]
     shown = call(url, "-o", "json", "namespaces", "show", "billing").json
-    assert shown == {"name": "billing", "description": "of B", "jobs": 0, "queues": []}
+    assert shown == {**billing, "jobs": 0, "queues": []}
+    assert "quotas: max_jobs 7" in call(url, "namespaces", "show", "billing").out
     assert call(url, "-o", "json", "namespaces", "show", "other").failure == (3, "namespace-not-found")
     file.write_text("namespaces: [payments]")
     assert call(url, "-o", "json", *apply).failure == (2, "confirmation-required")

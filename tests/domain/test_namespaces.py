@@ -16,6 +16,10 @@ def job(name: str, **fields: object) -> JobDefinition:
     return JobDefinition.model_validate({"name": name, "function": "f", "queue": "default", **fields})
 
 
+def hook(path: str) -> dict[str, str]:
+    return {"webhook": path}
+
+
 @pytest.mark.parametrize(
     ("name", "namespace"),
     [("payments.nightly", "payments"), ("payments", None), ("a.b.c", "a"), ("payments-eu.x", "payments-eu")],
@@ -33,6 +37,9 @@ def test_first_part_is_the_namespace(name: str, namespace: str | None) -> None:
         job("undeclared.a", queue="payments.x"),
         job("payments.a", queue="payments.x", depends_on=[{"job": "billing.a", "within": "1h"}]),
         job("payments.a", queue="payments.x", triggers=[{"job": "b"}]),
+        job("a", triggers=[hook("/hooks/payments/a")]),
+        job("payments.a", queue="payments.x", triggers=[hook("/hooks/billing/a/b")]),
+        job("payments.a", queue="payments.x", triggers=[hook("/hooks/payments")]),
         job(
             "payments.a", function=None, queue="payments.x", dag=[{"name": "s", "function": "f", "queue": "billing.x"}]
         ),
@@ -51,6 +58,8 @@ def test_reference_across_namespaces_is_refused(definition: JobDefinition) -> No
     [
         job("a"),
         job("undeclared.a", queue="other.x"),
+        job("a", triggers=[hook("/hooks/payments"), hook("/hooks/other/payments/b")]),
+        job("payments.a", queue="payments.x", triggers=[hook("/hooks/payments/a")]),
         job("payments.a", queue="payments.x", depends_on=[{"job": "payments.b", "within": "1h"}]),
         job("payments.a", function=None, dag=[{"name": "s", "function": "f", "queue": "payments.x"}]),
     ],
@@ -65,6 +74,20 @@ def test_reference_within_a_namespace_is_accepted(definition: JobDefinition) -> 
 def test_wrong_name_is_refused(names: list[str]) -> None:
     with pytest.raises(WrongNamespaces):
         namespaces.checked([Namespace(name=name) for name in names])
+
+
+@pytest.mark.parametrize("quota", [0, -1, 10_000_001])
+def test_wrong_quota_is_refused(quota: int) -> None:
+    with pytest.raises(WrongNamespaces):
+        namespaces.checked([Namespace(name="a", max_jobs=quota)])
+    with pytest.raises(WrongNamespaces):
+        namespaces.read({"namespaces": [{"name": "a", "max_jobs": quota}]})
+
+
+def test_quota_must_be_a_whole_number() -> None:
+    for quota in ("7", 7.5, True):
+        with pytest.raises(WrongNamespaces):
+            namespaces.read({"namespaces": [{"name": "a", "max_jobs": quota}]})
 
 
 @pytest.mark.parametrize(

@@ -62,3 +62,36 @@ async def test_door_refuses_references_across_namespaces() -> None:
             await registry.plan([definition])
     await registry.define(job("a.x", "a.q"))
     await registry.define(job("x", "default"))
+
+
+async def test_jobs_beyond_the_quota_are_refused() -> None:
+    clock = ManualClock()
+    log = InMemoryEventLog(clock)
+    registry = Registry(log, InMemoryProjections(clock), clock)
+    await Namespaces(log).apply([Namespace(name="a", max_jobs=2), B])
+    await registry.apply([job("a.one", "a.q"), job("a.two", "a.q")])
+    for refused_by in (registry.define(job("a.three", "a.q")), registry.plan([job("a.three", "a.q")])):
+        with pytest.raises(DefinitionError) as refused:
+            await refused_by
+        [problem] = refused.value.problems
+        assert (problem.code, problem.job) == ("too-many-jobs", "job `a.three`")
+        assert "may have 2 jobs (max_jobs); it has 2" in problem.reason
+    assert await registry.define(job("a.one", "a.r")) == "update"
+    await registry.define(job("b.x", "b.q"))
+    await registry.define(job("c", "default"))
+    await registry.delete("a.two")
+    await registry.define(job("a.three", "a.q"))
+
+
+async def test_quota_counts_what_a_plan_deletes() -> None:
+    clock = ManualClock()
+    log = InMemoryEventLog(clock)
+    registry = Registry(log, InMemoryProjections(clock), clock)
+    owned = [job(f"a.{name}", "a.q").model_copy(update={"owner": "token:ci"}) for name in ("one", "two", "three")]
+    await registry.apply(owned[:2])
+    await Namespaces(log).apply([Namespace(name="a", max_jobs=1)])  # less than it has
+    assert (await registry.plan(owned[:2])).of("unchanged")
+    with pytest.raises(DefinitionError):
+        await registry.plan([owned[2]])
+    await registry.apply([owned[2]], prune=["token:ci"])
+    assert [each.name for each in await registry.jobs()] == ["a.three"]

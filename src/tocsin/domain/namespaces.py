@@ -5,12 +5,14 @@ A namespace is the first part of dotted names, once an administrator has declare
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
 
 from .definition import DefinitionError, DefinitionProblem, JobDefinition
+from .definition.webhook_fields import WEBHOOK_PREFIX
 from .entry_document import read_entries
 from .errors import TocsinError
 from .event_trigger import started_by
@@ -22,10 +24,15 @@ MAX_NAME: Final = 40
 """Characters of a name. It precedes names of pushed jobs, which have a limit too."""
 MAX_TEXT: Final = 255
 """Characters of a description."""
+MAX_QUOTA: Final = 10_000_000
+"""The greatest quota."""
 RESERVED: Final = frozenset({"ojs"})
 """First parts of names that Tocsin gives: jobs of the Open Job Spec without a namespace are called `ojs.<type>`."""
+QUOTAS: Final = ("max_jobs",)
+"""The fields of a namespace that are quotas."""
 PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$"
 
+Quota: TypeAlias = Annotated[int, Field(ge=1, le=MAX_QUOTA, strict=True)]
 NamespaceName: TypeAlias = Annotated[str, StringConstraints(pattern=PATTERN, max_length=MAX_NAME)]
 
 
@@ -42,6 +49,15 @@ def namespace_of(name: str) -> str | None:
     """Return the first part of a dotted name; None: the name has no dot."""
     first, dot, _ = name.partition(SEPARATOR)
     return first if dot else None
+
+
+def namespace_of_path(path: str) -> str | None:
+    """Return the first folder of a path of webhooks; None: the path has no folder.
+
+    The path `/hooks/payments/stripe` is in the folder `payments`.
+    """
+    folder, slash, _ = path.removeprefix(WEBHOOK_PREFIX).partition("/")
+    return folder if slash else None
 
 
 def is_within(name: str, namespaces: Collection[str]) -> bool:
@@ -67,11 +83,13 @@ class NamespaceEntry(BaseModel):
     """The first part of the names of its jobs and queues: 1 to 40 lower-case letters, digits and hyphens."""
     description: str = ""
     """Its purpose, for people."""
+    max_jobs: Quota | None = None
+    """The jobs that may be registered in it. Without it, any number."""
 
     @property
     def namespace(self) -> Namespace:
         """The namespace as an event stores it."""
-        return Namespace(name=self.name, description=self.description)
+        return Namespace.model_validate(self.model_dump())
 
 
 _ENTRIES: Final = TypeAdapter(tuple[NamespaceEntry, ...])
@@ -113,6 +131,10 @@ def checked(namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
         seen.add(name)
         if len(namespace.description) > MAX_TEXT or not namespace.description.isprintable():
             raise WrongNamespaces(f"namespace {name}: a description has at most {MAX_TEXT} printable characters")
+        for quota in QUOTAS:
+            most = getattr(namespace, quota)
+            if most is not None and not 1 <= most <= MAX_QUOTA:
+                raise WrongNamespaces(f"namespace {name}: {quota} is {most:,}, and must be from 1 to {MAX_QUOTA:,}")
     return wanted
 
 
@@ -139,18 +161,23 @@ def define(
 
 
 class Reference(NamedTuple):
-    """A name in a definition of a job."""
+    """A name or a path in a definition of a job."""
 
     field: str
     """The field of the definition."""
     what: str
-    """`queue` or `job`."""
+    """`queue`, `job`, or `path` of a webhook."""
     name: str
     step: str | None = None
 
+    @property
+    def namespace(self) -> str | None:
+        """The first part of the name or the path; it may be undeclared."""
+        return namespace_of_path(self.name) if self.what == "path" else namespace_of(self.name)
+
 
 def references(definition: JobDefinition) -> Iterator[Reference]:
-    """Yield the queues and jobs to which a definition refers."""
+    """Yield the queues, jobs and paths of webhooks to which a definition refers."""
     is_own = not definition.dag or any(step.queue is None for step in definition.dag)
     if is_own:
         yield Reference("queue", "queue", definition.queue)
@@ -159,6 +186,9 @@ def references(definition: JobDefinition) -> Iterator[Reference]:
             yield Reference("queue", "queue", step.queue, step.name)
     for field, job in referenced_jobs(definition):
         yield Reference(field, "job", job)
+    for number, trigger in enumerate(definition.triggers):
+        if trigger.webhook is not None:
+            yield Reference(f"triggers[{number}].webhook", "path", trigger.webhook)
 
 
 def referenced_jobs(definition: JobDefinition) -> Iterator[tuple[str, str]]:
@@ -175,11 +205,18 @@ def referenced_jobs(definition: JobDefinition) -> Iterator[tuple[str, str]]:
 def crossings(definition: JobDefinition, declared: Collection[str]) -> list[Reference]:
     """Return the references of a definition that leave its namespace."""
     own = declared_of(definition.name, declared)
-    return [reference for reference in references(definition) if declared_of(reference.name, declared) != own]
+    return [reference for reference in references(definition) if _declared(reference, declared) != own]
+
+
+def _declared(reference: Reference, declared: Collection[str]) -> str | None:
+    namespace = reference.namespace
+    return namespace if namespace in declared else None
 
 
 def check_references(definitions: Iterable[JobDefinition], declared: Collection[str]) -> None:
-    """Refuse jobs that refer to a queue or a job of another namespace.
+    """Refuse jobs that refer to something of another namespace.
+
+    That may be a queue, a job, or a path of webhooks.
 
     Raises:
         DefinitionError: with each such reference.
@@ -203,10 +240,44 @@ def check_references(definitions: Iterable[JobDefinition], declared: Collection[
 
 
 def _reason(definition: JobDefinition, reference: Reference, declared: Collection[str]) -> str:
-    own, other = (declared_of(name, declared) for name in (definition.name, reference.name))
+    own, other = declared_of(definition.name, declared), _declared(reference, declared)
     place = "the default namespace" if other is None else f"namespace `{other}`"
     if own is None:
         return (
             f"a {reference.what} of {place}, and the job is in the default namespace: name one of the default namespace"
         )
-    return f"a {reference.what} of {place}, and the job is in namespace `{own}`: name one such as `{own}.default`"
+    example = f"{WEBHOOK_PREFIX}{own}/github" if reference.what == "path" else f"{own}.default"
+    return f"a {reference.what} of {place}, and the job is in namespace `{own}`: name one such as `{example}`"
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------------
+
+
+def check_job_quotas(
+    new: Collection[str], deleted: Collection[str], registered: Iterable[str], namespaces: Iterable[Namespace]
+) -> None:
+    """Refuse new jobs beyond the quota `max_jobs` of their namespaces.
+
+    `registered`: the names of all registered jobs, with those that are deleted.
+
+    Raises:
+        DefinitionError: with a problem for each such namespace.
+    """
+    limits = {namespace.name: namespace.max_jobs for namespace in namespaces if namespace.max_jobs is not None}
+    wanted = Counter(filter(None, (declared_of(name, limits) for name in new)))
+    if not wanted:
+        return
+    known = Counter(filter(None, (declared_of(name, limits) for name in registered if name not in deleted)))
+    found = [
+        DefinitionProblem(
+            f"namespace `{namespace}` may have {limits[namespace]:,} jobs (max_jobs); it has {known[namespace]:,}, and would get {number:,} "
+            "more: delete jobs, or let an administrator raise the quota",
+            field="name",
+            job=f"job `{min(name for name in new if namespace_of(name) == namespace)}`",
+            code="too-many-jobs",
+        )
+        for namespace, number in sorted(wanted.items())
+        if known[namespace] + number > limits[namespace]
+    ]
+    if found:
+        raise DefinitionError(*found)

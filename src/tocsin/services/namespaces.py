@@ -9,7 +9,7 @@ from .. import subjects
 from ..domain import namespaces
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
-from ..domain.namespaces import crossings, declared_of
+from ..domain.namespaces import crossings, declared_of, namespace_of
 from ..ports import Clock, EventLog, SequenceConflict
 from .scope_decisions import decide, load
 
@@ -140,7 +140,7 @@ def _change(
     concerned = [
         definition.name
         for definition in crossing
-        if any(declared_of(each, {name}) for each in _names(definition)) and (name in news) != (name in olds)
+        if name in _namespaces(definition) and (name in news) != (name in olds)
     ]
     return NamespaceChange(
         name=name,
@@ -160,8 +160,9 @@ def contents(name: str, definitions: Iterable[JobDefinition]) -> tuple[int, tupl
     return jobs, tuple(sorted(queue for queue in queues if declared_of(queue, {name})))
 
 
-def _names(definition: JobDefinition) -> list[str]:
-    return [definition.name, *(reference.name for reference in namespaces.references(definition))]
+def _namespaces(definition: JobDefinition) -> set[str | None]:
+    """Return the first parts of the names in a definition, declared or not."""
+    return {namespace_of(definition.name), *(each.namespace for each in namespaces.references(definition))}
 
 
 def has_version(expected: int) -> Check:

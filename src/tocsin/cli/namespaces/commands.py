@@ -36,8 +36,11 @@ def list_namespaces(context: typer.Context) -> None:
         {"version": newest.version, "namespaces": [_json(namespace) for namespace in newest.namespaces]},
         lambda: [
             table(
-                ("NAMESPACE", "DESCRIPTION"),
-                [(Text(namespace.name, style="bold"), namespace.description) for namespace in newest.namespaces],
+                ("NAMESPACE", "QUOTAS", "DESCRIPTION"),
+                [
+                    (Text(namespace.name, style="bold"), _quotas(namespace), namespace.description)
+                    for namespace in newest.namespaces
+                ],
                 empty="no namespaces: all jobs and queues are in the default namespace",
                 least=("DESCRIPTION",),
             )
@@ -75,6 +78,7 @@ def show(
             Text(f"{found.name}  {found.description}".rstrip(), style="bold"),
             Text(f"  {counted(held.jobs, 'job')}"),
             Text(f"  queues: {', '.join(held.queues) or 'none'}"),
+            Text(f"  quotas: {_quotas(found)}"),
         ],
     )
 
@@ -145,4 +149,13 @@ def _change(change: NamespaceChange) -> list[Text]:
 
 
 def _json(namespace: Namespace) -> dict[str, object]:
-    return {"name": namespace.name, "description": namespace.description}
+    return {
+        "name": namespace.name,
+        "description": namespace.description,
+        **{quota: getattr(namespace, quota) for quota in namespaces.QUOTAS},
+    }
+
+
+def _quotas(namespace: Namespace) -> str:
+    given = {quota: getattr(namespace, quota) for quota in namespaces.QUOTAS}
+    return ", ".join(f"{quota} {most:,}" for quota, most in given.items() if most is not None) or "none"

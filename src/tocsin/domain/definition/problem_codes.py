@@ -6,7 +6,7 @@ from typing import Final
 PROBLEM_CODES: Final[Mapping[str, str]] = {
     "certificate-missing": "A file of certificates has none in PEM format.",
     "control-character": "A file has a control character outside quotes.",
-    "crosses-namespace": "A job refers to a queue or a job of another namespace.",
+    "crosses-namespace": "A job refers to a queue, a job or a path of webhooks of another namespace.",
     "dependency-cycle": "Jobs, or the steps of a job, would wait for each other.",
     "duplicate-dependency": "A job or a step is named twice in `depends_on`.",
     "duplicate-key": "A key is given twice.",
@@ -53,6 +53,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "timeout-above-policy": "A timeout is longer than `job_timeout` of the scheduler policy.",
     "too-few-replicas": "A job requires a quorum, and too few servers keep the ledger or the log.",
     "too-large": "A definition or an input is larger than its limit, or than a message of the server.",
+    "too-many-jobs": "A namespace would have more jobs than its quota allows.",
     "unclosed-quote": "A quotation mark is never closed.",
     "unknown-calendar": "A job names a calendar that its file does not define.",
     "unknown-choice": "A value is not among the allowed values.",

@@ -12,6 +12,8 @@ class Namespace(Message):
     """The name: the first part of the names of its jobs and queues."""
     description: str = ""
     """Its purpose, for people."""
+    max_jobs: int | None = None
+    """The jobs that may be registered in it; None: any number."""
 
 
 class NamespacesDefined(Message):

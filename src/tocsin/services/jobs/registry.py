@@ -13,10 +13,10 @@ from pydantic import JsonValue
 from ... import subjects
 from ...domain import execution_plan, ledger
 from ...domain.definition import STORED, JobDefinition, check_input
-from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
+from ...domain.events import Actor, DefinitionFact, Input, Message, Namespace, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
-from ...domain.namespaces import check_references
+from ...domain.namespaces import check_job_quotas, check_references, is_within
 from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
@@ -149,24 +149,41 @@ class Registry:
         `may_see`: whether an error may name a job.
         """
         by_name = {definition.name: definition for definition in definitions}
-        await self._check(by_name.values())
+        declared = await self._check(by_name.values())
         await check_dependents(by_name, self.jobs, may_see)
         states = await each(by_name, self._ledgers.load)
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
+        new, deleted = ([change.job for change in plan.of(verb)] for verb in ("create", "delete"))
+        await self._check_quotas(declared, new, deleted)
         await check_trigger_circles(by_name, self._states, may_see)
         await check_webhook_paths(by_name, self.jobs, may_see)
         return replace(plan, unknown=await check_dependencies(by_name, self._states, may_see))
 
-    async def _check(self, definitions: Collection[JobDefinition]) -> None:
-        """Refuse definitions that this installation cannot store or run."""
+    async def _check(self, definitions: Collection[JobDefinition]) -> tuple[Namespace, ...]:
+        """Refuse definitions that this installation cannot store or run; return its namespaces."""
         check_sizes(definitions, self._log.max_message_bytes)
         await check_class(definitions, self._log, self._bridged)
         check_transports(definitions, self._bridged)
         check_timeouts(definitions, (await self.policies.newest()).policy)
-        check_references(definitions, (await Namespaces(self._log).newest()).names)
+        declared = await Namespaces(self._log).newest()
+        check_references(definitions, declared.names)
         await check_partitions(definitions, self._log)
+        return declared.namespaces
+
+    async def _check_quotas(
+        self, declared: Collection[Namespace], new: Collection[str], deleted: Collection[str] = ()
+    ) -> None:
+        """Refuse new jobs beyond the quotas of their namespaces.
+
+        Registrations at the same moment do not see each other, and each may add its jobs.
+        """
+        limited = {namespace.name for namespace in declared if namespace.max_jobs is not None}
+        if not any(is_within(name, limited) for name in new):
+            return
+        registered = frozenset(job.name for job in await self.jobs())
+        check_job_quotas([name for name in new if name not in registered], deleted, registered, declared)
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
         return [state for state, _ in await each(jobs, self._ledgers.load)]
@@ -189,7 +206,8 @@ class Registry:
     ) -> Verb:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
-        await self._check([definition])
+        declared = await self._check([definition])
+        await self._check_quotas(declared, [definition.name])
         await check_dependents({definition.name: definition}, self.jobs, may_see)
         await check_dependencies({definition.name: definition}, self._states, may_see)
         await check_trigger_circles({definition.name: definition}, self._states, may_see)
