@@ -155,6 +155,31 @@ async def test_statement_does_not_end_its_transaction(statement: str, bench: Sql
     assert (failure.type, failure.retryable) == ("sql_transaction_ended", False)
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "COMMIT; BEGIN; INSERT INTO days VALUES ('b', -1, '')",
+        "COMMIT; BEGIN",
+        "COMMIT AND CHAIN; SELECT 1 / 0",
+        "SELECT '100%' LIKE '%\\:%'",
+        "SELECT 1",
+    ],
+)
+async def test_second_statement_does_not_commit_the_first(rest: str, database: str) -> None:
+    failure = await SqlBench(database).fail(f"INSERT INTO days VALUES ('a', 1, ''); {rest}")  # noqa: S608
+    assert (failure.type, failure.retryable) == ("sql_state_42601", False)
+    assert failure.message.endswith("write one statement")
+    assert rows(database, "SELECT day FROM days") == []
+
+
+async def test_statement_without_parameters_is_sent_as_written(database: str) -> None:
+    statement = "INSERT INTO days VALUES ('100%', 7 % 4, 'a\\:b ''; COMMIT; '' %s %(x)s -- ;'); -- end"
+    assert (await SqlBench(database).execute(statement))["rows_affected"] == 1
+    assert rows(database, "SELECT * FROM days") == [("100%", 3, "a:b '; COMMIT; ' %s %(x)s -- ;")]
+    for statement in ("CREATE TABLE other (a int)", "SET LOCAL lock_timeout = 100", "DO $$ BEGIN NULL; END; $$;"):
+        await SqlBench(database).execute(statement)
+
+
 async def test_session_is_not_shared_with_other_jobs(database: str) -> None:
     await SqlBench(database).execute("SET search_path = pg_catalog")
     assert await SqlBench(database).execute("SELECT 1 FROM days") == affected(0)

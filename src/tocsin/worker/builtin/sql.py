@@ -18,7 +18,7 @@ from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed
 from ..handler_runner import Threads
 from ..outcome import WRONG_INPUT
 from ..results import storable
-from .database import Check, Database
+from .database import MAX_REASON, Check, Database
 
 NOT_ALLOWED: Final = "sql_not_allowed"
 TRANSACTION_ENDED: Final = "sql_transaction_ended"
@@ -34,6 +34,10 @@ _CONFIGURE: Final = text(
     "set_config('tocsin.fence', :fence, true), set_config('statement_timeout', :statement_timeout, true)"
 )
 """What names the execution in a transaction, and limits its statements."""
+_SQLSTATE: Final = ord("C")
+_MESSAGE: Final = ord("M")
+"""Fields of an error of PostgreSQL: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
+_SYNTAX_ERROR: Final = "42601"
 _FETCHED: Final = 500
 """Rows that are in memory at a time."""
 _LARGEST_INTEGER: Final = 2**63
@@ -156,6 +160,8 @@ async def _run(
     prepare = (lambda _: None) if database.is_sqlite else _preparation(call)
 
     def work(connection: Connection, check: Check) -> JsonValue:
+        if not database.is_sqlite and not parameters:
+            _check_single(database, connection, statement, call.redact)
         prepare(connection)
         check()
         options = {"stream_results": True, "max_row_buffer": _FETCHED} if is_query else {}
@@ -225,6 +231,24 @@ def _plain(value: object) -> JsonValue:  # noqa: PLR0911 - a case for each kind
             return {storable(str(key)): _plain(inner) for key, inner in value.items()}
         case _:
             return storable(value.isoformat() if hasattr(value, "isoformat") else str(value))
+
+
+def _check_single(database: Database, connection: Connection, statement: str, redact: Callable[[str], str]) -> None:
+    """Check that PostgreSQL reads one statement.
+
+    Without parameters the driver sends a text that may have several, and one of them may commit what precedes a failure. The check is
+    outside of the transaction, which it would end.
+
+    Raises:
+        BuiltinFailure: it reads several, or none.
+    """
+    driver: Any = connection.connection.dbapi_connection
+    written = str(text(statement).compile(dialect=connection.dialect)).replace("%%", "%")
+    answer = driver.pgconn.prepare(b"", written.encode(driver.info.encoding))
+    if answer.error_field(_SQLSTATE) == _SYNTAX_ERROR.encode():
+        reason = (answer.error_field(_MESSAGE) or b"").decode(driver.info.encoding, "replace")
+        message = f"{database.name}: {redact(reason)[:MAX_REASON]}; write one statement"
+        raise BuiltinFailure(f"sql_state_{_SYNTAX_ERROR}", message, retryable=False)
 
 
 def _check_transaction(connection: Connection) -> None:
