@@ -331,7 +331,9 @@ def _a_lock_lasts_as_long_as_its_steps_may(everything: StoredEvents) -> Iterator
     for acquired in everything.facts(Acquired):
         asked = planned.get(acquired.message.execution_id)
         if asked is None or acquired.sequence < asked.sequence:
-            continue  # an earlier delivery of its trigger took the lock, by the definition of that time
+            # An earlier delivery of its trigger took the lock, by the definition of that time. Its steps may now take longer. That
+            # shows the lock for too short a time, and loses it never: only the end of the execution releases it.
+            continue
         if acquired.message.ttl != lock.ttl(asked.message):
             held = f"{acquired.message.ttl:g} seconds, and may take {lock.ttl(asked.message):g}"
             yield f"I5: {acquired.message.execution_id} has the lock for {held}: {acquired.subject} {acquired.sequence}"

@@ -102,6 +102,17 @@ async def test_lock_acquired_before_a_crash_is_recognized(world: World) -> None:
     assert len(await world.stored(Acquired)) == 1
 
 
+async def test_lock_outlives_its_ttl(world: World) -> None:
+    """A lock that was taken before the plan may have the shorter time of an earlier definition."""
+    await world.given(planned("a"), Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=1))
+    await world.run(world.lock_keeper)
+    world.clock.advance(3_600)
+    await world.given(planned("b", 13))
+    await world.run(world.lock_keeper)
+    assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a"]
+    assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
+
+
 async def test_public_event_lost_in_a_crash_is_published(world: World) -> None:
     await world.given(
         planned("a"),

@@ -43,7 +43,9 @@ class Acquired(LockFact):
     type: Literal["acquired"] = "acquired"
     """The type of the event."""
     ttl: float
-    """Seconds for which the execution may hold the lock."""
+    """Seconds that the entry in the bucket `locks` lives, and after which `tocsin doctor` looks at the holder.
+
+    The lock itself ends with its execution, and never by time."""
 
 
 class Queued(LockFact):
