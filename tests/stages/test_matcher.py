@@ -32,6 +32,7 @@ from tocsin.domain.events import (
 from tocsin.domain.open_task import OpenTask
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
 from tocsin.domain.task_board import TaskBoard
+from tocsin.domain.token_bucket import TokenBucket
 from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
@@ -39,10 +40,10 @@ from tocsin.engine.saved_place import SAVE_INTERVAL_S
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
 from tocsin.services.agents import backlogs
 from tocsin.settings import Queue, QueueRate
-from tocsin.stages.matcher import claims, stage
+from tocsin.stages.matcher import claim_checks, claims, stage, trials
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
-from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, REPEAT_AFTER_S
+from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, MAX_HAND_OVERS, REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
 from tocsin.stages.matcher.stage import CURSOR, Channels, Matcher
 from tocsin.subjects import Bucket, rate_key
@@ -1227,3 +1228,121 @@ async def test_number_of_remembered_releases_is_bounded(hall: Hall, monkeypatch:
     await hall.work()
     assert len(matcher._releases.requested) == 2
     assert len(await hall.world.stored(Released)) == 5
+
+
+# --- agents that do no work ---------------------------------------------------------------------------------------------
+
+
+def limit_trials(monkeypatch: pytest.MonkeyPatch, burst: int) -> None:
+    monkeypatch.setattr(trials, "OF_NAME", TokenBucket(limit=2, per=1.0, burst=burst))
+
+
+async def test_invented_agents_bounce_few_tasks(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that do not listen send hold lists, and the agent that works is busy."""
+    limit_trials(monkeypatch, 5)
+    await hall.job(timeout=600)
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    await agent.holds(agent.got[0][1])
+    thieves = [Agent(hall, invented(number), "thief", max_concurrent_jobs=99) for number in range(10)]
+    for _ in range(4):
+        await hall.trigger()
+    for _ in range(20):
+        for thief in thieves:
+            await thief.announce()
+        hall.world.clock.advance(0.1)
+        await hall.work()
+    assert 5 <= len(await hall.world.stored(Released)) <= 5 + 2 * 2
+    for _ in range(5):
+        await agent.reports()
+        await agent.holds()
+        await hall.work()
+    assert len(agent.got) == 5
+
+
+async def test_agent_that_gives_tasks_back_gets_few(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_trials(monkeypatch, 3)
+    await hall.job(timeout=600)
+    await hall.matcher()
+    for _ in range(20):
+        await hall.trigger()
+    for number in range(10):
+        thief = await hall.agent(invented(number), "thief", max_concurrent_jobs=99)
+        await thief.holds(*(task for _, task in thief.got))
+        await hall.work()
+        await thief.announce(ended=True)
+        await hall.work()
+    started = Counter(claim.agent for claim in await hall.started())
+    assert started == {invented(0): 6}  # three at first, and three when its hold list shows those
+
+
+async def test_task_that_no_list_shows_is_released(hall: Hall) -> None:
+    await hall.job(timeout=600)
+    await hall.matcher()
+    thief = await hall.agent(TWO, "thief")
+    await hall.trigger()
+    for _ in range(10):
+        hall.world.clock.advance(REPEAT_AFTER_S)
+        await thief.holds()
+        await hall.work()
+    assert len(thief.got) == MAX_HAND_OVERS
+    [released] = await hall.world.stored(Released)
+    assert released.reason == "handed_back"
+    agent = await hall.agent()
+    assert len(agent.got) == 1
+
+
+async def test_task_beyond_a_full_hold_list_is_kept(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_checks, "MAX_HELD", 1)
+    await hall.job(timeout=600)
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=2)
+    await hall.trigger()
+    await hall.trigger()
+    for _ in range(10):
+        hall.world.clock.advance(REPEAT_AFTER_S)
+        await agent.holds(agent.got[0][1])
+        await hall.work()
+    assert await hall.world.stored(Released) == []
+
+
+async def test_agents_that_work_need_no_tokens(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_trials(monkeypatch, 1)
+    await hall.job(timeout=600)
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9)
+    for _ in range(9):
+        await hall.trigger()
+        await agent.holds(*(task for _, task in agent.got))
+        await hall.work()
+    assert len(agent.got) == 9
+
+
+async def test_answered_task_gives_its_token_back(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_trials(monkeypatch, 1)
+    await hall.job(timeout=600)
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9)
+    await hall.trigger()
+    await hall.trigger()
+    assert len(agent.got) == 1
+    await agent.reports()
+    assert len(agent.got) == 2
+
+
+async def test_name_that_lost_tokens_comes_last(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_trials(monkeypatch, 4)
+    await hall.job(timeout=600)
+    await hall.matcher()
+    thief = Agent(hall, TWO, "thief", max_concurrent_jobs=9)
+    await thief.announce()
+    for _ in range(3):
+        await hall.trigger()
+        await thief.announce()
+    agent = await hall.agent(max_concurrent_jobs=5)
+    assert len(agent.got) == 3
+    await agent.holds(*(task for _, task in agent.got))
+    await hall.agent(invented(3), "thief", max_concurrent_jobs=9)
+    await hall.trigger()
+    assert len(agent.got) == 4

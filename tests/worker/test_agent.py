@@ -285,7 +285,7 @@ async def test_worker_of_another_layout_ends(office: AgentBench, is_at_start: ob
 
 async def test_long_names_of_held_tasks_are_left_out(office: AgentBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hold list that is too large would not be sent, and the agent be taken for lost."""
-    monkeypatch.setattr("tocsin.worker.agent.MAX_HELD_BYTES", 100)
+    monkeypatch.setattr("tocsin.domain.agent.MAX_HELD_BYTES", 100)
     worker, go_on = Worker(concurrency=5), asyncio.Event()
 
     @worker.task(FUNCTION)

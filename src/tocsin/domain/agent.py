@@ -39,6 +39,8 @@ MAX_LABELS: Final = 50
 MAX_DECLARED_SHARDS: Final = MAX_SHARDS
 """The number of shards that an agent declares by their ids."""
 MAX_HELD: Final = 1_000
+MAX_HELD_BYTES: Final = MAX_HOLD_LIST_BYTES // 2
+"""Characters of the held tasks in a hold list."""
 MAX_PROPOSALS: Final = 1_000
 MAX_NAME: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -238,6 +240,11 @@ def agent_key(name: str, agent_id: str) -> str:
     An id alone is no proof: a worker may send hold lists with the id of another, under its own name.
     """
     return f"{name}.{agent_id}"
+
+
+def name_of(key: str) -> str:
+    """Return the name in the key of a process."""
+    return key.partition(".")[0]
 
 
 def is_agent_id(text: str) -> bool:

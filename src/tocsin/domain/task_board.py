@@ -37,6 +37,12 @@ class AgentClaim:
     """The epoch of the agent as the owner of the task's resource; None: the task needs none."""
     handed_at: float = float("-inf")
     """When the task was last handed over, in seconds of the monotonic clock."""
+    hand_overs: int = 0
+    """The number of times that this matcher handed it over."""
+    is_trial: bool = False
+    """Whether it has a token of its agent's name (`stages/matcher/trials.py`)."""
+    is_proved: bool = False
+    """Whether its agent was seen to hold it, or it is over."""
 
 
 class TaskBoard:
@@ -64,6 +70,8 @@ class TaskBoard:
         """The attempt and the next delivery of steps that were released."""
         self._ended: deque[AgentClaim] = deque(maxlen=_REMEMBERED)
         """Claims of agents that ended with their executions (`take_ended`)."""
+        self._over: deque[tuple[AgentClaim, bool]] = deque(maxlen=_REMEMBERED)
+        """Claims that are over, and whether each was released (`take_over`)."""
         self._answered: OrderedDict[StepKey, tuple[int, int | None]] = OrderedDict()
         """The attempt and the claim of reports that are known before their claims."""
 
@@ -109,6 +117,9 @@ class TaskBoard:
 
     def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
         """Note that a claim ended before its attempt did; the task is dispatched again."""
+        claim = self._claims.get((scope, step))
+        if claim is not None and claim.sequence < sequence:
+            self._drop((scope, step), was_released=True)
         self.end_step(scope, step, sequence=sequence)
         self._repeated[scope, step] = attempt, delivery + 1
         _trim(self._repeated)
@@ -255,6 +266,12 @@ class TaskBoard:
         ended = list(self._ended)
         self._ended.clear()
         return ended
+
+    def take_over(self) -> list[tuple[AgentClaim, bool]]:
+        """Return the claims that are over since the last call, and whether each was released."""
+        over = list(self._over)
+        self._over.clear()
+        return over
 
     def is_reserved(self, task: OpenTask) -> bool:
         """Return whether a task is still reserved, because no event removed it."""
@@ -406,7 +423,7 @@ class TaskBoard:
             return self._claims[key].task
         return task
 
-    def _drop(self, key: StepKey) -> None:
+    def _drop(self, key: StepKey, *, was_released: bool = False) -> None:
         """Forget everything about a step."""
         if (task := self._open.get(key)) is not None:
             self._open.remove(task)
@@ -415,6 +432,7 @@ class TaskBoard:
         self._purged.pop(key, None)
         if (claim := self._claims.pop(key, None)) is not None:
             self._open.vacate(claim.task)
+            self._over.append((claim, was_released))
             of_agent = self._of_agent[claim.agent]
             del of_agent[key]
             if not of_agent:

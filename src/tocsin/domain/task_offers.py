@@ -17,14 +17,17 @@ class Offer:
     slots: int
     granted: "Granted | None" = None
     """The functions that it may get from each queue; None: all of its functions, from all of its queues."""
+    is_last: bool = False
+    """Whether it gets a task only if no other agent has a free slot for it."""
 
 
 Granted: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 """Functions by queue."""
 _NO_AGENTS: Final[frozenset[str]] = frozenset()
 _NO_FUNCTIONS: Final[frozenset[str]] = frozenset()
-_Entry: TypeAlias = tuple[int, int, str]
-"""Free slots (negative), the place of the offer, the key of the agent."""
+_Entry: TypeAlias = tuple[bool, int, int, str]
+"""Whether it comes last, free slots (negative), the place of the offer, the key of the agent."""
+_AGENT: Final = 3
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ class FreeSlots:
                 key = queues, functions, offer.granted
                 if key not in pools:
                     pools[key] = _Pool(queues, functions, None if offer.granted is None else dict(offer.granted))
-                pools[key].agents.append((-offer.slots, place, offer.agent))
+                pools[key].agents.append((offer.is_last, -offer.slots, place, offer.agent))
         self._pools = tuple(pools.values())
         self._by_queue: dict[str, list[tuple[frozenset[str], _Pool]]] = {}
         """The pools that serve a queue, with their functions of it."""
@@ -83,13 +86,13 @@ class FreeSlots:
             pool = min(pools, key=_first_of)
             entry = pool.agents[0]
         else:
-            entries = ((entry, pool) for pool in pools for entry in pool.agents if entry[2] not in refused_by)
+            entries = ((entry, pool) for pool in pools for entry in pool.agents if entry[_AGENT] not in refused_by)
             best = min(entries, default=None, key=_entry_of)
             if best is None:
                 return None
             entry, pool = best
         _lower(pool.agents, entry)
-        return entry[2]
+        return entry[_AGENT]
 
     def _of(self, queue: str, function: str) -> list[_Pool]:
         """Return the pools of a lane in which an agent has a free slot."""
@@ -118,15 +121,15 @@ def _entry_of(candidate: tuple[_Entry, _Pool]) -> _Entry:
 
 def _lower(agents: list[_Entry], entry: _Entry) -> None:
     """Take a slot from an agent of a pool."""
-    slots, place, agent = entry
-    lowered = slots + 1, place, agent
+    is_last, slots, place, agent = entry
+    lowered = is_last, slots + 1, place, agent
     if agents[0] is entry:
-        if lowered[0]:
+        if slots + 1:
             heapreplace(agents, lowered)
         else:
             heappop(agents)
         return
     agents.remove(entry)  # a task that others refused: seldom
-    if lowered[0]:
+    if slots + 1:
         agents.append(lowered)
     heapify(agents)

@@ -28,8 +28,6 @@ CHANGE_INTERVAL_S: Final = 1.0
 """The least time between two hold lists that differ only in the tasks."""
 LOOK_INTERVAL_S: Final = 0.2
 """Time between two looks at what changed."""
-MAX_HELD_BYTES: Final = agent.MAX_HOLD_LIST_BYTES // 2
-"""Characters of the held tasks in a hold list."""
 GREETING_WAIT_S: Final = 2.0
 """How long a worker waits at its start for the agent keeper's answer."""
 
@@ -223,7 +221,7 @@ class AgentAnnouncer:
         """
         names = [_task_of(task) for task in self._held_tasks][: agent.MAX_HELD]
         sizes = accumulate(len(name) for name in names)
-        return tuple(name for name, size in zip(names, sizes, strict=True) if size <= MAX_HELD_BYTES)
+        return tuple(name for name, size in zip(names, sizes, strict=True) if size <= agent.MAX_HELD_BYTES)
 
 
 def _task_of(held: HeldTask) -> str:

@@ -6,12 +6,14 @@ that listens.
 
 from typing import Final
 
+from ...domain.agent import MAX_HELD, MAX_HELD_BYTES, MAX_HELD_NAME
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import AgentChannel, Clock
-from .agents import SILENCE_S, HeardAgent, HeardAgents
+from .agents import SILENCE_S, HeardAgent, HeardAgents, HeldTasks
 from .claims import Releases
 from .end_notices import EndNotices
 from .limited_hand_over import LimitedHandOver
+from .trials import Trials
 
 AT_ONCE: Final = 256
 """The greatest number of claims that are looked at together."""
@@ -19,6 +21,8 @@ INTERVAL_S: Final = 0.5
 """Time between two looks at the agents if nothing arrives."""
 REPEAT_AFTER_S: Final = 2.0
 """A hold list that arrives sooner after a hand-over may be older than it."""
+MAX_HAND_OVERS: Final = 3
+"""Hand-overs of a claim whose task no hold list shows, before the claim is released."""
 CALL_INTERVAL_S: Final = 1.0
 """The least time between two roll calls because of agents that did not listen."""
 CHECK_INTERVAL_S: Final = 10.0
@@ -36,6 +40,7 @@ class ClaimChecks:
         releases: Releases,
         hand_over: LimitedHandOver,
         ends: EndNotices,
+        trials: Trials,
         clock: Clock,
     ) -> None:
         self._channel = channel
@@ -44,6 +49,7 @@ class ClaimChecks:
         self._releases = releases
         self._hand_over = hand_over
         self._ends = ends
+        self._trials = trials
         self._clock = clock
         self._absent: list[tuple[str, int]] = []
         self._listens_since = clock.monotonic()
@@ -117,6 +123,7 @@ class ClaimChecks:
                 await self._releases.release(claim, "lease_over")
         await self._ends.check()
         self._agents.forget_silent(but=frozenset(self._board.agents))
+        self._trials.prune({agent.key for agent in self._agents})
         await self._check_other_claims(now)
 
     async def _check_other_claims(self, now: float) -> None:
@@ -136,6 +143,7 @@ class ClaimChecks:
         """Compare an agent's claims with its newest hold list."""
         tasks, missing_claims = agent.tasks, list[AgentClaim]()
         held = frozenset[str]() if tasks is None else frozenset(tasks.held)
+        is_full = tasks is not None and _is_full(tasks)
         for claim in self._board.claims_of(agent.key):
             if agent.has_ended:
                 await self._releases.release(claim, "handed_back")
@@ -143,8 +151,21 @@ class ClaimChecks:
                 continue
             elif claim.sequence in tasks.handed_back:
                 await self._releases.release(claim, "handed_back", is_refused=True)
+            elif claim.task.held_name in held:
+                self._trials.prove(claim)
             elif claim.sequence > upto:
                 continue
-            elif claim.task.held_name not in held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
+            elif agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 missing_claims.append(claim)
-        await self._hand_over.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
+            if is_full:
+                self._trials.prove(claim)  # the list has no room for it
+        still_open = await self._releases.still_open(missing_claims[:AT_ONCE])
+        ignored = [] if is_full else [claim for claim in still_open if claim.hand_overs >= MAX_HAND_OVERS]
+        for claim in ignored:
+            await self._releases.release(claim, "handed_back", is_refused=True)
+        await self._hand_over.send([claim for claim in still_open if claim not in ignored])
+
+
+def _is_full(tasks: HeldTasks) -> bool:
+    """Return whether a hold list has no room for every task of its agent."""
+    return len(tasks.held) >= MAX_HELD or sum(map(len, tasks.held)) > MAX_HELD_BYTES - MAX_HELD_NAME

@@ -37,7 +37,7 @@ from . import followed_tasks, operator_decisions, owners
 from .agents import HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
 from .claim_checks import INTERVAL_S, ClaimChecks
-from .claims import Claims, Releases, claim_of
+from .claims import Claims, Releases, StoredClaim, claim_of
 from .end_notices import EndNotices
 from .fetch_server import FetchServer
 from .fetches import Fetches
@@ -50,6 +50,7 @@ from .owners import Owners
 from .purges import Purges
 from .queue_rates import QueueRates, rates_of
 from .task_sender import TaskSender
+from .trials import Trials
 
 AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
@@ -109,6 +110,7 @@ class Matcher:
         self._claims = Claims(log, self.board, self.agents, self._rates, self._decisions, self._owners)
         self._releases = Releases(log, self.board, clock)
         sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
+        self._trials = Trials(self.board, reserved, clock.monotonic)
         self._hand_over = LimitedHandOver(self.board, self._owners, self._releases, sender)
         self._checks = ClaimChecks(
             channel,
@@ -117,6 +119,7 @@ class Matcher:
             self._releases,
             self._hand_over,
             EndNotices(log, channel, self.board, self.agents, clock),
+            self._trials,
             clock,
         )
         self._fetches = Fetches(clock.monotonic)
@@ -238,6 +241,7 @@ class Matcher:
         While tasks wait for slots, every report makes room for another wave. So each wave has a look at everything else first.
         """
         self.agents.read()
+        self._trials.learn()
         if not self._channel.connections:
             self._checks.begin()
             self._is_roll_called = False
@@ -272,13 +276,18 @@ class Matcher:
         assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=room)
         if not assignments:
             return False
-        stored = await self._claims.store(
-            [
-                (task, claim_of(task, agent.name, agent=agent.agent_id, epoch=self._owners.epoch(task)))
-                for task, key in assignments
-                if (agent := self.agents.get(key)) is not None
-            ]
-        )
+        admitted, trials = self._trials.admit(assignments)
+        stored: list[StoredClaim] = []
+        try:
+            stored = await self._claims.store(
+                [
+                    (task, claim_of(task, agent.name, agent=agent.agent_id, epoch=self._owners.epoch(task)))
+                    for task, key in admitted
+                    if (agent := self.agents.get(key)) is not None
+                ]
+            )
+        finally:
+            self._trials.begin(admitted, trials, stored)
         claims = [claim for _, claim in stored]
         await self._hand_over.stored(claims, upto=self._upto)
         return bool(claims)
@@ -296,20 +305,20 @@ class Matcher:
         self.agents.read()
         now, lanes = self._clock.monotonic(), self._owners.lanes()
         return [
-            self._offer(agent, slots, lanes.get(agent.key))
+            self._offer(agent, free, lanes.get(agent.key))
             for agent in self.agents
             if agent.takes_tasks
             and not agent.is_silent(now)
-            and (slots := self._decisions.slots(agent.max_concurrent_jobs) - self.board.used_slots(agent.key)) > 0
+            and (free := self._decisions.slots(agent.max_concurrent_jobs) - self.board.used_slots(agent.key)) > 0
         ]
 
-    def _offer(self, agent: HeardAgent, slots: int, lanes: Collection[str] | None) -> Offer:
+    def _offer(self, agent: HeardAgent, free: int, lanes: Collection[str] | None) -> Offer:
         """Return the offer of an agent; `lanes`: those that only the agent gets."""
-        granted = self._decisions.granted(agent)
-        if lanes is None:
-            return Offer(agent.key, agent.queues, agent.functions, slots, granted)
-        functions = owners.with_lanes(agent.functions, lanes)
-        return Offer(agent.key, agent.queues, functions, slots, owners.granted_with_lanes(granted, lanes))
+        slots, is_last = self._trials.slots(agent.key, free)
+        granted, functions = self._decisions.granted(agent), agent.functions
+        if lanes is not None:
+            functions, granted = owners.with_lanes(functions, lanes), owners.granted_with_lanes(granted, lanes)
+        return Offer(agent.key, agent.queues, functions, slots, granted, is_last)
 
 
 def _start(context: StageContext) -> Matcher | None:

@@ -64,6 +64,7 @@ class TaskSender:
             body = self._assignment(claim, heartbeats.get(claim.sequence)).framed(claim.task.body)
             hand_overs[claim.sequence] = claim, HandOver(agent.name, agent.agent_id, claim.sequence, body)
             claim.handed_at = now
+            claim.hand_overs += 1
         refused = await self._channel.hand_over([hand_over for _, hand_over in hand_overs.values()])
         return [hand_overs[hand_over.number][0] for hand_over in refused]
 

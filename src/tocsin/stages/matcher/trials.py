@@ -1,0 +1,151 @@
+"""Limits on tasks for agents that have proved nothing yet, or that give tasks back.
+
+A hold list costs its sender nothing. A worker account may invent processes that do not listen, or that give back or
+ignore each task. Each such task costs the log a claim and its release, and its execution waits meanwhile. So a process gets tasks freely only up to
+the number that it held or answered. Each task beyond that takes a token of its name, and of all names without an account of their
+own. The token comes back as soon as a hold list shows the task, or the task is over; it is lost if the claim is released.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from ...domain.agent import name_of
+from ...domain.open_task import OpenTask, StepKey
+from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
+from ...domain.token_bucket import TokenBucket
+from .claims import StoredClaim
+
+OF_NAME: Final = TokenBucket(limit=1, per=5.0, burst=2_000)
+"""Tasks on trial of one name: enough for a hundred processes that begin with twenty tasks each."""
+SHARED: Final = TokenBucket(limit=2, per=1.0, burst=20_000)
+"""Those of all names without an account of their own together."""
+MAX_KNOWN: Final = 10_000
+"""Processes and names of which something is remembered."""
+_ALL: Final = ""
+"""In place of a name: all names without an account of their own."""
+
+
+class Trials:
+    """Proofs of agents, and the tokens of their names."""
+
+    def __init__(self, board: TaskBoard, reserved: Collection[str], monotonic: Callable[[], float]) -> None:
+        """`reserved`: the names of agents with an account of their own."""
+        self._board = board
+        self._reserved = frozenset(reserved)
+        self._monotonic = monotonic
+        self._used_until: dict[str, float] = {}
+        self._left: dict[str, int] = {}
+        """The tokens of names in this turn, so that thousands of agents cost little."""
+        self._proved: Counter[str] = Counter()
+        """The tasks that each agent held or answered, without those that it gave back."""
+
+    def learn(self) -> None:
+        """Count the claims that are over since the last call; a turn begins."""
+        self._left.clear()
+        for claim, was_released in self._board.take_over():
+            if claim.agent == NO_AGENT:
+                continue
+            if was_released:
+                self._note_return(claim)
+            else:
+                self.prove(claim)
+
+    def prove(self, claim: AgentClaim) -> None:
+        """Note that an agent holds a task, or that the task is over."""
+        if claim.is_proved:
+            return
+        claim.is_proved = True
+        self._proved[claim.agent] += 1
+        if claim.is_trial:
+            claim.is_trial = False
+            self._give_back(claim.agent)
+
+    def _note_return(self, claim: AgentClaim) -> None:
+        if claim.is_proved:
+            self._proved[claim.agent] = max(self._proved[claim.agent] - 1, 0)
+        if not claim.is_trial:
+            self._take(claim.agent)
+
+    def slots(self, agent: str, free: int) -> tuple[int, bool]:
+        """Return the free slots that an agent may offer, and whether others come first.
+
+        Others do if it has proved nothing, and its name has lost half of its tokens.
+        """
+        proved = max(self._proved[agent] - self._board.used_slots(agent), 0)
+        if free <= proved:
+            return free, False
+        tokens = self._tokens(agent)
+        return min(free, proved + tokens), not proved and 2 * tokens < OF_NAME.burst
+
+    def admit(self, assignments: Sequence[tuple[OpenTask, str]]) -> tuple[list[tuple[OpenTask, str]], set[StepKey]]:
+        """Take a token for each task on trial.
+
+        Return the tasks to claim, and the keys of those on trial. Tasks without a token are open again.
+        """
+        admitted, refused, trials = list[tuple[OpenTask, str]](), list[OpenTask](), set[StepKey]()
+        chosen: Counter[str] = Counter()
+        for task, agent in assignments:
+            if self._proved[agent] <= self._board.used_slots(agent) + chosen[agent]:
+                if not self._tokens(agent):
+                    refused.append(task)
+                    continue
+                self._take(agent)
+                trials.add(task.key)
+            chosen[agent] += 1
+            admitted.append((task, agent))
+        for task in reversed(refused):
+            self._board.put_back(task)
+        return admitted, trials
+
+    def begin(self, admitted: Iterable[tuple[OpenTask, str]], trials: set[StepKey], stored: list[StoredClaim]) -> None:
+        """Mark the stored claims that are on trial, and give the other tokens back."""
+        claims = {claim.task.key: claim for _, claim in stored}
+        for task, agent in admitted:
+            if task.key in trials:
+                claim = claims.get(task.key)
+                if claim is None or claim.is_proved:
+                    self._give_back(agent)
+                else:
+                    claim.is_trial = True
+
+    def prune(self, known: Collection[str]) -> None:
+        """Forget agents that the matcher does not know any more, and full buckets."""
+        if len(self._proved) > MAX_KNOWN:
+            self._proved = Counter({agent: number for agent, number in self._proved.items() if agent in known})
+        if len(self._used_until) > MAX_KNOWN:
+            now = self._monotonic()
+            self._used_until = {name: until for name, until in self._used_until.items() if until > now}
+
+    # --- tokens ----------------------------------------------------------------------------------------------------------
+
+    def _accounts(self, name: str) -> tuple[tuple[str, TokenBucket], ...]:
+        return ((name, OF_NAME),) if name in self._reserved else ((name, OF_NAME), (_ALL, SHARED))
+
+    def _tokens(self, agent: str) -> int:
+        name = name_of(agent)
+        left = self._left.get(name)
+        if left is None:
+            now = self._monotonic()
+            left = self._left[name] = min(
+                bucket.available(self._used_until.get(account, float("-inf")), now)
+                for account, bucket in self._accounts(name)
+            )
+        return left
+
+    def _take(self, agent: str) -> None:
+        self._move(name_of(agent), 1)
+
+    def _give_back(self, agent: str) -> None:
+        self._move(name_of(agent), -1)
+
+    def _move(self, name: str, number: int) -> None:
+        """Take tokens.
+
+        A bucket owes none, so that a new process waits for a limited time.
+        """
+        now = self._monotonic()
+        self._left.clear()
+        for account, bucket in self._accounts(name):
+            until = bucket.used(self._used_until.get(account, float("-inf")), now, number)
+            self._used_until[account] = bucket.credible(until, now)
