@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -133,8 +134,19 @@ def _plain(value: Any) -> JsonValue:  # noqa: ANN401 - any value
 
     if isinstance(value, str | Undefined):
         return str(value)  # raises for an undefined name; the text of a filter may be of a derived type
-    plain: JsonValue = value
+    plain: JsonValue = _finite(value)
     return plain
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401
+    """Return a value, which the filter `float` may make infinite.
+
+    Raises:
+        ValueError: JSON does not have it.
+    """
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"the filter `float` makes {value}, which JSON does not have")
+    return value
 
 
 @lru_cache(1_024)
@@ -249,9 +261,15 @@ def _environment(*, is_url: bool) -> "Environment":
     def finalize(value: object) -> object:
         if isinstance(value, Undefined):
             return value
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = value if isinstance(value, str) else json.dumps(_finite(value), ensure_ascii=False)
         return quote(text, safe="") if is_url else text
 
+    # The optimizer computes each part of an expression again for each part around it, and folds infinity into a name.
     return DataEnvironment(
-        undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=finalize, cache_size=0
+        optimized=False,
+        undefined=StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+        finalize=finalize,
+        cache_size=0,
     )
