@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.settings import Settings
+from tocsin.settings import Settings, load
+from tocsin.settings.loader import SettingsError
 from tocsin.subjects import overlap
 
 
@@ -52,3 +53,22 @@ def test_wrong_capture_is_refused_with_its_reason(triggers: dict[str, Any], part
 def test_captured_stream_has_the_root_of_the_installation() -> None:
     settings = Settings.model_validate({"root": "night-shift", "triggers": {"subjects": ["orders.>"]}})
     assert settings.opened_streams == {"NIGHT_SHIFT_EVENTS": ("orders.>",)}
+
+
+def test_names_in_variables_keep_their_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_TRIGGERS__STREAMS__ORDERS", '["shop.>"]')
+    monkeypatch.setenv("TOCSIN_TRIGGERS__STREAMS__sensors", '["sensor.>"]')
+    monkeypatch.setenv("TOCSIN_TRIGGERS__KV__Flags", '["checkout.>"]')
+    monkeypatch.setenv("TOCSIN_TRIGGERS__WEBHOOKS__GITHUB_SECRET", '["/hooks/github"]')
+    monkeypatch.setenv("TOCSIN_TRIGGERS__MAX_HOPS", "3")
+    triggers = load().triggers
+    assert triggers.streams == {"ORDERS": ("shop.>",), "sensors": ("sensor.>",)}
+    assert triggers.kv == {"Flags": ("checkout.>",)}
+    assert triggers.webhooks == {"GITHUB_SECRET": ("/hooks/github",)}
+    assert triggers.max_hops == 3
+
+
+def test_wrong_variable_is_named_with_its_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_TRIGGERS__STREAMS__ORDERS", '[">"]')
+    with pytest.raises(SettingsError, match="TOCSIN_TRIGGERS__STREAMS__ORDERS"):
+        load()

@@ -153,6 +153,7 @@ class LocalOperator:
             self._log,
             self._stored,
             self._clock,
+            self._settings,
             by=self._by,
             reason=reason,
             list_executions=self.executions,

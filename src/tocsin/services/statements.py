@@ -16,7 +16,6 @@ from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor
 from ..domain.ledger import JobNotFound
-from ..domain.policy import DEFAULT_TIMEOUT_S, with_timeout
 from ..domain.statements import (
     AlterJob,
     CancelRun,
@@ -34,6 +33,8 @@ from ..domain.statements import (
 from ..domain.statements.definitions import is_pause
 from ..ports import Clock, EventLog, ExecutionRow, SequenceConflict, StoredLog
 from ..ports.queries import ExecutionQuery
+from ..settings import Settings
+from .apply import completed
 from .jobs import Check, Job, Registry
 from .jobs.job import anything
 from .jobs.registry import TRIES, RequestName
@@ -154,6 +155,8 @@ class StatementRunner:
     log: EventLog
     stored: StoredLog
     clock: Clock
+    settings: Settings
+    """The settings with the defaults of new jobs."""
     rights: Rights = field(default_factory=AllRights)
     by: Actor | None = None
     reason: str | None = None
@@ -185,7 +188,7 @@ class StatementRunner:
 
     async def _create(self, statement: CreateJob) -> StatementResult:
         policy = (await self.registry.policies.newest()).policy
-        definition = with_timeout(defined(statement), policy, DEFAULT_TIMEOUT_S)
+        definition = completed(defined(statement), policy, self.settings)
         check = await self.rights.define(definition, None)
 
         def is_new(job: Job | None) -> None:

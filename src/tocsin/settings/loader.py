@@ -74,6 +74,8 @@ def without_password(url: str) -> str:
 
 CONFIG_VARIABLE: Final = "TOCSIN_CONFIG"
 CONFIG_FILE: Final = Path("tocsin.yaml")
+_NAMES_AS_WRITTEN: Final = {("triggers", "streams"), ("triggers", "kv"), ("triggers", "webhooks")}
+"""Mappings whose keys keep the case of their variables: streams, buckets and secrets are named by others."""
 _SHORT_VARIABLES: Final = {
     "TOCSIN_NATS_URL": ("nats", "url"),
     "TOCSIN_DATABASE_URL": ("database", "url"),
@@ -161,8 +163,23 @@ def _variables() -> _Layer:
     variables: dict[FieldPath, str] = {}
     for variable in os.environ:
         if variable.upper().startswith("TOCSIN_"):
-            variables[tuple(variable[len("TOCSIN_") :].lower().split("__"))] = variable
+            written = variable[len("TOCSIN_") :].split("__")
+            path = tuple(part.lower() for part in written)
+            if path[:-1] in _NAMES_AS_WRITTEN:
+                named = _at(values, path[:-1])
+                if path[-1] in named:
+                    named[written[-1]] = named.pop(path[-1])
+                path = (*path[:-1], written[-1])
+            variables[path] = variable
     return _Layer(values, variables)
+
+
+def _at(values: Mapping[str, Any], path: FieldPath) -> dict[str, Any]:
+    """Return the mapping at a path; empty if the path has no mapping."""
+    found: Any = values
+    for part in path:
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _short_variables() -> _Layer:

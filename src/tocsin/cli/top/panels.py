@@ -61,8 +61,10 @@ class Panel(Generic[T]):
         items = [item for item in listing.items if wanted in self.names(item).casefold()]
         rows = tuple(self.row(item, now) for item in items[:MAX_ROWS])
         left_out = len(items) - len(rows)
-        more = f"and {left_out:,} more" if left_out else ""
-        return View(rows, len(items), "and more" if listing.has_more else more)
+        rest = "and more" if listing.has_more else f"and {left_out:,} more" if left_out else ""
+        filtered = "" if listing.has_more else "; filter with /"
+        more = f"{rest}: a table shows the first {MAX_ROWS} rows{filtered}" if rest else ""
+        return View(rows, len(items), more)
 
 
 def panels_of(operator: Operator, *, lookups: int = LOOKUPS) -> tuple[Panel[Any], ...]:

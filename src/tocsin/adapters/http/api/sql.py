@@ -78,6 +78,7 @@ async def run_sql(
         here.log,
         here.stored,
         here.clock,
+        here.settings,
         rights=CallerRights(here, caller),
         by=actor(caller),
         reason=body.reason or reason,
