@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 import pytest
 from structlog.testing import capture_logs
 
-from tests.domain.given import NOON, admitted, plan, proven
+from tests.domain.given import ID, NOON, admitted, plan, proven
 from tests.guards import guarded
 from tests.stages.recovering import (
     GRAPH,
@@ -27,6 +27,7 @@ from tests.stages.recovering import (
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ledger
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -34,6 +35,7 @@ from tocsin.domain.events import (
     Completed,
     DeadLettered,
     Dispatched,
+    Enqueued,
     Envelope,
     Failed,
     Message,
@@ -475,6 +477,25 @@ async def test_lost_execution_of_a_deleted_job_is_abandoned(scene: Scene) -> Non
     await change(scene.world, ledger.delete)
     await scene.passes(5 * MINUTE + 1)
     assert (await scene.only(Failed)).error.message.endswith("job was deleted")
+
+
+@pytest.mark.parametrize("registered", [None, "paused"])
+async def test_lost_unregistered_job_is_recovered(world: World, registered: str | None) -> None:
+    """A registered job of the same name is another job, and its pause does not count."""
+    async with recovering(world) as scene:
+        if registered:
+            await world.define(GRAPH)
+            await change(world, ledger.pause)
+        definition = JobDefinition.model_validate({**GRAPH, "overlap_policy": "allow"})
+        wish = Enqueued(execution_id=ID, definition=definition)
+        world.durable(world.dag_advancer.subscriptions[1])  # it has handled no report
+        await world.log.publish(subjects.subject_of(wish), wish, message_id="m")
+        await world.run(world.planner, world.lock_keeper)
+        await scene.lose()
+        await scene.passes(5 * MINUTE + 1)
+        assert await world.stored(Failed) == []
+        assert (await scene.only(Recovered)).execution_id == ID
+        assert (await scene.only(Dispatched)).execution_id == ID
 
 
 async def test_lost_execution_of_a_paused_job_waits(scene: Scene) -> None:

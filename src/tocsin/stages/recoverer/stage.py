@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ... import subjects, telemetry
 from ...domain import execution, ids, recovery
-from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report
+from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report, Requested
 from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.leader_election import LeaderElection, lease_access
@@ -30,6 +30,8 @@ from ...subjects import RECOVERER_LEASE, Bucket, DecodeError, Stream
 from .open_executions import CURSOR, Evidence, OpenExecutions
 
 AT_ONCE: Final = 16
+UNREGISTERED: Final = 0
+"""The number of the definition of a job that was enqueued without registration."""
 FIRST_LOOK: Final = timedelta(seconds=5)
 """How long an execution may run before the first read. A shorter `execution_timeout` is noticed after that."""
 SOON: Final = timedelta(seconds=1)
@@ -273,11 +275,13 @@ class Recoverer:
         losses: list[Lost] = [stall.lost for stall in findings.stalled if await evidence.is_lost(stall, findings.state)]
         if not losses:
             return []
-        job = await self._job(findings.state.request.job)
+        job = await self._job(findings.state.request)
         return recovery.recover(findings, losses, now=now, policy=self._policy, job=job)
 
-    async def _job(self, name: str) -> JobStatus:
-        ledger, _ = await self._ledgers.load(name)
+    async def _job(self, request: Requested) -> JobStatus:
+        if request.plan.definition == UNREGISTERED:
+            return "active"  # an enqueued job: a registered job of the same name is another job
+        ledger, _ = await self._ledgers.load(request.job)
         if ledger.definition is None:
             return "gone"
         return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
