@@ -139,8 +139,11 @@ async def test_versions_work_side_by_side_during_upgrade(nats_url: str, tmp_path
         await tocsin.until(lambda: has_ended(late))
         assert "a newer version of Tocsin has migrated it" in late.said()
         tocsin.programs.remove(late)
-        assert noted(tocsin.runs) == everything.runs()
-        assert set(everything.runs().values()) == {1}
+        runs, claims = noted(tocsin.runs), everything.runs()
+        assert set(runs.values()) == {1}
+        assert (
+            runs.keys() == claims.keys()
+        )  # a worker that drains hands back what it did not begin, which is claimed again
         assert {recorded.message.job for recorded in everything.facts(Failed)} == {"doomed"}
         assert {recorded.message.job for recorded in everything.facts(Completed)} == NAMES - {"doomed"}
         assert len(everything.facts(DeadLettered)) == len(everything.facts(Failed))
