@@ -268,6 +268,7 @@ async def test_system_does_everything_that_workloads_measure() -> None:
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_executions_are_held_and_let_go() -> None:
     async with system() as it:
@@ -276,6 +277,7 @@ async def test_executions_are_held_and_let_go() -> None:
     assert measured["messages_per_execution"] == pytest.approx(8, abs=2)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_jobs_start_on_every_shard() -> None:
     async with system() as it:

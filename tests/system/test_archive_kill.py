@@ -21,7 +21,9 @@ HASTY = {"hot_window": 2, "interval": 0.3}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["nats", "files", "s3"])
+@pytest.mark.parametrize(
+    "target", ["nats", pytest.param("files", marks=pytest.mark.full), pytest.param("s3", marks=pytest.mark.full)]
+)
 async def test_the_archiver_may_be_killed_under_load(
     nats_url: str, tmp_path: Path, target: str, request: pytest.FixtureRequest
 ) -> None:

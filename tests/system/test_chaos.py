@@ -20,6 +20,7 @@ async def test_log_is_complete_after_any_fault(tmp_path: Path) -> None:
     assert outcome.figures["executions"].keys() == {"completed", "failed", "cancelled", "skipped"}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_log_is_complete_after_faults_under_attack(tmp_path: Path) -> None:
     outcome = await chaos(tmp_path, seconds=SECONDS, seed=SEED, rate=4, servers=1, attack=True, tell=print)

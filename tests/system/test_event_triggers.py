@@ -241,7 +241,10 @@ async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None
     "fields",
     [
         {"key": "body.id", "input": {"n": "body.id"}},
-        {"key": "body.id", "input": {"n": "body.id"}, "debounce": "1s"},
+        pytest.param(
+            {"key": "body.id", "input": {"n": "body.id"}, "debounce": "1s"},
+            marks=pytest.mark.full,
+        ),
         {"input": {"n": "body.id"}, "batch": {"max": 7, "within": "1s"}},
     ],
 )

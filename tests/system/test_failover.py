@@ -22,6 +22,7 @@ async def test_killed_leading_ticker_loses_no_occurrence(nats_url: str, tmp_path
     assert (gaps.lost, gaps.doubled, len(gaps.gaps)) == (0, 0, TICKERS)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_killed_ledger_leader_node_loses_no_occurrence(tmp_path: Path) -> None:
     async with clustered(tmp_path, leader=FAST) as (tocsin, cluster):

@@ -97,6 +97,7 @@ async def no_instant_twice(tocsin: Site) -> None:
     assert len(fired) == len(set(fired))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_ticker_may_die_while_it_writes_a_snapshot(tocsin: Site) -> None:
     await died(tocsin, "a")  # right after the first part

@@ -89,6 +89,7 @@ async def test_gateways_workers_and_matchers_may_be_killed_anytime(tocsin: Site)
     assert set(runs) == set(ids)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(300 + JOBS)
 async def test_killed_matcher_loses_and_doubles_nothing(tocsin: Site) -> None:

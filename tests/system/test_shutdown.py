@@ -74,6 +74,7 @@ async def test_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Site
     await everything_was_done_once(tocsin)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
     """On busy nodes, elections and messages lost by the old leader prolong the waits."""

@@ -42,6 +42,7 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
         yield it
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_each_step_of_a_thousand_graphs_runs_once(tocsin: Site) -> None:
     for _ in range(2):
