@@ -22,7 +22,7 @@ from tocsin.adapters.s3.bucket import Bucket
 from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.domain.events import Message, Started, Trigger
-from tocsin.ports import ArchiveStore, DurableSpec, StoredMessage
+from tocsin.ports import ArchiveStore, ArchiveUnavailable, DurableSpec, StoredMessage
 from tocsin.settings.s3 import s3_location
 from tocsin.subjects import Stream, cursor
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
@@ -71,6 +71,15 @@ async def test_truncated_file_is_not_an_object(tmp_path: Path) -> None:
     assert await store.get("a.json") is None
     await store.put("a.json", b"{}")
     assert await store.get("a.json") == b"{}"
+
+
+async def test_folder_that_is_no_folder_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "mount").write_text("")
+    store = FileArchiveStore(tmp_path / "mount" / "archive")
+    with pytest.raises(ArchiveUnavailable, match="mount/archive"):
+        await store.put("a.json", b"{}")
+    with pytest.raises(ArchiveUnavailable, match="mount/archive"):
+        await store.get("a.json")
 
 
 # --- the archive over each of them -----------------------------------------------------------------------------------

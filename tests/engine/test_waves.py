@@ -462,6 +462,18 @@ async def test_unreadable_input_holds_up_nothing(world: World) -> None:
     assert (len(await world.log.read("lock.>")), world.pending) == (2, 0)
 
 
+@pytest.mark.parametrize("kind", ["admitted", "reconsidered"])
+async def test_newer_event_waits_for_its_stage(world: World, kind: str) -> None:
+    """A stage of a newer version stored it, so it becomes no dead letter, which could not be run again."""
+    await world.given(execution(0))
+    subject = f"execution.{JOB}.9.{kind}"
+    world.log.receive(subject, b'{"v": 9, "job": "etl", "execution_id": "9"}', headers=guarded(subject))
+    await world.given(execution(1))
+    await world.handle(subscription(increment_once))
+    assert await world.stored(PoisonMessage) == []
+    assert (len(await world.log.read("lock.>")), world.pending) == (2, 1)
+
+
 async def test_often_delivered_input_is_decided_alone(world: World) -> None:
     sizes: list[int] = []
     write = world.log.write

@@ -2,6 +2,7 @@
 
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import structlog
 from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
 from tocsin.adapters import decision_lines
-from tocsin.domain.events import Completed, Completion, Failed
-from tocsin.ports import Publish
+from tocsin.domain.events import Completed, Completion, Failed, Skipped
+from tocsin.ports import Append, Publish
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
@@ -107,3 +108,21 @@ def test_answer_sent_again_shows_no_json() -> None:
     [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["subject"], line["step"], line["attempt"]) == ("mq.scheduler.complete.etl", "load", 2)
     assert line.keys().isdisjoint({"worker", "error"})
+
+
+@pytest.mark.parametrize(
+    ("trigger", "reason", "lines"), [("cron", "disabled", 0), ("api", "disabled", 1), ("cron", "overlap_skip", 1)]
+)
+def test_times_of_a_paused_job_have_no_line(trigger: Any, reason: Any, lines: int) -> None:  # noqa: ANN401 - literals
+    stream = io.StringIO()
+    telemetry.configure("info", "json", stream=stream)
+    skipped = Skipped(
+        job="etl",
+        execution_id="019b76da-a800-71c3-a894-9a143bb3a966",
+        reason=reason,
+        scheduled_time=datetime(2026, 1, 1, tzinfo=UTC),
+        trigger=trigger,
+        definition=1,
+    )
+    decision_lines.write_lines(Append((skipped,), 0), [7])
+    assert len(stream.getvalue().splitlines()) == lines

@@ -1,6 +1,6 @@
 """Log lines of what a process stores.
 
-The end of an execution and the registration of a job have a line at info, every other message at debug. Each message is stored once, so all copies of a
+The end of an execution and the registration of a job have a line at info, every other message at debug, and so have the times that a paused job skips. Each message is stored once, so all copies of a
 stage together write one line for it. Only a process that dies right after a write leaves its line out. Lines hold names and
 numbers, and no inputs or results of jobs.
 """
@@ -71,7 +71,7 @@ def note_traces(writes: Iterable[Write]) -> None:
 def _write_event(event: Message, sequence: int) -> None:
     if not _level.isEnabledFor(logging.INFO):
         return
-    if type(event) in _ENDS:
+    if type(event) in _ENDS and not _is_paused_time(event):
         name = _name_of(event)
         _log.info(
             f"execution {name}", action=f"execution-{name}", sequence=sequence, **_fields(event), **_duration(event)
@@ -81,6 +81,11 @@ def _write_event(event: Message, sequence: int) -> None:
     else:
         _note_start(event)
         _write_detail(event, sequence)
+
+
+def _is_paused_time(event: Message) -> bool:
+    """Return whether an event skips a time of the schedule because its job is paused."""
+    return isinstance(event, Skipped) and event.reason == "disabled" and event.trigger == "cron"
 
 
 def _write_detail(event: Message, sequence: int) -> None:

@@ -8,7 +8,7 @@
     LogUnavailable        the message is handed back for a second; it is not at fault
     before the cursor     the message is acknowledged: it was handled before its effects were archived
     unreadable message    the message becomes a dead letter with its bytes and is never delivered again
-    unreadable event      the message is handed back; a stage of a newer version can read the event
+    unreadable event      the message is handed back, also if it is the event; a stage of a newer version can read it
     another exception     the message is handed back with a growing delay; after five failures it becomes a dead letter
 
 The messages of a batch are decided together, and messages of one entity in order. A batch is acknowledged by one write, after
@@ -226,15 +226,15 @@ class DeliveryPolicy:
                 error=str(error),
             )
             await _send(delivery.nak(_RETRY_S))
-        elif isinstance(error, subjects.DecodeError) and error.sequence is None:
+        elif isinstance(error, subjects.DecodeError) and error.sequence is None and not _may_be_newer(delivery):
             is_proven = batch.subscription.is_proven
             if is_proven is None or is_proven(delivery.subject):
                 batch.refused.append(_Refusal(delivery, f"unreadable: {error}", error.code))
             else:
                 batch.handled.append(delivery)
         elif isinstance(error, subjects.DecodeError):
-            # The message is readable, but an event that its decision needs is not. A newer version of Tocsin may have
-            # written that event; a stage of that version can decide on the message.
+            # The message is an event, or its decision needs one, that is unreadable here. A newer version of Tocsin may
+            # have written it; a stage of that version can decide on the message.
             _log.error(
                 "message handed back; an event is unreadable",
                 action="fact-unreadable",
@@ -302,6 +302,19 @@ class DeliveryPolicy:
 
     def _short_delay_s(self) -> float:
         return self._chance.uniform(0.02, 0.2)
+
+
+def _may_be_newer(delivery: Delivery) -> bool:
+    """Return whether a stage of a newer version may have stored an unreadable message.
+
+    Only stages store events with the guard of their scope, and as JSON. A dead letter of an event cannot be run again.
+    """
+    if subjects.guard_of(delivery.subject) is None:
+        return False
+    try:
+        return isinstance(msgspec.json.decode(delivery.body), dict)
+    except msgspec.MsgspecError:
+        return False
 
 
 def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:

@@ -5,6 +5,8 @@ import os
 import secrets
 from pathlib import Path
 
+from ...ports import ArchiveUnavailable
+
 
 class FileArchiveStore:
     """Implement `ports.ArchiveStore`. An object is flushed to the disk before it gets its name."""
@@ -17,20 +19,28 @@ class FileArchiveStore:
         """Store an object, unless an object of that name exists.
 
         Raises:
-            OSError: the folder cannot be written.
+            ArchiveUnavailable: the folder cannot be written.
         """
-        await asyncio.to_thread(self._write, name, body)
+        try:
+            await asyncio.to_thread(self._write, name, body)
+        except OSError as error:
+            raise self._unavailable("written", error) from error
 
     async def get(self, name: str) -> bytes | None:
         """Return an object, or None if it does not exist.
 
         Raises:
-            OSError: the object cannot be read.
+            ArchiveUnavailable: the object cannot be read.
         """
         try:
             return await asyncio.to_thread((self._folder / name).read_bytes)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._unavailable("read", error) from error
+
+    def _unavailable(self, verb: str, error: OSError) -> ArchiveUnavailable:
+        return ArchiveUnavailable(f"the archive: the folder {self._folder} cannot be {verb}: {error.strerror or error}")
 
     def _write(self, name: str, body: bytes) -> None:
         path = self._folder / name

@@ -33,7 +33,7 @@ from ... import telemetry
 
 MAX_REQUEST_BYTES: Final = 16_384
 MAX_CONNECTIONS: Final = 64
-"""Connections at the same time; more are closed at once."""
+"""Connections at the same time; a further connection closes the oldest, so that no client keeps a probe out."""
 TIMEOUT_S: Final = 5.0
 """The time limit of a request and of its answer."""
 
@@ -69,21 +69,23 @@ async def serving_process_metrics(listener: socket.socket, missing: Missing) -> 
     At its end the socket is closed. Without a registry of its own, the process answers the probes only.
     """
     registry = process_metrics()
-    open_connections = 0
+    open_connections: dict[asyncio.StreamWriter, None] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal open_connections
-        open_connections += 1
+        open_connections[writer] = None
+        if len(open_connections) > MAX_CONNECTIONS:
+            oldest = next(iter(open_connections))
+            del open_connections[oldest]
+            oldest.transport.abort()
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                if open_connections <= MAX_CONNECTIONS:
-                    request = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(_answer(request, registry, missing))
-                    await writer.drain()
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_answer(request, registry, missing))
+                await writer.drain()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client is gone, or speaks another protocol
         finally:
-            open_connections -= 1
+            open_connections.pop(writer, None)
             writer.close()
 
     server = await asyncio.start_server(answer, sock=listener, limit=MAX_REQUEST_BYTES)
