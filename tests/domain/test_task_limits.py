@@ -390,3 +390,73 @@ def test_announced_names_without_tasks_use_no_memory() -> None:
         tracemalloc.stop()
     announced = sum(len(each.queues) + len(each.functions) for each in offers)
     assert peak < 400 * announced
+
+
+# --- namespaces --------------------------------------------------------------------------------------------------------
+
+
+def order_of_starts(board: TaskBoard, queues: tuple[str, ...], namespace: str) -> list[int]:
+    """Return the places at which tasks of a namespace start if each task frees its slot."""
+    starts: list[str] = []
+    while chosen := board.assign([Offer("a", queues, ("load",), 1)], limit=1):
+        ((each, agent),) = chosen
+        claim = board.confirm(each, agent, sequence=each.sequence + 100_000, after=each.sequence)
+        starts.append(each.queue)
+        board.answer(each.scope, each.step, each.attempt, claim=claim.sequence)
+    return [place for place, queue in enumerate(starts, 1) if queue.startswith(f"{namespace}.")]
+
+
+def flood(board: TaskBoard, queues: tuple[str, ...], number: int) -> None:
+    for sequence in range(1, number + 1):
+        board.dispatch(task(sequence, queue=queues[sequence % len(queues)], job=f"a.{sequence % 50}", priority=9))
+
+
+def test_flood_of_a_namespace_delays_others_twice() -> None:
+    queues = tuple(f"a.{number}" for number in range(20))
+    calm, busy = TaskBoard(), TaskBoard()
+    for board in (calm, busy):
+        board.declare({"a": None, "b": None})
+    flood(busy, queues, 1_000)
+    for board in (calm, busy):
+        for sequence in range(2_001, 2_051):
+            board.dispatch(task(sequence, queue="b.q", job="b.job"))
+    alone = order_of_starts(calm, ("b.q",), "b")
+    among = order_of_starts(busy, (*queues, "b.q"), "b")
+    assert alone == list(range(1, 51))
+    assert all(place <= 2 * before for before, place in zip(alone, among, strict=True))
+
+
+def test_flood_does_not_delay_the_default_namespace() -> None:
+    board = TaskBoard()
+    board.declare({"a": 1})
+    queues = tuple(f"a.{number}" for number in range(20))
+    flood(board, queues, 200)
+    for sequence in range(2_001, 2_011):
+        board.dispatch(task(sequence))
+    tasks = [each.queue for each, _ in board.assign([Offer("x", (*queues, "default"), ("load",), 99)], limit=256)]
+    assert sorted(tasks)[1:] == ["default"] * 10
+    assert tasks.index("default") <= 1
+
+
+def test_namespace_limit_counts_all_its_queues() -> None:
+    board = TaskBoard()
+    board.declare({"a": 3, "b": None})
+    for sequence in range(1, 9):
+        board.dispatch(task(sequence, queue=f"a.{sequence % 4}"))
+    for sequence in range(11, 14):
+        board.dispatch(task(sequence, queue="ab.x" if sequence == 13 else "b.x"))
+    queues = ("a.0", "a.1", "a.2", "a.3", "b.x", "ab.x")
+    offer = Offer("x", queues, ("load",), 99)
+    first = [each for each, _ in board.assign([offer], limit=256)]
+    assert sum(each.queue.startswith("a.") for each in first) == 3
+    assert len(first) == 6
+    assert board.is_namespace_full("a.9")
+    assert not board.is_namespace_full("b.x")
+    assert board.assign([offer], limit=256) == []
+    freed = next(each for each in first if each.queue.startswith("a."))
+    board.withdraw(freed)
+    assert len(board.assign([offer], limit=256)) == 1
+    board.declare({"a": 5})
+    assert len(board.assign([offer], limit=256)) == 2
+    board.declare({})
+    assert len(board.assign([offer], limit=256)) == 2

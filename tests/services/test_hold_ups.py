@@ -10,8 +10,9 @@ from tests.domain.given import JOB
 from tests.stages.test_matcher import TWO, Hall
 from tocsin import subjects
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Dispatched, OwnershipAssigned, QueueGrant, Shard
+from tocsin.domain.events import Dispatched, Namespace, OwnershipAssigned, QueueGrant, Shard
 from tocsin.services.hold_ups import HoldUp, HoldUpReader
+from tocsin.services.namespaces import Namespaces
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.services.shards import ShardMaps
 from tocsin.settings import Queue, QueueRate
@@ -113,6 +114,19 @@ async def test_limit_of_the_queue(hall: Hall, queue: Queue, kind: str) -> None:
     hold_up = await only(hall)
     assert hold_up.kind == kind
     assert "queue default" in hold_up.message
+
+
+async def test_limit_of_the_namespace(hall: Hall) -> None:
+    hall.queues["a.q"] = Queue(transport="matched")
+    await Namespaces(hall.world.log).apply([Namespace(name="a", max_running=1)])
+    await hall.job("a.one", queue="a.q")
+    await hall.matcher()
+    await hall.agent(max_concurrent_jobs=4, queues=["a.q"])
+    await registered(hall, queues=["a.q"])
+    await hall.trigger("a.one")
+    await hall.trigger("a.one")
+    hold_up = await only(hall)
+    assert (hold_up.kind, hold_up.message) == ("namespace_limit", "quota max_running of namespace a")
 
 
 async def test_busy_worker_is_no_hold_up(hall: Hall) -> None:

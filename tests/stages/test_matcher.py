@@ -22,6 +22,7 @@ from tocsin.domain.events import (
     Dispatched,
     LeaseTimer,
     Message,
+    Namespace,
     PolicyDefined,
     Recorded,
     Released,
@@ -39,6 +40,7 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.saved_place import SAVE_INTERVAL_S
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
 from tocsin.services.agents import backlogs
+from tocsin.services.namespaces import Namespaces
 from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher import claim_checks, claims, stage, trials
 from tocsin.stages.matcher.agents import SILENCE_S
@@ -477,6 +479,47 @@ async def test_queue_has_its_own_limit(hall: Hall) -> None:
     assert (waiting.waiting, waiting.running, waiting.held_by) == (1, 2, "concurrency")
     await agent.reports(0)
     assert len(agent.got) == 4
+
+
+async def test_namespace_has_a_limit_over_its_queues(hall: Hall) -> None:
+    hall.queues |= {name: Queue(transport="matched") for name in ("a.q", "a.r", "b.q")}
+    await Namespaces(hall.world.log).apply([Namespace(name="a", max_running=1), Namespace(name="b")])
+    await hall.job("a.one", queue="a.q")
+    await hall.job("a.two", queue="a.r")
+    await hall.job("b.one", queue="b.q")
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9, queues=["a.q", "a.r", "b.q"])
+    for name in ("a.one", "a.two", "b.one", "b.one"):
+        await hall.trigger(name)
+    assert [task.job for _, task in agent.got] == ["a.one", "b.one", "b.one"]
+    await hall.passes(INTERVAL_S)
+    waiting = await backlogs(hall.world.projections)
+    assert waiting["a.r"].held_by == "namespace"
+    await Namespaces(hall.world.log).apply([Namespace(name="a", max_running=2)])
+    await hall.work()
+    assert [task.job for _, task in agent.got][3:] == ["a.two"]
+
+
+async def test_claim_beyond_namespace_limit_is_released(hall: Hall) -> None:
+    hall.queues["a.q"] = Queue(transport="matched")
+    await Namespaces(hall.world.log).apply([Namespace(name="a", max_running=1)])
+    await hall.job("a.one", queue="a.q")
+    agent = await hall.agent(max_concurrent_jobs=9, queues=["a.q"])
+    one, two = await hall.matcher(), await hall.matcher()
+    await agent.announce()
+    for name in "ab":
+        await hall.world.trigger("a.one", message_id=name)
+    await hall.world.run(hall.world.planner, hall.world.dag_advancer)
+    await settle()
+    first, _ = two.board
+    two.board.refuse(first.scope, first.step, frozenset({agent_key("mail-1", ONE)}))
+    async with hall.lagging(two):
+        await one.run_once()
+        await two.run_once()
+        assert len(await hall.started()) == 2
+    await hall.work()
+    assert len(await hall.world.stored(Released)) == 1
+    assert len(agent.got) == 1
 
 
 async def test_claim_beyond_queue_limit_is_released(hall: Hall) -> None:

@@ -28,7 +28,7 @@ MAX_QUOTA: Final = 10_000_000
 """The greatest quota."""
 RESERVED: Final = frozenset({"ojs"})
 """First parts of names that Tocsin gives: jobs of the Open Job Spec without a namespace are called `ojs.<type>`."""
-QUOTAS: Final = ("max_jobs",)
+QUOTAS: Final = ("max_jobs", "max_running")
 """The fields of a namespace that are quotas."""
 PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$"
 
@@ -85,6 +85,8 @@ class NamespaceEntry(BaseModel):
     """Its purpose, for people."""
     max_jobs: Quota | None = None
     """The jobs that may be registered in it. Without it, any number."""
+    max_running: Quota | None = None
+    """The tasks of its queues that workers may have at a time. Without it, any number."""
 
     @property
     def namespace(self) -> Namespace:

@@ -61,8 +61,8 @@ class QueueBacklog(BaseModel):
     """The functions with the most tasks that wait, and their numbers."""
     purging: int = 0
     """The number of purged tasks whose executions are still to be cancelled."""
-    held_by: Literal["concurrency", "rate"] | None = None
-    """The limit of the queue that holds back its tasks; absent: none does."""
+    held_by: Literal["concurrency", "namespace", "rate"] | None = None
+    """The limit of the queue, or of its namespace, that holds back its tasks; absent: none does."""
     held_back: HeldBack | None = None
     """The tasks that limits of their jobs hold back."""
 

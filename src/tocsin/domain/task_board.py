@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
+from .namespaces import declared_of
 from .open_task import LaneKey, OpenTask, RateGroup, StepKey
 from .ownership import shard_resource
 from .queue_backlog import HeldBack, HeldGroup
@@ -54,6 +55,8 @@ class TaskBoard:
         `queue_limits`: the number of tasks that workers may have, of queues where it is limited.
         """
         self._queue_limits = dict(queue_limits or {})
+        self._namespaces: Mapping[str, int | None] = {}
+        """The declared namespaces, and the number of tasks of their queues that workers may have."""
         self._free_shards: set[str] = set()
         """The shards that have no owner, so that any worker gets their tasks."""
         self._open = TaskLanes(max_bytes=max_bytes)
@@ -175,6 +178,13 @@ class TaskBoard:
             self._open.remove(task)
             self._put(task)
 
+    def declare(self, namespaces: Mapping[str, int | None]) -> None:
+        """Let declared namespaces take turns, and limit the tasks of each.
+
+        The limit is the number of tasks that workers may have at a time; None: any number. A lower limit ends no task.
+        """
+        self._namespaces = dict(namespaces)
+
     def purge(self, queue: str, upto: int) -> None:
         """Give no agent the open tasks of a queue up to a sequence."""
         if upto <= self._purged_upto.get(queue, 0):
@@ -196,7 +206,7 @@ class TaskBoard:
         room_left = {queue: most - self._open.running_in(queue) for queue, most in self._queue_limits.items()}
         for queue, number in (room or {}).items():
             room_left[queue] = min(number, room_left.get(queue, number))
-        assignments = self._open.take(offers, limit=limit, room=room_left)
+        assignments = self._open.take(offers, limit=limit, room=room_left, namespaces=self._namespace_room())
         self._reserved |= {task.key: task for task, _ in assignments}
         return assignments
 
@@ -288,8 +298,13 @@ class TaskBoard:
     # --- questions -----------------------------------------------------------------------------------------------------
 
     def is_limited(self, task: OpenTask) -> bool:
-        """Return whether a limit of its job or its queue counts a task."""
-        return task.group is not None or task.queue in self._queue_limits
+        """Return whether a limit of its job, its queue or its namespace counts a task."""
+        return task.group is not None or task.queue in self._queue_limits or self._limit_of(task.queue) is not None
+
+    def is_namespace_full(self, queue: str) -> bool:
+        """Return whether workers have as many tasks of a queue's namespace as they may."""
+        most = self._limit_of(queue)
+        return most is not None and self._running_beside(queue) >= most
 
     def is_contested(self, task: OpenTask) -> bool:
         """Return whether an earlier event of the log may forbid a claim of a task."""
@@ -304,6 +319,12 @@ class TaskBoard:
         if task.group is not None and self._open.running_of(task.group) > task.limit:
             earlier = sum(c.task.group == task.group and c.sequence < claim.sequence for c in self._claims.values())
             if earlier >= task.limit:
+                return True
+        most = self._limit_of(task.queue)
+        if most is not None and self._running_beside(task.queue) > most:
+            namespace = declared_of(task.queue, self._namespaces)
+            beside = (c for c in self._claims.values() if declared_of(c.task.queue, self._namespaces) == namespace)
+            if most <= sum(c.sequence < claim.sequence for c in beside):
                 return True
         most = self._queue_limits.get(task.queue)
         if most is None or self._open.running_in(task.queue) <= most:
@@ -396,6 +417,21 @@ class TaskBoard:
         return len(self._open)
 
     # --- parts ---------------------------------------------------------------------------------------------------------
+
+    def _limit_of(self, queue: str) -> int | None:
+        """Return the limit of the namespace of a queue."""
+        namespace = declared_of(queue, self._namespaces)
+        return None if namespace is None else self._namespaces[namespace]
+
+    def _running_beside(self, queue: str) -> int:
+        """Return the number of running tasks in the namespace of a queue."""
+        namespace = declared_of(queue, self._namespaces)
+        return 0 if namespace is None else self._open.running_by_namespace({namespace}).get(namespace, 0)
+
+    def _namespace_room(self) -> Mapping[str, int | None]:
+        limited = {name for name, most in self._namespaces.items() if most is not None}
+        running = self._open.running_by_namespace(limited) if limited else {}
+        return {name: None if most is None else most - running.get(name, 0) for name, most in self._namespaces.items()}
 
     def _put(self, task: OpenTask, *, is_first: bool = False) -> None:
         """Open a task, unless it is purged."""

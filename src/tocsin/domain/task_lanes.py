@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import TypeAlias
 
+from .namespaces import declared_of
 from .open_task import LaneKey, LimitGroup, OpenTask, RateGroup, StepKey
 from .ownership import function_of, is_owned
 from .task_lines import Group, JobLines, Lane, Line, Starts
@@ -41,6 +42,7 @@ class TaskLanes:
         self._owned: dict[str, Counter[LaneKey]] = {}
         """The number of open tasks of each lane that only the owner of a resource gets, by resource."""
         self._queue_turns: dict[str, int] = {}
+        self._namespace_turns: dict[str | None, int] = {}
         self._turn = 0
 
     def put(self, task: OpenTask, *, is_first: bool = False) -> None:
@@ -106,11 +108,16 @@ class TaskLanes:
                     self._update(line)
 
     def take(
-        self, offers: Iterable[Offer], *, limit: int, room: Mapping[str, int] | None = None
+        self,
+        offers: Iterable[Offer],
+        *,
+        limit: int,
+        room: Mapping[str, int] | None = None,
+        namespaces: Mapping[str, int | None] | None = None,
     ) -> list[tuple[OpenTask, str]]:
         """Choose agents for up to `limit` tasks, remove the tasks, and count them as running.
 
-        A task goes to an agent that has its queue and its function, and the most free slots. Queues take turns. In a queue, a
+        A task goes to an agent that has its queue and its function, and the most free slots. Namespaces take turns, and in each its queues. In a queue, a
         higher priority goes first; within it jobs take turns, and a job's tasks are taken in the order in which they were
         dispatched. A task that a limit or a refusal holds back holds back no other.
 
@@ -118,15 +125,28 @@ class TaskLanes:
             offers: the agents.
             limit: the greatest number of tasks.
             room: the number of tasks that may be taken from a queue, if that is limited.
+            namespaces: the number of tasks that may be taken from the queues of each declared namespace; None: any number.
         """
         slots = FreeSlots(offers)
-        room_left = dict(room or {})
+        room_left, declared = dict(room or {}), namespaces or {}
+        most = {name: number for name, number in declared.items() if number is not None}
         lanes = {queue: heap for queue, heap in self._lanes_by_queue(slots) if room_left.get(queue, 1) > 0}
-        queues = [(self._queue_turns.get(queue, 0), queue) for queue in lanes]
-        heapify(queues)
+        by_namespace: dict[str | None, list[tuple[int, str]]] = {}
+        for queue in lanes:
+            turn = self._queue_turns.get(queue, 0), queue
+            by_namespace.setdefault(declared_of(queue, declared), []).append(turn)
+        for of_namespace in by_namespace.values():
+            heapify(of_namespace)
+        turns = [(self._namespace_turns.get(name, 0), name or "", name) for name in by_namespace]
+        heapify(turns)
         refused: list[Line] = []
         assignments: list[tuple[OpenTask, str]] = []
-        while queues and len(assignments) < limit:
+        while turns and len(assignments) < limit:
+            _, _, namespace = turns[0]
+            queues = by_namespace[namespace]
+            if not queues or (namespace in most and most[namespace] < 1):
+                heappop(turns)
+                continue
             _, queue = queues[0]
             choice = self._next(queue, lanes[queue], slots, refused)
             if choice is None:
@@ -134,6 +154,10 @@ class TaskLanes:
                 continue
             self._serve(choice[0])
             assignments.append(choice)
+            self._namespace_turns[namespace] = self._turn
+            heapreplace(turns, (self._turn, namespace or "", namespace))
+            if namespace in most:
+                most[namespace] -= 1
             room_left[queue] = room_left.get(queue, limit) - 1
             if room_left[queue] > 0:
                 heapreplace(queues, (self._queue_turns[queue], queue))
@@ -170,6 +194,14 @@ class TaskLanes:
     def running_in(self, queue: str) -> int:
         """Return the number of tasks of a queue that workers have or get."""
         return self._running.get(queue, 0)
+
+    def running_by_namespace(self, declared: Collection[str]) -> Mapping[str, int]:
+        """Return the number of running tasks by declared namespace of their queues."""
+        running = Counter[str]()
+        for queue, number in self._running.items():
+            if (namespace := declared_of(queue, declared)) is not None:
+                running[namespace] += number
+        return running
 
     def held_groups(self) -> Mapping[tuple[str, LimitGroup, int], int]:
         """Return the number of tasks that limits hold back, by queue, group and limit."""

@@ -10,6 +10,7 @@ from ..domain.agent import AgentRecord
 from ..domain.definition import LEADER_ONLY
 from ..domain.events import Dispatched, Message, Recorded, TaskLimit, unfold
 from ..domain.execution import fold, planned_step, waiting_steps
+from ..domain.namespaces import namespace_of
 from ..domain.queue_backlog import QueueBacklog, counted_tasks
 from ..ports import EventLog, Projections
 from ..subjects import Bucket, token
@@ -26,6 +27,7 @@ HoldUpKind: TypeAlias = Literal[
     "job_limit",
     "key_limit",
     "queue_limit",
+    "namespace_limit",
     "queue_rate",
     "leader",
     "shard",
@@ -40,7 +42,8 @@ class HoldUp:
     queue: str
     kind: HoldUpKind
     """`queue_paused`, `no_worker` (none reads the queue), `no_function` (none has the function), `no_grant` (an agent has it, and may not
-    get it), `job_limit`, `key_limit` and `queue_limit` (concurrency), or `queue_rate`.
+    get it), `job_limit`, `key_limit` and `queue_limit` (concurrency), `namespace_limit` (its quota
+    `max_running`), or `queue_rate`.
 
     `leader`: only the executor leader gets it. `shard`: only the owner of its shard gets it."""
     message: str
@@ -175,10 +178,13 @@ def _by_group(task: _Task, backlog: QueueBacklog) -> HoldUp | None:
 
 
 def _by_queue(task: _Task, backlog: QueueBacklog) -> HoldUp | None:
-    """Return the limit of the queue that holds back its tasks."""
+    """Return the limit of the queue, or of its namespace, that holds back its tasks."""
     if backlog.held_by == "concurrency":
         message = f"concurrency limit of queue {task.queue} ({backlog.running:,} run)"
         return HoldUp(task.step, task.queue, "queue_limit", message, running=backlog.running)
+    if backlog.held_by == "namespace":
+        message = f"quota max_running of namespace {namespace_of(task.queue)}"
+        return HoldUp(task.step, task.queue, "namespace_limit", message)
     if backlog.held_by == "rate":
         return HoldUp(task.step, task.queue, "queue_rate", f"rate of queue {task.queue}")
     return None

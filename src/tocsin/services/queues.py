@@ -72,8 +72,8 @@ class QueueDetails:
     """The number of tasks that workers may have at a time; None: unlimited."""
     rate: str | None = None
     """The rate at which tasks start; None: unlimited."""
-    held_by: Literal["concurrency", "rate"] | None = None
-    """The limit of the queue that holds back its tasks."""
+    held_by: Literal["concurrency", "namespace", "rate"] | None = None
+    """The limit of the queue, or of its namespace, that holds back its tasks."""
     held_back: HeldBack = field(default_factory=HeldBack)
     """The tasks that limits of their jobs hold back, with the groups of jobs that the caller sees."""
 

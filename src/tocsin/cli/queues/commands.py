@@ -170,6 +170,8 @@ def _limits(queue: "QueueDetails") -> Iterator[tuple[str, str]]:
         yield "limit", f"{queue.concurrency:,} tasks at a time{holds}"
     if queue.rate is not None:
         yield "rate", queue.rate + (", holds back tasks" if queue.held_by == "rate" else "")
+    if queue.held_by == "namespace":
+        yield "namespace", "its quota max_running holds back tasks"
     if queue.held_back.waiting:
         yield "held back", f"{queue.held_back.waiting:,} by limits of their jobs"
     for group in queue.held_back.groups:

@@ -14,6 +14,8 @@ class Namespace(Message):
     """Its purpose, for people."""
     max_jobs: int | None = None
     """The jobs that may be registered in it; None: any number."""
+    max_running: int | None = None
+    """The tasks of its queues that workers may have at a time; None: any number."""
 
 
 class NamespacesDefined(Message):

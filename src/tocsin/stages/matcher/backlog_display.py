@@ -76,11 +76,13 @@ def backlogs(
     running, purging, oldest = board.running, board.purging, board.oldest_times()
     held_back = board.held_back(most=MAX_GROUPS)
 
-    def held_by(queue: str) -> Literal["concurrency", "rate"] | None:
+    def held_by(queue: str) -> Literal["concurrency", "namespace", "rate"] | None:
         if not by_queue[queue]:
             return None
         if running.get(queue, 0) >= limits.get(queue, _UNLIMITED):
             return "concurrency"
+        if board.is_namespace_full(queue):
+            return "namespace"
         return "rate" if room.get(queue, 1) < 1 else None
 
     return [

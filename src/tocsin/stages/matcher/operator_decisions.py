@@ -1,4 +1,4 @@
-"""Decisions of operators: paused and purged queues, grants of agents, and shards."""
+"""Decisions of operators: paused and purged queues, grants of agents, namespaces, and shards."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +12,7 @@ from ...domain.events import (
     AgentGranted,
     AgentSwitched,
     Message,
+    NamespacesDefined,
     PolicyDefined,
     QueueFact,
     Recorded,
@@ -32,6 +33,7 @@ def filters() -> tuple[str, ...]:
         subjects.queue_events(),
         subjects.policy(),
         subjects.shard_map(),
+        subjects.namespaces(),
         *(each for kind in kinds for each in subjects.filters_of(kind)),
     )
 
@@ -40,7 +42,7 @@ class OperatorDecisions:
     """A fold of the newest events."""
 
     def __init__(self, board: TaskBoard, *, requires_grant: bool) -> None:
-        """Keep purged tasks of `board` from agents.
+        """Keep purged tasks of `board` from agents, and tell it the namespaces.
 
         `requires_grant`: agents of a name without a grant get no tasks.
         """
@@ -70,6 +72,8 @@ class OperatorDecisions:
                 self._board.purge(fact.queue, state.purge.message.upto)
         elif isinstance(fact, PolicyDefined):
             self._max_per_agent = fact.max_concurrent_jobs
+        elif isinstance(fact, NamespacesDefined):
+            self._board.declare({namespace.name: namespace.max_running for namespace in fact.namespaces})
         elif isinstance(fact, ShardsDefined):
             self.shards = frozenset(shard.shard_id for shard in fact.shards)
         elif isinstance(fact, AgentGranted):

@@ -86,8 +86,8 @@ QUEUE_TASKS: Final = Metric(
 QUEUE_WAITING: Final = Metric(
     "queue_waiting_tasks",
     "gauge",
-    "Tasks that wait, by the first reason: `queue_paused`, `queue_limit`, `queue_rate`, `job_limit` (also of a key), or `worker` (none "
-    "with the function, a grant and a free slot).",
+    "Tasks that wait, by the first reason: `queue_paused`, `queue_limit`, `namespace_limit`, `queue_rate`, `job_limit` (also of a key), or "
+    "`worker` (none with the function, a grant and a free slot).",
     ("queue", "reason"),
 )
 QUEUE_OLDEST: Final = Metric("queue_oldest_seconds", "gauge", "Age of the oldest task that waits.", ("queue",))

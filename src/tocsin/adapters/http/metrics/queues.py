@@ -58,13 +58,16 @@ def families(backlogs: Mapping[str, QueueBacklog], shown: Collection[str], pause
     ]
 
 
+_LIMITS: Final = {"concurrency": "queue_limit", "namespace": "namespace_limit", "rate": "queue_rate"}
+
+
 def reasons(backlog: QueueBacklog, *, is_paused: bool) -> dict[str, int]:
     """Return the number of tasks that wait for each reason."""
-    numbers = dict.fromkeys(("queue_paused", "queue_limit", "queue_rate", "job_limit", "worker"), 0)
+    numbers = dict.fromkeys(("queue_paused", "queue_limit", "namespace_limit", "queue_rate", "job_limit", "worker"), 0)
     if is_paused:
         numbers["queue_paused"] = backlog.waiting
     elif backlog.held_by is not None:
-        numbers["queue_limit" if backlog.held_by == "concurrency" else "queue_rate"] = backlog.waiting
+        numbers[_LIMITS[backlog.held_by]] = backlog.waiting
     else:
         numbers["job_limit"] = min(backlog.all_held_back, backlog.waiting)
         numbers["worker"] = backlog.waiting - numbers["job_limit"]
