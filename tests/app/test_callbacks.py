@@ -4,6 +4,7 @@ import pytest
 
 from tests.stored_events import StoredEvents
 from tocsin import Context, Tocsin
+from tocsin.domain.events import DeadLettered, Failed
 from tocsin.testing import Simulation
 
 ONCE = {"max_attempts": 1}
@@ -61,3 +62,26 @@ async def test_failed_step_fails_the_job_after_its_callbacks() -> None:
         assert sorted(called) == [
             (step, {"extract": None, "extract-2": "fr", "load": None}) for step in ("alert", "report ops")
         ]
+
+
+async def test_failed_callback_hides_no_earlier_error() -> None:
+    async with Simulation(app) as simulation:
+        simulation.fail("extract", times=1, error=OSError("no route to host"))
+        simulation.fail("report", times=99, error=ValueError("no printer"))
+        id_ = await simulation.trigger(daily)
+        await simulation.advance("1h")
+        execution = simulation.execution(id_)
+        assert (execution.status, execution.error) == ("failed", "OSError: no route to host")
+        assert execution.steps["report"].error == "ValueError: no printer"
+        stored = await StoredEvents.of(simulation.installation.log)
+        [failed] = [recorded.message for recorded in stored.facts(Failed)]
+        assert failed.error is not None
+        assert failed.cause is not None
+        assert (failed.error.message, failed.cause.message) == ("no printer", "no route to host")
+        [letter] = [recorded.message for recorded in stored.facts(DeadLettered)]
+        assert letter.last_error == failed.cause
+        assert {str(attempt.error and attempt.error.message) for attempt in letter.attempts} >= {
+            "no printer",
+            "no route to host",
+        }
+        assert stored.audited().is_clean, stored.audited().violations

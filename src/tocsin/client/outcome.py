@@ -80,7 +80,7 @@ def outcome_of(match: ExecutionMatch) -> Outcome:
     for fact in reversed(match.facts):
         match fact.message:
             case Failed() as end:
-                error = end.error or Failure(type=end.reason or "unknown")
+                error = end.first_error or Failure(type=end.reason or "unknown")
                 return replace(outcome, error=error, failed_step=_failed_step(end, state))
             case Skipped(refusal=Refusal() as refusal):
                 error = Failure(type=refusal.code, message=refusal.message)

@@ -182,7 +182,7 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
         trigger=failed.trigger,
         input=_input_of(history),
         attempts=_with_tracebacks_of_the_last(attempts),
-        last_error=failed.error,
+        last_error=failed.first_error,
         first_attempt=min(ends),
         last_attempt=max(ends),
         shard=failed.shard,

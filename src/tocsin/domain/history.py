@@ -185,8 +185,8 @@ def _completed(record: ExecutionRecord, fact: Completed, at: datetime) -> None:
 def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
     if _ends(record, fact):
         record.result = fact.result
-        if fact.error is not None:
-            _failure(record, fact.error)
+        if fact.first_error is not None:
+            _failure(record, fact.first_error)
         if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
             _end(step, "completed" if fact.step_completed else "failed", at)
             step.result = fact.result

@@ -185,8 +185,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
             return Described("✓", "green", "completed")
         case Failed():
             cancelled = f", cancelled {', '.join(fact.cancelled_steps)}" if fact.cancelled_steps else ""
+            cause = "" if fact.cause is None else f", after {_error(fact.cause)}"
             step = f"{fact.step}: " if fact.step is not None else ""
-            return Described("✗", "bold red", "failed", f"{step}{_error(fact.error)}{cancelled}")
+            return Described("✗", "bold red", "failed", f"{step}{_error(fact.error)}{cause}{cancelled}")
         case Recovered():
             lost = ", ".join(f"{span.step} {span.what}" if span.step else span.what for span in fact.lost)
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")

@@ -386,6 +386,8 @@ class Failed(Terminal):
     """True: `step` itself completed, and `error` belongs to the step exhausted before it."""
     error: Failure | None = None
     """The error of the exhausted step, or the reason why the execution was ended."""
+    cause: Failure | None = None
+    """The error of the step that failed before the callback of `error`; absent: no callback failed last."""
     reason: FailedReason | None = None
     """The reason for the failure."""
     result: JsonValue = None
@@ -394,6 +396,11 @@ class Failed(Terminal):
     """The steps that never ran."""
     dead_letter: bool = False
     """True: the failure produces a dead letter."""
+
+    @property
+    def first_error(self) -> Failure | None:
+        """Return the error for which the execution failed; a failed callback does not hide it."""
+        return self.cause or self.error
 
 
 class Cancelled(Terminal):

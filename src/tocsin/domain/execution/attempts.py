@@ -28,6 +28,7 @@ from .lifecycle import unstarted_steps
 from .state import Execution, Status, identity_fields, planned_step, terminal_fields, with_step
 from .steps import IN_FLIGHT, RUNNING, Phase, Step, StepStates
 from .tasks import dispatch, is_ready
+from .workflow import callbacks
 from .workflow_steps import WorkflowSteps
 
 MAX_CLAIMS: Final = 20
@@ -245,8 +246,21 @@ def _failed(state: Execution, last: str) -> Failed:
         attempt=step.attempt,
         step_completed=step.phase is Phase.COMPLETED,
         error=culprit.error,
+        cause=None if (cause := _cause(state, last)) == culprit.error else cause,
         reason=culprit.reason,
         result=step.result,
         cancelled_steps=unstarted_steps(state),
         dead_letter=state.requested is not None and state.requested.plan.dead_letter,
     )
+
+
+def _cause(state: Execution, last: str) -> Failure | None:
+    """Return the error that made a callback run last; None: no callback did."""
+    workflow = state.request.plan.workflow
+    if workflow is None or not workflow.nodes[0].fails_with_members:
+        return None
+    called = callbacks(workflow.nodes[0]).values()
+    if last not in called:
+        return None
+    failed = (step for name, step in state.steps.items() if step.phase is Phase.EXHAUSTED and name not in called)
+    return next((step.error for step in failed), None)
