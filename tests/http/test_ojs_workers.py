@@ -1,5 +1,6 @@
 """Answers of workers over HTTP beside other writers of the same execution."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,10 +11,12 @@ import pytest
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan
 from tests.http.conftest import World
 from tocsin import subjects
+from tocsin.adapters.http.ojs import workers as ojs_workers
 from tocsin.domain import execution
 from tocsin.domain.access import Role
-from tocsin.domain.events import Advanced, Message, Released, Timer
+from tocsin.domain.events import Advanced, Message, Recorded, Released, Timer
 from tocsin.domain.trace_context import process_of
+from tocsin.ports import LogUnavailable
 
 SCOPE = subjects.execution(JOB, ID)
 
@@ -80,6 +83,26 @@ async def test_returned_job_stays_with_its_next_worker(
     answer = await world.ask("POST", "/ojs/v1/workers/nack", nack)
     assert answer.status_code == 409, answer.text
     assert len([fact for fact in await world.facts("execution.>") if isinstance(fact.message, Released)]) == 1
+
+
+async def test_job_returns_if_its_answer_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = await world.log.append(admitted(), expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+
+    async def lost(*_: object) -> None:
+        raise LogUnavailable("the connection is lost")
+
+    fetch = {"queues": ["default"], "visibility_timeout_ms": 3_600_000}
+    with monkeypatch.context() as patched:
+        patched.setattr(ojs_workers, "_last_checkpoint", lost)
+        assert (await world.ask("POST", "/ojs/v1/workers/fetch", fetch)).status_code == 503
+    released: list[Recorded[Message]] = []
+    for _ in range(50):
+        if released := [fact for fact in await world.facts("execution.>") if isinstance(fact.message, Released)]:
+            break
+        await asyncio.sleep(0.01)
+    assert [getattr(fact.message, "reason", None) for fact in released] == ["handed_back"]
 
 
 @dataclass

@@ -324,6 +324,29 @@ async def test_fetch_is_withdrawn_when_its_caller_leaves(desk: Desk) -> None:
     assert await desk.hall.started() == []
 
 
+async def test_job_returns_if_its_caller_just_left(desk: Desk) -> None:
+    """The caller leaves after the answer came, and before its fetch goes on."""
+    matcher = await desk.hall.matcher()
+    await desk.hall.trigger()
+    fetching = desk.fetching(wait=10)
+    await settle()
+    send = desk.hall.fetches.answer
+
+    async def answer(gateway: str, body: bytes) -> None:
+        await send(gateway, body)
+        if Answer.model_validate_json(body).state == "served":
+            fetching.cancel()
+
+    desk.hall.fetches.answer = answer  # type: ignore[method-assign]
+    await matcher.run_once()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    desk.hall.fetches.answer = send  # type: ignore[method-assign]
+    await desk.hall.work()
+    [released] = await desk.hall.world.stored(Released)
+    assert released.reason == "handed_back"
+
+
 async def test_too_many_fetches_are_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetches, "MAX_WAITING", 2)
     await desk.hall.matcher()

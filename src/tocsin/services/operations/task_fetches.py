@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ... import telemetry
+from ... import subjects, telemetry
 from ...domain import ids, task_fetch
 from ...domain.task_fetch import Answer, Fetch, FetchedClaim
 from ...domain.visibility_lease import Lease
@@ -117,8 +117,8 @@ class TaskFetches:
         try:
             claims = await self._answered(fetch, pending, wait)
             held = await held_by(self._log, [_claimed(claim) for claim in claims], holder=holder)
-        except BaseException:  # also if the caller has left
-            self._hand_back(holder, claims)
+        except BaseException:  # also if the caller has left, perhaps after the answer came and before it was read
+            self._hand_back(holder, claims if pending.answer is None else pending.answer.claims)
             raise
         finally:
             del self._pending[fetch.id]
@@ -126,6 +126,12 @@ class TaskFetches:
                 self._end(fetch.id, holder)
                 self._spawn(self._withdraw(fetch))
         return held
+
+    def hand_back(self, holder: Holder, claims: Sequence[Held]) -> None:
+        """Hand back tasks that the caller will not receive, without waiting for it."""
+        for held in claims:
+            claimed = Claimed(subjects.scope_of(held.task.message), held.claim.message.step, held.claim.sequence)
+            self._spawn(self._return(holder, claimed))
 
     def _fetch(
         self, queues: Sequence[str], functions: Sequence[str], limit: int, holder: Holder, lease: Lease

@@ -79,7 +79,11 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     claims = await here.fetches.take(
         list(dict.fromkeys(names)), functions=caller.functions, limit=count, holder=holder, lease=lease, wait=wait
     )
-    checkpoints = await asyncio.gather(*(_last_checkpoint(here, held) for held in claims))
+    try:
+        checkpoints = await asyncio.gather(*(_last_checkpoint(here, held) for held in claims))
+    except BaseException:  # also if the caller has left
+        here.fetches.hand_back(holder, claims)
+        raise
     return {"jobs": [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]}
 
 
