@@ -13,6 +13,7 @@ from tocsin.domain.events import (
     Completed,
     DeadLettered,
     Dispatched,
+    EventReference,
     Failed,
     Failure,
     Planned,
@@ -368,3 +369,19 @@ def test_input_and_result_are_shown(world: World) -> None:
     page = world.call("executions", "show", ID).out
     assert 'extract input {"date": "2026-01-01"}' in page
     assert 'extract result {"rows": 3}' in page
+
+
+def test_event_that_started_an_execution_is_shown(world: World) -> None:
+    event = EventReference(stream="ORDERS", sequence=1042, subject="orders.new\x1b[31m", time=START, hops=2)
+    world.append(admitted().model_copy(update={"trigger": "event", "event": event}))
+    shown = world.call("executions", "show", ID, "-o", "json").json
+    assert (shown["event"]["stream"], shown["event"]["sequence"], shown["event"]["hops"]) == ("ORDERS", 1042, 2)
+    page = world.call("executions", "show", ID).out
+    assert "started by the event orders.new" in page
+    assert "1042 of ORDERS" in page
+    assert "\x1b[31m" not in page
+
+
+def test_execution_without_an_event_shows_none(failed: World) -> None:
+    assert failed.call("executions", "show", ID, "-o", "json").json["event"] is None
+    assert "started by the event" not in failed.call("executions", "show", ID).out

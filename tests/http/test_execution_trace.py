@@ -1,10 +1,10 @@
-"""The trace of an execution, and the link to its page."""
+"""The origin of an execution: its event, its trace, and the link to the page of the trace."""
 
 import pytest
 
 from tests.domain.given import ID, admitted
 from tests.http.conftest import World
-from tocsin.domain.events import Failed
+from tocsin.domain.events import EventReference, Failed
 from tocsin.domain.trace_context import TraceContext
 from tocsin.settings import Server, Settings
 from tocsin.testing import START
@@ -47,3 +47,10 @@ async def test_execution_without_a_trace_has_no_link(world: World) -> None:
     await world.log.append(admitted(), expect=0)
     shown = (await world.ask("GET", f"/v1/executions/{ID}")).json()
     assert (shown["trace_id"], shown["trace_url"]) == (None, None)
+
+
+async def test_execution_names_the_event_that_started_it(world: World) -> None:
+    event = EventReference(stream="ORDERS", sequence=1042, subject="orders.new", time=START, hops=2)
+    await world.log.append(admitted().model_copy(update={"trigger": "event", "event": event}), expect=0)
+    shown = (await world.ask("GET", f"/v1/executions/{ID}")).json()["event"]
+    assert EventReference.model_validate(shown) == event

@@ -12,9 +12,10 @@ from rich.text import Text
 from ...domain import execution, history
 from ...domain.dead_letter import attempts_of
 from ...domain.definition import upstream_jobs
-from ...domain.events import Attempt, PlannedStep
+from ...domain.events import Attempt, EventReference, PlannedStep
 from ...domain.execution import Execution, WaitsFor
 from ...domain.execution_record import ExecutionRecord, StepRecord
+from ...domain.text import printable
 from ...services.hold_ups import HoldUp
 from ...services.operations.execution_output import ExecutionOutput, Line, Progress
 from ...services.operations.lookup import ExecutionMatch
@@ -66,6 +67,11 @@ class ExecutionDetails:
         """Return what the step's handler reported last."""
         return self.output.progress.get(step) if self.output else None
 
+    @property
+    def event(self) -> EventReference | None:
+        """The event that started it, the first of a batch; None: none did."""
+        return None if self.state.requested is None else self.state.requested.event
+
     def planned(self, step: str) -> PlannedStep | None:
         """Return a step of the plan; None: no readable plan names it."""
         steps = self.state.requested.plan.steps if self.state.requested else ()
@@ -91,6 +97,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "held_up_by": [asdict(hold_up) for hold_up in details.hold_ups],
         "trigger": record.trigger,
         "scheduled_time": record.scheduled_time,
+        "event": None if (event := details.event) is None else event.model_dump(mode="json"),
         "started_at": record.shown_start,
         "ended_at": record.completed_at,
         "duration_ms": record.duration_ms,
@@ -145,6 +152,9 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     shard = f", on shard {record.shard}" if record.shard is not None else ""
     origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}{shard}", style="dim")
     lines: list[RenderableType] = [heading, Text(record.execution_id, style="dim"), origin]
+    if (event := details.event) is not None:
+        stored = f"{event.sequence} of {event.stream}, stored {local(event.time)}"
+        lines.append(Text(f"started by the event {printable(event.subject)}, {stored}", style="dim"))
     if record.steps:
         rows = [_step_row(details, name, step) for name, step in record.steps.items()]
         headings = ("STEP", "STATUS", "QUEUE", "FUNCTION", "WORKER", "ATTEMPT", "TOOK", "ERROR")

@@ -15,7 +15,7 @@ from ....domain import execution, history, trace_context
 from ....domain.access import Permission, Principal
 from ....domain.dead_letter import attempts_of
 from ....domain.definition import Text
-from ....domain.events import Actor, Attempt, Completed, Failed, FannedOut, Recorded
+from ....domain.events import Actor, Attempt, Completed, EventReference, Failed, FannedOut, Recorded
 from ....domain.execution import Execution, WaitsFor
 from ....domain.execution_record import Status
 from ....domain.ledger import JobNotFound
@@ -139,6 +139,8 @@ class ExecutionDetails(BaseModel):
     status: Status
     trigger: str
     scheduled_time: datetime
+    event: EventReference | None = None
+    """The event that started it, the first of a batch or the last of a debounced key; null: none did."""
     started_at: datetime | None
     """The first start of a step; null: no worker has started one."""
     waits_for: WaitsFor | None
@@ -253,6 +255,7 @@ class ExecutionDetails(BaseModel):
             attempt=record.attempt,
             worker=record.worker,
             error=record.error,
+            event=requested.event if requested else None,
             by=requested.by if requested else None,
             definition=requested.plan.definition if requested else None,
             fence=state.fence,
