@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import pytest
@@ -132,3 +132,21 @@ async def test_readers_beyond_the_limit_are_refused(world: World) -> None:
             await anext(feeds.follow(None, {}))
     async with aclosing(feeds.follow(None, {})) as second:
         assert await anext(second)
+
+
+async def test_namespace_may_use_half_of_the_streams(world: World) -> None:
+    feeds, a, b = EventFeeds(world.log, most=4), frozenset({"a"}), frozenset({"b"})
+    async with AsyncExitStack() as stack:
+        for namespaces in (a, a, b):
+            follower = await stack.enter_async_context(aclosing(feeds.follow(None, {}, namespaces=namespaces)))
+            await anext(follower)
+        with pytest.raises(TooManyReaders):
+            feeds.check_room(a)
+        with pytest.raises(TooManyReaders):
+            await anext(feeds.follow(None, {}, namespaces=a))
+        feeds.check_room(b)
+        async with aclosing(feeds.follow(None, {})) as unbound:
+            await anext(unbound)
+            with pytest.raises(TooManyReaders):
+                feeds.check_room(b)
+    feeds.check_room(a)

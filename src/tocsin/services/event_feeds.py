@@ -5,6 +5,7 @@ continue from the position of the last event that it received: events before the
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -114,34 +115,49 @@ class EventFeeds:
     """The feeds of one server."""
 
     def __init__(self, log: EventLog, most: int | None = None) -> None:
-        """Allow at most `most` readers; None: any number."""
+        """Allow at most `most` readers; None: any number.
+
+        Readers that are bound to the same namespaces may be half of them.
+        """
         self._log = log
         self._most = most
         self._feeds: dict[str | None, _Feed] = {}
-        self._readers = 0
+        self._readers = Counter[frozenset[str] | None]()
+        """The readers by the namespaces to which they are bound."""
 
-    def check_room(self) -> None:
-        """Check that a further reader may follow events.
+    def check_room(self, namespaces: frozenset[str] | None = None) -> None:
+        """Check that a further reader, bound to some namespaces, may follow events.
 
         Raises:
             TooManyReaders: it may not.
         """
-        if self._most is not None and self._readers >= self._most:
+        if self._most is None:
+            return
+        if self._readers.total() >= self._most:
             raise TooManyReaders(f"{self._most:,} clients follow events already. Retry later")
+        most = max(1, self._most // 2)
+        if namespaces is not None and self._readers[namespaces] >= most:
+            raise TooManyReaders(
+                f"{most:,} clients of these namespaces follow events already. Close some, or retry later"
+            )
 
     async def follow(
-        self, job: str | None, after: Mapping[Stream, int] | None = None
+        self,
+        job: str | None,
+        after: Mapping[Stream, int] | None = None,
+        *,
+        namespaces: frozenset[str] | None = None,
     ) -> AsyncGenerator[Sequence[FeedEvent], None]:
         """Yield events after a position, by default from now on.
 
-        The feed ends when the reader is too slow.
+        `namespaces`: those to which the reader is bound, for the limit alone. The feed ends when the reader is too slow.
 
         Raises:
             TooManyReaders: the limit is reached.
             LogUnavailable: the log does not answer.
         """
-        self.check_room()
-        self._readers += 1
+        self.check_room(namespaces)
+        self._readers[namespaces] += 1
         feed = self._feeds.get(job)
         if feed is None or feed.has_ended:
             feed = self._feeds[job] = _Feed(self._log, job)
@@ -162,7 +178,7 @@ class EventFeeds:
                     yield new
         finally:
             feed.readers.discard(reader)
-            self._readers -= 1
+            self._readers -= Counter([namespaces])  # keeps no count of zero
             feed.users -= 1
             if not feed.users:
                 if self._feeds.get(job) is feed:

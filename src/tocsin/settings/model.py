@@ -61,7 +61,9 @@ class Server(Section):
 
     Addresses in `trusted_proxies` are exempt, because many clients share them."""
     max_event_streams: int | None = Field(default=200, ge=1)
-    """Maximum number of clients that follow events (`/v1/events`); null: unlimited. Each takes one of `max_connections`."""
+    """Maximum number of clients that follow events (`/v1/events`); null: unlimited. Each takes one of `max_connections`.
+
+    Clients that are bound to the same namespaces may use half of them."""
     rate: float | None = Field(default=100.0, gt=0)
     """Requests per second that each identity may make; null: unlimited."""
     burst: int = Field(default=200, ge=1)

@@ -89,12 +89,14 @@ async def stream_events(
     """
     last_id = after if after is not None else last_event_id
     feeds = cast("EventFeeds", request.app.state.feeds)
-    feeds.check_room()
+    feeds.check_room(caller.namespaces)
     places = _places(last_id) if last_id else await tail.newest(here.log, job, public=True)
     wanted = frozenset(type or ())
     closing = cast("asyncio.Event", request.app.state.closing)
     return StreamingResponse(
-        _events(here, _Access(request, caller), feeds.follow(job, places), wanted, closing),
+        _events(
+            here, _Access(request, caller), feeds.follow(job, places, namespaces=caller.namespaces), wanted, closing
+        ),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )
