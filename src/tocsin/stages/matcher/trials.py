@@ -124,13 +124,15 @@ class Trials:
 
     def _tokens(self, agent: str) -> int:
         name = name_of(agent)
-        left = self._left.get(name)
+        own = self._left_of(name, OF_NAME)
+        return own if name in self._reserved else min(own, self._left_of(_ALL, SHARED))
+
+    def _left_of(self, account: str, bucket: TokenBucket) -> int:
+        left = self._left.get(account)
         if left is None:
-            now = self._monotonic()
-            left = self._left[name] = min(
-                bucket.available(self._used_until.get(account, float("-inf")), now)
-                for account, bucket in self._accounts(name)
-            )
+            until = self._used_until.get(account)
+            left = bucket.burst if until is None else bucket.available(until, self._monotonic())
+            self._left[account] = left
         return left
 
     def _take(self, agent: str) -> None:
