@@ -1,12 +1,12 @@
 """Checks of inputs: of definitions, steps and triggers."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references, reference
+from . import schema_check
 from .errors import DefinitionProblem, shorten, show
 from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
@@ -83,7 +83,7 @@ def _schema_problems(
                 code="invalid-json-schema",
             )
             return
-        for error in kind(schema, registry=referencing.Registry()).iter_errors(instance):
+        for error in schema_check.errors_of(kind, schema, instance):
             if is_partial and not error.absolute_path and error.validator in _COMPLETED_BY_KEYS:
                 continue
             path = ".".join(("input", *(str(part) for part in error.absolute_path)))
@@ -95,7 +95,7 @@ def _schema_problems(
     except RecursionError:
         reason = "no usable JSON Schema: its references form a circle"
         yield DefinitionProblem(reason, field="input_schema", code="invalid-json-schema")
-    except (referencing.exceptions.Unresolvable, re.error) as error:
+    except (referencing.exceptions.Unresolvable, schema_check.UnusableSchema) as error:
         reason = f"no usable JSON Schema: {shorten(str(error), _SENTENCE)}"
         yield DefinitionProblem(reason, field="input_schema", code="invalid-json-schema")
 

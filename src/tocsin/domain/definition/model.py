@@ -230,6 +230,7 @@ class JobDefinition(StoredModel):
     """A JSON Schema for `input`, checked here and at every trigger, whose keys are merged before.
 
     Without a schedule, what is missing in `input` as a whole (`required` and so on) is checked at the trigger only.
+    A check takes bounded work: a regular expression has no look-around, and `unevaluatedProperties` and `unevaluatedItems` are refused.
     """
     owner: Text | None = None
     """The owner of the job, beside its creator: a person, or a program that syncs job files.

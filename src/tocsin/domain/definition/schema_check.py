@@ -1,0 +1,264 @@
+"""Checks of an input by a JSON Schema, with bounded work.
+
+An author of jobs chooses the schema, and the API and the planner check by it. Python's regular expressions may take exponential time,
+and so may references that double with each level. So regular expressions run in linear time, by the engine of pydantic, and every
+keyword that is applied counts.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, cast
+
+from pydantic import JsonValue, StringConstraints, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
+
+from ..cel.regex import UnknownSize, program_size
+from .errors import show
+from .fields import size_of
+
+MAX_WORK: Final = 100_000
+"""Units of work of one check, each a few microseconds. To apply a keyword takes one."""
+MAX_PROGRAM: Final = 100_000
+"""The largest number of instructions of all regular expressions of a schema."""
+_REFERENCE: Final = 5
+_EXPRESSION: Final = 100
+"""Units to compile a regular expression."""
+_STEP: Final = 1_000
+"""Instructions of a regular expression, times characters, for one unit."""
+_COMPILED_CLASS: Final = 500.0
+_SEARCHED_CLASS: Final = 30.0
+"""Instructions of a class of Unicode: in the program, and those that a character may reach."""
+_CHARACTERS: Final = 16
+"""Characters of a text, or items of a keyword, for one unit."""
+_CLASS: Final = re.compile(r"\\[wWdDsS]")
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_DATA: Final = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose values are no schemas."""
+
+Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
+"""A function of jsonschema: the errors of an instance by the value of a keyword."""
+
+
+class UnusableSchema(Exception):
+    """A schema cannot be applied with bounded work."""
+
+
+class _Search(NamedTuple):
+    """A search by a regular expression in linear time."""
+
+    adapter: TypeAdapter[str]
+    size: float
+    """Instructions that a character may need."""
+
+
+class _Budget:
+    """The work that is left."""
+
+    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
+        self._left = MAX_WORK
+        self._bytes = size_of(schema)
+        self._instructions = 0.0
+        self._searches: dict[str, _Search] = {}
+
+    def use(self, units: int) -> None:
+        """Use units of work.
+
+        Raises:
+            UnusableSchema: there are none left.
+        """
+        self._left -= units
+        if self._left < 0:
+            raise UnusableSchema(
+                f"to check an input by it takes more than {MAX_WORK:,} steps: make the schema or the input smaller"
+            )
+
+    def use_reference(self, reference: str) -> None:
+        """Use the work of a reference; for an anchor, the whole schema is searched."""
+        is_pointer = reference == "#" or reference.startswith("#/")
+        self.use(_REFERENCE + (0 if is_pointer else self._bytes // _CHARACTERS))
+
+    def compile(self, pattern: str) -> None:
+        """Compile a regular expression of the schema, once.
+
+        Raises:
+            UnusableSchema: it cannot be searched in linear time, or all of them are too large.
+        """
+        if pattern in self._searches:
+            return
+        self.use(_EXPRESSION)
+        size = _size(pattern, _COMPILED_CLASS)
+        self._instructions += size
+        if self._instructions > MAX_PROGRAM:
+            raise UnusableSchema(f"with {show(pattern)}, its regular expressions are too large: repeat less")
+        self._searches[pattern] = _search_of(pattern)
+
+    def is_found(self, pattern: str, text: str) -> bool:
+        """Return whether a text has what a regular expression of the schema describes."""
+        search = self._searches[pattern]
+        self.use(1 + int(len(text) * search.size) // _STEP)
+        try:
+            search.adapter.validate_python(text)
+        except ValidationError:
+            return False
+        return True
+
+
+_budget: ContextVar[_Budget] = ContextVar("budget")
+
+
+def errors_of(kind: Any, schema: Mapping[str, JsonValue], instance: Mapping[str, JsonValue]) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
+    """Yield the errors of an instance; `kind`: the validator of the schema's draft.
+
+    Raises:
+        UnusableSchema: it takes too much work, or has a keyword or regular expression whose work is not bounded.
+    """
+    import referencing  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
+
+    # A part that names its kind would be checked by the library's own validator.
+    schema = {name: value for name, value in schema.items() if name != "$schema"}
+    token = _budget.set(_Budget(schema))
+    try:
+        _check(schema)
+        errors = list(_bounded(kind)(schema, registry=referencing.Registry()).iter_errors(instance))
+    finally:
+        _budget.reset(token)
+    yield from errors
+
+
+def _check(schema: JsonValue | Mapping[str, JsonValue]) -> None:
+    """Raise `UnusableSchema` for parts whose work cannot be counted."""
+    waiting: list[JsonValue | Mapping[str, JsonValue]] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, Mapping):
+            for name, value in part.items():
+                _check_keyword(name, value)
+                if name not in _DATA:
+                    waiting.append(value)
+
+
+def _check_keyword(name: str, value: JsonValue) -> None:
+    if name == "$schema" and isinstance(value, str):
+        raise UnusableSchema("only the whole schema may name its `$schema`")
+    if name in {"unevaluatedProperties", "unevaluatedItems"}:
+        raise UnusableSchema(f"`{name}` is not supported: write `additionalProperties` or `items`")
+    if name == "pattern" and isinstance(value, str):
+        _budget.get().compile(value)
+    if name == "patternProperties" and isinstance(value, dict):
+        for pattern in value:
+            _budget.get().compile(pattern)
+
+
+@lru_cache(maxsize=16)
+def _bounded(kind: Any) -> Any:  # noqa: ANN401
+    """Return the validator with keywords that count, and that search in linear time."""
+    import jsonschema  # noqa: PLC0415
+
+    keywords = {name: _OWN.get(name, function) for name, function in kind.VALIDATORS.items()}
+    counted = {name: _counted(name, cast("Keyword", function)) for name, function in keywords.items()}
+    return jsonschema.validators.extend(kind, counted)  # type: ignore[no-untyped-call]
+
+
+def _counted(name: str, function: Keyword) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401
+        budget = _budget.get()
+        budget.use(1 + (len(value) // _CHARACTERS if isinstance(value, str | list | dict) else 0))
+        if name in _REFERENCES:
+            budget.use_reference(value)
+        for error in function(validator, value, instance, schema) or ():
+            budget.use(len(error.message) // _CHARACTERS)
+            yield error
+
+    return counted
+
+
+# --- regular expressions -------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _search_of(pattern: str) -> _Search:
+    try:
+        adapter = TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])
+    except SchemaError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise UnusableSchema(f"the regular expression {show(pattern)} cannot be used: {lines[-1]}") from error
+    return _Search(adapter, _size(pattern, _SEARCHED_CLASS))
+
+
+def _size(pattern: str, of_class: float) -> float:
+    try:
+        return program_size(_CLASS.sub(r"\\pL", pattern), of_property=of_class)
+    except UnknownSize as error:
+        raise UnusableSchema(str(error)) from error
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401
+    if validator.is_type(instance, "string") and not _budget.get().is_found(pattern, instance):
+        yield _error(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401
+    if not validator.is_type(instance, "object"):
+        return
+    for pattern, subschema in patterns.items():
+        for name, value in instance.items():
+            if _budget.get().is_found(pattern, name):
+                yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401
+    if not validator.is_type(instance, "object"):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    extra = [
+        name
+        for name in instance
+        if name not in known and not any(_budget.get().is_found(pattern, name) for pattern in patterns)
+    ]
+    if validator.is_type(allowed, "object"):
+        for name in extra:
+            yield from validator.descend(instance[name], allowed, path=name)
+    elif not allowed and extra:
+        names = ", ".join(map(repr, sorted(extra)))
+        verb = "was" if len(extra) == 1 else "were"
+        yield _error(f"Additional properties are not allowed ({names} {verb} unexpected)")
+
+
+def _unique_items(validator: Any, is_wanted: Any, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401
+    if is_wanted and validator.is_type(instance, "array"):
+        _budget.get().use(len(instance))
+        if len({json.dumps(_comparable(item), sort_keys=True) for item in instance}) < len(instance):
+            yield _error(f"{instance!r} has non-unique elements")
+
+
+def _comparable(value: Any) -> Any:  # noqa: ANN401
+    """Return a value in which equal numbers are written alike."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_comparable(item) for item in value]
+        case Mapping():
+            return {name: _comparable(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _error(message: str) -> Any:  # noqa: ANN401
+    import jsonschema  # noqa: PLC0415
+
+    return jsonschema.ValidationError(message)
+
+
+_OWN: Final[Mapping[str, Keyword]] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+}
+"""Keywords whose functions in the library search by `re`, or compare each item with each other."""
