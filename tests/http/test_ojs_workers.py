@@ -1,9 +1,10 @@
 """Answers of workers over HTTP beside other writers of the same execution."""
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -103,6 +104,40 @@ async def test_job_returns_if_its_answer_fails(world: World, monkeypatch: pytest
             break
         await asyncio.sleep(0.01)
     assert [getattr(fact.message, "reason", None) for fact in released] == ["handed_back"]
+
+
+async def test_job_returns_if_its_client_has_left(world: World) -> None:
+    newest = await world.log.append(admitted(), expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+    transport, sent = world.client._transport, list[str]()
+    assert isinstance(transport, httpx.ASGITransport)
+    body = json.dumps({"queues": ["default"], "visibility_timeout_ms": 3_600_000}).encode()
+    request = world.client.build_request("POST", "/ojs/v1/workers/fetch", content=body)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": request.url.path,
+        "query_string": b"",
+        "client": transport.client,
+        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+    }
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        return next(messages, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:  # noqa: ANN401 - of an ASGI application
+        sent.append(message["type"])
+
+    await transport.app(scope, receive, send)
+    assert sent == []
+    for _ in range(50):
+        if await world.facts("execution.*.*.released.>"):
+            break
+        await asyncio.sleep(0.01)
+    [released] = await world.facts("execution.*.*.released.>")
+    assert getattr(released.message, "reason", None) == "handed_back"
 
 
 @dataclass

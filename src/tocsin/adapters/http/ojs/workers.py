@@ -6,12 +6,13 @@ them and answers other methods.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 from pydantic import JsonValue
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....domain import execution
@@ -59,6 +60,18 @@ _ID: Final = {"type": "string"}
 )
 async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Fetch jobs, those of the first queue first."""
+    return (await _fetched(here, caller, body)).answer
+
+
+class _Fetched(NamedTuple):
+    """Jobs that a worker gets."""
+
+    holder: Holder
+    claims: Sequence[Held]
+    answer: dict[str, Any]
+
+
+async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) -> _Fetched:
     names = body.get("queues")
     if not isinstance(names, list) or not names or not all(worker_requests.is_queue(name) for name in names):
         raise worker_requests.wrong("queues", "must be an array of at least one queue's name")
@@ -84,7 +97,24 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     except BaseException:  # also if the caller has left
         here.fetches.hand_back(holder, claims)
         raise
-    return {"jobs": [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]}
+    jobs = [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]
+    return _Fetched(holder, claims, {"jobs": jobs})
+
+
+async def _fetched_by(request: Request, here: Components, caller: Principal, body: dict[str, Any]) -> dict[str, Any]:
+    """Fetch jobs, and hand them back if the client has left.
+
+    Who leaves after the answer is sent keeps its jobs until their leases end.
+
+    Raises:
+        ClientDisconnect: the client has left.
+    """
+    fetching = _fetched(here, caller, body)
+    fetched = await (until_disconnect(request, fetching) if body.get("wait_ms") else fetching)
+    if fetched.claims and await request.is_disconnected():
+        here.fetches.hand_back(fetched.holder, fetched.claims)
+        raise ClientDisconnect
+    return fetched.answer
 
 
 async def _last_checkpoint(here: Here, held: Held) -> JsonValue:
@@ -330,6 +360,8 @@ class FastRoutes:
         request = Request(scope, receive)
         caller = await permitted_to(request, Permission.WORK)
         body = await read_object(request)
-        answering = handle(parts_of(request), caller, body)
-        answer = await (until_disconnect(request, answering) if body.get("wait_ms") else answering)
+        if handle is fetch:
+            answer = await _fetched_by(request, parts_of(request), caller, body)
+        else:
+            answer = await handle(parts_of(request), caller, body)
         await OjsResponse(answer)(scope, receive, send)
