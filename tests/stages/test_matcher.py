@@ -1362,6 +1362,27 @@ async def test_agents_that_work_need_no_tokens(hall: Hall, monkeypatch: pytest.M
     assert len(agent.got) == 9
 
 
+async def test_lost_fleet_is_replaced_at_once(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "OF_NAME", TokenBucket(limit=1, per=1e9, burst=2))
+    await hall.job(timeout=600)
+    await hall.matcher()
+    lost = await hall.agent(max_concurrent_jobs=4)
+    for _ in range(4):
+        await hall.trigger()
+    for _ in range(3):
+        await lost.holds(*(task for _, task in lost.got))
+        await hall.work()
+    assert len(lost.got) == 4
+    hall.world.clock.advance(SILENCE_S)
+    await hall.work()
+    assert len(await hall.world.stored(Released)) == 4
+    agent = await hall.agent(TWO, max_concurrent_jobs=4)
+    for _ in range(3):
+        await agent.holds(*(task for _, task in agent.got))
+        await hall.work()
+    assert len(agent.got) == 4
+
+
 async def test_answered_task_gives_its_token_back(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_trials(monkeypatch, 1)
     await hall.job(timeout=600)

@@ -118,11 +118,16 @@ class TaskBoard:
         if report not in {(attempt, None), (attempt, sequence)}:
             self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence, epoch=epoch))
 
-    def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
-        """Note that a claim ended before its attempt did; the task is dispatched again."""
+    def release(
+        self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int, was_lost: bool = False
+    ) -> None:
+        """Note that a claim ended before its attempt did; the task is dispatched again.
+
+        `was_lost`: its worker was not heard any more. That is no reproach if it held the task.
+        """
         claim = self._claims.get((scope, step))
         if claim is not None and claim.sequence < sequence:
-            self._drop((scope, step), was_released=True)
+            self._drop((scope, step), was_released=not (was_lost and claim.is_proved))
         self.end_step(scope, step, sequence=sequence)
         self._repeated[scope, step] = attempt, delivery + 1
         _trim(self._repeated)

@@ -208,7 +208,8 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
                 epoch=fact.epoch,
             )
         case Released():
-            board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence)
+            was_lost = fact.reason == "lease_over"
+            board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence, was_lost=was_lost)
         case RetryScheduled() | Advanced() | Exhausted():
             board.end_step(scope, fact.step, sequence=sequence)
         case Completed() | Failed() | Cancelled():

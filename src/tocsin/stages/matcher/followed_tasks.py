@@ -72,6 +72,7 @@ class _Claim(msgspec.Struct):
 
 class _Release(msgspec.Struct):
     delivery: int
+    reason: str = ""
 
 
 class _Loss(msgspec.Struct):
@@ -146,8 +147,15 @@ class FollowedTasks:
                     if loss.step is not None:
                         self._board.end_step(scope, loss.step, sequence=recorded.sequence)
             elif kind == "released":
-                delivery = _RELEASES.decode(body).delivery
-                self._board.release(scope, rest[0], int(rest[1]), delivery=delivery, sequence=recorded.sequence)
+                release = _RELEASES.decode(body)
+                self._board.release(
+                    scope,
+                    rest[0],
+                    int(rest[1]),
+                    delivery=release.delivery,
+                    sequence=recorded.sequence,
+                    was_lost=release.reason == "lease_over",
+                )
             else:
                 self._board.end_step(scope, rest[0], sequence=recorded.sequence)
         except (msgspec.MsgspecError, ValidationError, IndexError, ValueError) as error:

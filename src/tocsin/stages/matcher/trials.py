@@ -3,7 +3,8 @@
 A hold list costs its sender nothing. A worker account may invent processes that do not listen, or that give back or
 ignore each task. Each such task costs the log a claim and its release, and its execution waits meanwhile. So a process gets tasks freely only up to
 the number that it held or answered. Each task beyond that takes a token of its name, and of all names without an account of their
-own. The token comes back as soon as a hold list shows the task, or the task is over; it is lost if the claim is released.
+own. The token comes back as soon as a hold list shows the task, or the task is over; it is lost if the claim is released. A process
+that dies while it holds tasks costs no token, so that a fleet may be replaced at once.
 """
 
 from collections import Counter
