@@ -36,6 +36,12 @@ def of_a(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {"properties": {"a": schema}}
 
 
+def often(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a schema that applies another to `a` ten thousand times."""
+    twice: JsonValue = {"allOf": [{"$ref": "#/$defs/x"}] * 100}
+    return of_a({"allOf": [{"$ref": "#/$defs/y"}] * 100}) | {"$defs": {"x": schema, "y": twice}}
+
+
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize(
     "schema",
@@ -68,8 +74,17 @@ def test_references_that_double_are_refused(draft: str) -> None:
         (of_a({"patternProperties": {f"{number}.*x": {} for number in range(2_000)}}), {"a": 1}),
         (of_a({"allOf": [{"pattern": f"\\w{{200}}{number}"} for number in range(50)]}), "a"),
         ({"$defs": {"x": {"$anchor": "x"}}, "allOf": [{"$ref": "#x"}] * 2_000}, 1),
+        (often({"const": [[0] * 4_000]}), [[0] * 4_000]),
+        (often({"uniqueItems": True}), [[0] * 20_000]),
+        (often({"items": {}}), [0] * 20_000),
+        (often({"items": True}), [0] * 20_000),
+        (often({"additionalProperties": True}), dict.fromkeys(map(str, range(5_000)), 0)),
+        (often({f"x-{number}": 0 for number in range(4_000)}), 1),
     ],
-    ids=["choices", "messages", "steps of a search", "expressions", "size of expressions", "anchors"],
+    ids=[
+        *("choices", "messages", "steps of a search", "expressions", "size of expressions", "anchors"),
+        *("nested constant", "nested items", "empty schema", "schema that is true", "names", "unknown keywords"),
+    ],
 )
 def test_large_work_is_refused(schema: dict[str, JsonValue], value: JsonValue) -> None:
     assert problems(schema, value)[-1] == ("invalid-json-schema", "input_schema")
@@ -88,6 +103,59 @@ def test_keyword_of_unbounded_work_is_refused(schema: dict[str, JsonValue], reas
     [problem] = input_problems({}, (), schema)
     assert (problem.code, problem.field) == ("invalid-json-schema", "input_schema")
     assert reason in str(problem)
+
+
+@pytest.mark.parametrize("name", ["const", "default", "enum", "examples"])
+def test_property_may_have_the_name_of_data(name: str) -> None:
+    schema: dict[str, JsonValue] = {"properties": {name: {"pattern": "^(a+)+$"}}}
+    assert list(input_problems({name: "aa"}, (), schema)) == []
+    [problem] = input_problems({name: "a" * 5_000 + "b"}, (), schema)
+    assert (problem.code, problem.field) == ("schema-mismatch", f"input.{name}")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"examples": [{"$schema": DRAFTS[1], **of_a({"pattern": "^(a+)+$"})}], "$ref": "#/examples/0"},
+        {
+            "properties": {
+                "default": {"$schema": DRAFTS[1], "pattern": "^(a+)+$"},
+                "a": {"$ref": "#/properties/default"},
+            }
+        },
+    ],
+)
+def test_part_in_data_may_name_no_draft(schema: dict[str, JsonValue]) -> None:
+    """The library would check it by itself, with its own regular expressions."""
+    assert problems(schema, "a" * 5_000 + "b") == [("invalid-json-schema", "input_schema")]
+
+
+@pytest.mark.parametrize(
+    "part", [5, [1], "text", {"properties": 5}, {"pattern": 5}, {"$id": 5}, {"multipleOf": 0}, {"type": [{}]}]
+)
+def test_reference_to_no_schema_is_refused(part: JsonValue) -> None:
+    assert problems({"x": part, **of_a({"$ref": "#/x"})}, {"a": 1}) in (
+        [("invalid-json-schema", "input_schema")],
+        [],  # the part says nothing of this value
+    )
+    assert problems({"x": part, **of_a({"$ref": "#/x/y"})})[-1:] == [("invalid-json-schema", "input_schema")]
+
+
+def test_parts_with_ids_are_found_once() -> None:
+    part: dict[str, JsonValue] = {"$id": "http://x.test/", "allOf": [{"$ref": "#/$defs/y"}] * 100}
+    part["$defs"] = {"y": {}, **{str(number): {"not": {"not": {}}} for number in range(1_000)}}
+    assert problems({"$defs": {"x": part}, "allOf": [{"$ref": "#/$defs/x"}] * 100}) == []
+
+
+def test_dynamic_references_beside_ids_are_refused() -> None:
+    part: JsonValue = {"$id": "http://x.test/", "$dynamicAnchor": "y"}
+    schema: dict[str, JsonValue] = {"$defs": {"x": part}, "$dynamicRef": "#y"}
+    assert problems(schema) == [("invalid-json-schema", "input_schema")]
+
+
+def test_large_schema_is_refused() -> None:
+    schema: dict[str, JsonValue] = {"properties": {str(number): {} for number in range(schema_check.MAX_VALUES)}}
+    assert problems(schema) == [("too-large", "input_schema")]
 
 
 def test_usual_input_of_many_items_is_checked() -> None:

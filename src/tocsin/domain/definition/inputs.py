@@ -71,6 +71,10 @@ def _schema_problems(
     import jsonschema  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
     import referencing.exceptions  # noqa: PLC0415
 
+    if (number := schema_check.number_of_values(schema)) > schema_check.MAX_VALUES:
+        reason = f"{number:,} values, also nested ones, more than {schema_check.MAX_VALUES:,}: make it smaller"
+        yield DefinitionProblem(reason, field="input_schema", code="too-large")
+        return
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)

@@ -23,6 +23,8 @@ MAX_WORK: Final = 100_000
 """Units of work of one check, each a few microseconds. To apply a keyword takes one."""
 MAX_PROGRAM: Final = 100_000
 """The largest number of instructions of all regular expressions of a schema."""
+MAX_VALUES: Final = 5_000
+"""Values in a schema. The library takes up to a third of a millisecond to check whether each is valid."""
 _REFERENCE: Final = 5
 _EXPRESSION: Final = 100
 """Units to compile a regular expression."""
@@ -33,8 +35,11 @@ _SEARCHED_CLASS: Final = 30.0
 """Instructions of a class of Unicode: in the program, and those that a character may reach."""
 _CHARACTERS: Final = 16
 """Characters of a text, or items of a keyword, for one unit."""
+_VALUES: Final = 4
+"""Values, also nested ones, for one unit."""
 _CLASS: Final = re.compile(r"\\[wWdDsS]")
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_COMPARISONS: Final = frozenset({"const", "enum"})
 _DATA: Final = frozenset({"const", "enum", "default", "examples"})
 """Keywords whose values are no schemas."""
 
@@ -62,6 +67,8 @@ class _Budget:
         self._bytes = size_of(schema)
         self._instructions = 0.0
         self._searches: dict[str, _Search] = {}
+        self._numbers: dict[int, int] = {}
+        """The number of values in each part of the schema that is compared, by identity."""
 
     def use(self, units: int) -> None:
         """Use units of work.
@@ -74,6 +81,12 @@ class _Budget:
             raise UnusableSchema(
                 f"to check an input by it takes more than {MAX_WORK:,} steps: make the schema or the input smaller"
             )
+
+    def use_comparison(self, data: JsonValue) -> None:
+        """Use the work to compare a value with data of the schema."""
+        if id(data) not in self._numbers:
+            self._numbers[id(data)] = number_of_values(data)
+        self.use(self._numbers[id(data)] // _VALUES)
 
     def use_reference(self, reference: str) -> None:
         """Use the work of a reference; for an anchor, the whole schema is searched."""
@@ -97,6 +110,7 @@ class _Budget:
 
     def is_found(self, pattern: str, text: str) -> bool:
         """Return whether a text has what a regular expression of the schema describes."""
+        self.compile(pattern)  # a reference may lead to a part that `_check` took for data
         search = self._searches[pattern]
         self.use(1 + int(len(text) * search.size) // _STEP)
         try:
@@ -115,31 +129,53 @@ def errors_of(kind: Any, schema: Mapping[str, JsonValue], instance: Mapping[str,
     Raises:
         UnusableSchema: it takes too much work, or has a keyword or regular expression whose work is not bounded.
     """
-    import referencing  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
 
     # A part that names its kind would be checked by the library's own validator.
     schema = {name: value for name, value in schema.items() if name != "$schema"}
     token = _budget.set(_Budget(schema))
     try:
         _check(schema)
-        errors = list(_bounded(kind)(schema, registry=referencing.Registry()).iter_errors(instance))
+        errors = list(_bounded(kind)(schema, registry=_registry_of(kind, schema)).iter_errors(instance))
+    except Unresolvable:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # The schema is valid, but a reference may lead to a part that is no schema.
+        raise UnusableSchema(f"a reference leads to a part that is no schema ({error})") from error
     finally:
         _budget.reset(token)
     yield from errors
 
 
-def _check(schema: JsonValue | Mapping[str, JsonValue]) -> None:
+def _registry_of(kind: Any, schema: Mapping[str, JsonValue]) -> Any:  # noqa: ANN401
+    """Return a registry with all ids and anchors of a schema.
+
+    Otherwise each reference that needs them would search the whole schema.
+    """
+    import referencing.jsonschema  # noqa: PLC0415
+
+    specification = referencing.jsonschema.specification_with(kind.ID_OF(kind.META_SCHEMA))
+    root = specification.create_resource(schema)
+    return referencing.Registry().with_resource(root.id() or "", root).crawl()
+
+
+def _check(schema: Mapping[str, JsonValue]) -> None:
     """Raise `UnusableSchema` for parts whose work cannot be counted."""
     waiting: list[JsonValue | Mapping[str, JsonValue]] = [schema]
+    has_ids = has_dynamic_references = False
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):
             waiting += part
         elif isinstance(part, Mapping):
+            has_ids = has_ids or (part is not schema and isinstance(part.get("$id"), str))
+            has_dynamic_references = has_dynamic_references or isinstance(part.get("$dynamicRef"), str)
             for name, value in part.items():
                 _check_keyword(name, value)
                 if name not in _DATA:
                     waiting.append(value)
+    if has_ids and has_dynamic_references:  # each would search the whole schema for each id
+        raise UnusableSchema("a schema with `$dynamicRef` may have one `$id`, that of the whole")
 
 
 def _check_keyword(name: str, value: JsonValue) -> None:
@@ -161,15 +197,35 @@ def _bounded(kind: Any) -> Any:  # noqa: ANN401
 
     keywords = {name: _OWN.get(name, function) for name, function in kind.VALIDATORS.items()}
     counted = {name: _counted(name, cast("Keyword", function)) for name, function in keywords.items()}
-    return jsonschema.validators.extend(kind, counted)  # type: ignore[no-untyped-call]
+    bounded = jsonschema.validators.extend(kind, counted)  # type: ignore[no-untyped-call]
+    bounded.evolve = _counted_part(bounded.evolve)
+    return bounded
+
+
+def _counted_part(evolve: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function by which the library turns to a part of a schema, with its work counted."""
+
+    def counted(validator: Any, **changes: Any) -> Any:  # noqa: ANN401
+        part = changes.get("schema")
+        if isinstance(part, dict):
+            if "$schema" in part:  # `_check` took it for data, or a reference leads to names of properties
+                raise UnusableSchema("only the whole schema may name its `$schema`")
+            _budget.get().use(1 + len(part) // _CHARACTERS)
+        return evolve(validator, **changes)
+
+    return counted
 
 
 def _counted(name: str, function: Keyword) -> Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401
         budget = _budget.get()
         budget.use(1 + (len(value) // _CHARACTERS if isinstance(value, str | list | dict) else 0))
+        if isinstance(instance, list | dict):
+            budget.use(len(instance) // _CHARACTERS)
         if name in _REFERENCES:
             budget.use_reference(value)
+        elif name in _COMPARISONS:
+            budget.use_comparison(value)
         for error in function(validator, value, instance, schema) or ():
             budget.use(len(error.message) // _CHARACTERS)
             yield error
@@ -231,9 +287,22 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
 
 def _unique_items(validator: Any, is_wanted: Any, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401
     if is_wanted and validator.is_type(instance, "array"):
-        _budget.get().use(len(instance))
+        _budget.get().use(number_of_values(instance) // _VALUES)
         if len({json.dumps(_comparable(item), sort_keys=True) for item in instance}) < len(instance):
             yield _error(f"{instance!r} has non-unique elements")
+
+
+def number_of_values(value: JsonValue) -> int:
+    """Return the number of values in a value, with itself."""
+    number, waiting = 0, [value]
+    while waiting:
+        part = waiting.pop()
+        number += 1
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
+    return number
 
 
 def _comparable(value: Any) -> Any:  # noqa: ANN401
