@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.domain.given import ID, admitted, recorded
-from tests.domain.test_workflow import Run, planned
+from tests.domain.test_workflow import BATCH, FAN_OUT, Run, plan_of, planned
 from tocsin.domain import execution
 from tocsin.domain.events import Advanced, Cancelled, Plan
 from tocsin.domain.execution import Execution
@@ -78,6 +78,22 @@ def test_archived_execution_cancels_the_replay() -> None:
     assert isinstance(cancelled, Cancelled)
     assert cancelled.execution_id == ID
     assert "not in the log any more" in str(cancelled.reason)
+
+
+def test_callbacks_of_a_workflow_run_again() -> None:
+    """The callback `x` completed, but it runs after the member that failed."""
+    plan = plan_of(BATCH)
+    before = failed(plan, "a")
+    assert before.steps["x"].phase.is_end
+    assert adopted(before, plan) == ["a"]
+
+
+def test_steps_before_the_failed_one_of_a_workflow_are_adopted() -> None:
+    plan = plan_of(FAN_OUT)
+    before = failed(plan, "a", "b")
+    facts = execution.adopt(replayed(plan), before)
+    assert [fact.step for fact in facts if isinstance(fact, Advanced)] == ["a", "b"]
+    assert [step.name for step in execution.ready_steps(replayed(plan, *facts))] == ["c"]
 
 
 def test_many_steps_are_adopted_some_at_a_time() -> None:

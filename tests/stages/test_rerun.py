@@ -37,6 +37,7 @@ from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.rerun import unregistered_request
 from tocsin.ports import Loaded, StaleRead
+from tocsin.services.operations import dead_letters
 from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")
@@ -51,17 +52,17 @@ async def run(world: World) -> None:
     await world.run(world.planner, world.lock_keeper, world.dag_advancer, world.retrier, world.dead_letter_sink)
 
 
-async def answer(world: World, execution_id: str, outcome: str) -> None:
-    """The executor of an execution's only step claims it and answers."""
-    await world.given(Started(job=ETL, execution_id=execution_id, step=STEP, attempt=1, delivery=1, worker="w"))
-    token = ids.report_token(KEY, execution_id, STEP, 1)
+async def answer(world: World, execution_id: str, outcome: str, *, step: str = STEP) -> None:
+    """The executor of a step claims it and answers."""
+    await world.given(Started(job=ETL, execution_id=execution_id, step=step, attempt=1, delivery=1, worker="w"))
+    token = ids.report_token(KEY, execution_id, step, 1)
     error = Failure(type="ValueError", message="boom") if outcome == "failed" else None
     answer = Report.model_validate(
         {
             "job": ETL,
             "execution_id": execution_id,
             "outcome": outcome,
-            "step": STEP,
+            "step": step,
             "attempt": 1,
             "delivery": 1,
             "token": token,
@@ -69,7 +70,7 @@ async def answer(world: World, execution_id: str, outcome: str) -> None:
         }
     )
     answer = proven(answer)
-    await world.log.publish(subjects.subject_of(answer), answer, message_id=f"{execution_id}-{outcome}")
+    await world.log.publish(subjects.subject_of(answer), answer, message_id=f"{execution_id}-{step}-{outcome}")
     await run(world)
 
 
@@ -264,6 +265,21 @@ async def test_replay_of_a_job_without_registration(world: World, *, is_archived
     replays = (await world.stored(Requested))[begun:]
     assert [(fact.replay_of, fact.plan.input) for fact in replays] == ([] if is_archived else [(letter.id, {"a": 1})])
     assert [letter.code for letter in await world.stored(PoisonMessage)] == (["job-not-found"] if is_archived else [])
+
+
+async def test_failed_steps_of_a_job_without_registration(world: World) -> None:
+    steps = [{"name": "extract", "function": "f"}, {"name": "load", "function": "g", "depends_on": ["extract"]}]
+    definition = JobDefinition.model_validate({**etl(overlap_policy="allow", dag=steps), "function": None})
+    request = Enqueued(execution_id="0193a5b0-0000-7000-8000-00000000000a", definition=definition)
+    await world.log.publish(subjects.subject_of(request), request, message_id="m")
+    await run(world)
+    await answer(world, request.execution_id, "completed", step="extract")
+    await answer(world, request.execution_id, "failed", step="load")
+    [letter] = await world.stored(DeadLettered)
+    again = await dead_letters.replay(world.log, letter.id, failed_only=True)
+    await run(world)
+    tasks = [task for task in await world.stored(Dispatched) if task.execution_id == again.execution_id]
+    assert [task.step for task in tasks] == ["load"]
 
 
 async def test_request_of_an_unregistered_job_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

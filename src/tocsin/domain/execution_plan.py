@@ -165,6 +165,7 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
         plan=plan.model_copy(update=changes),
         by=fact.by,
         replay_of=fact.id,
+        failed_only=fact.failed_only and len(plan.steps) > 1,
     )
 
 

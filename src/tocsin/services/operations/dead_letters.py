@@ -189,7 +189,9 @@ async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_on
                 code="input-not-accepted",
             )
         return None
-    if isinstance(cause, DeadLettered) and await unregistered_request(log, cause) is not None:
+    if isinstance(cause, DeadLettered) and (original := await unregistered_request(log, cause)) is not None:
+        if failed_only:
+            await _check_remains(log, letter, original.plan)
         return None
     state, sequence = await _newest(log, ledgers, job)
     if state.definition is None:
