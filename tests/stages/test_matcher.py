@@ -1410,3 +1410,19 @@ async def test_name_that_lost_tokens_comes_last(hall: Hall, monkeypatch: pytest.
     await hall.agent(invented(3), "thief", max_concurrent_jobs=9)
     await hall.trigger()
     assert len(agent.got) == 4
+
+
+async def test_standby_forgets_processes_that_are_gone(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "MAX_KNOWN", 2)
+    await hall.job(timeout=600)
+    await hall.matcher()
+    standby = await hall.matcher(leads=False)
+    assert not standby._leadership.is_leading
+    for number in range(6):
+        agent = await hall.agent(invented(number))
+        await hall.trigger()
+        await agent.reports()
+        await agent.announce(ended=True)
+        await hall.work()
+        standby.agents._forget(standby.agents.with_id(invented(number))[0])
+    assert len(standby._trials._proved) <= 3

@@ -123,7 +123,6 @@ class ClaimChecks:
                 await self._releases.release(claim, "lease_over")
         await self._ends.check()
         self._agents.forget_silent(but=frozenset(self._board.agents))
-        self._trials.prune({agent.key for agent in self._agents})
         await self._check_other_claims(now)
 
     async def _check_other_claims(self, now: float) -> None:

@@ -110,7 +110,7 @@ class Matcher:
         self._claims = Claims(log, self.board, self.agents, self._rates, self._decisions, self._owners)
         self._releases = Releases(log, self.board, clock)
         sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
-        self._trials = Trials(self.board, reserved, clock.monotonic)
+        self._trials = Trials(self.board, self.agents, reserved, clock.monotonic)
         self._hand_over = LimitedHandOver(self.board, self._owners, self._releases, sender)
         self._checks = ClaimChecks(
             channel,

@@ -15,6 +15,7 @@ from ...domain.agent import name_of
 from ...domain.open_task import OpenTask, StepKey
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...domain.token_bucket import TokenBucket
+from .agents import HeardAgents
 from .claims import StoredClaim
 
 OF_NAME: Final = TokenBucket(limit=1, per=5.0, burst=2_000)
@@ -30,9 +31,12 @@ _ALL: Final = ""
 class Trials:
     """Proofs of agents, and the tokens of their names."""
 
-    def __init__(self, board: TaskBoard, reserved: Collection[str], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, board: TaskBoard, agents: HeardAgents, reserved: Collection[str], monotonic: Callable[[], float]
+    ) -> None:
         """`reserved`: the names of agents with an account of their own."""
         self._board = board
+        self._agents = agents
         self._reserved = frozenset(reserved)
         self._monotonic = monotonic
         self._used_until: dict[str, float] = {}
@@ -40,6 +44,8 @@ class Trials:
         """The tokens of names in this turn, so that thousands of agents cost little."""
         self._proved: Counter[str] = Counter()
         """The tasks that each agent held or answered, without those that it gave back."""
+        self._most = MAX_KNOWN
+        """The number of agents with such tasks after which unknown agents are forgotten."""
 
     def learn(self) -> None:
         """Count the claims that are over since the last call; a turn begins."""
@@ -51,6 +57,7 @@ class Trials:
                 self._note_return(claim)
             else:
                 self.prove(claim)
+        self._prune()  # also while another matcher leads
 
     def prove(self, claim: AgentClaim) -> None:
         """Note that an agent holds a task, or that the task is over."""
@@ -110,10 +117,12 @@ class Trials:
                 else:
                     claim.is_trial = True
 
-    def prune(self, known: Collection[str]) -> None:
+    def _prune(self) -> None:
         """Forget agents that the matcher does not know any more, and full buckets."""
-        if len(self._proved) > MAX_KNOWN:
-            self._proved = Counter({agent: number for agent, number in self._proved.items() if agent in known})
+        if len(self._proved) > self._most:
+            known = ((agent, number) for agent, number in self._proved.items() if self._agents.get(agent) is not None)
+            self._proved = Counter(dict(known))
+            self._most = max(MAX_KNOWN, 2 * len(self._proved))
         if len(self._used_until) > MAX_KNOWN:
             now = self._monotonic()
             self._used_until = {name: until for name, until in self._used_until.items() if until > now}
