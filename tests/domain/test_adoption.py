@@ -88,7 +88,7 @@ def test_callbacks_of_a_workflow_run_again() -> None:
     assert adopted(before, plan) == ["a"]
 
 
-def test_steps_before_the_failed_one_of_a_workflow_are_adopted() -> None:
+def test_completed_steps_of_a_workflow_are_adopted() -> None:
     plan = plan_of(FAN_OUT)
     before = failed(plan, "a", "b")
     facts = execution.adopt(replayed(plan), before)

@@ -1,7 +1,9 @@
 """Checks of inputs: of definitions, steps and triggers."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from pydantic import JsonValue
 
@@ -72,12 +74,12 @@ def _schema_problems(
     import referencing.exceptions  # noqa: PLC0415
 
     if (number := schema_check.number_of_values(schema)) > schema_check.MAX_VALUES:
-        reason = f"{number:,} values, also nested ones, more than {schema_check.MAX_VALUES:,}: make it smaller"
+        reason = f"{number:,} values at all levels, more than {schema_check.MAX_VALUES:,}: make it smaller"
         yield DefinitionProblem(reason, field="input_schema", code="too-large")
         return
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
-        kind.check_schema(schema)
+        _check_schema(kind, json.dumps(schema))
         if outside := [reference for reference in _schema_references(schema) if not reference.startswith("#")]:
             # A lookup would let the author of a job choose what the scheduler fetches.
             yield DefinitionProblem(
@@ -102,6 +104,12 @@ def _schema_problems(
     except (referencing.exceptions.Unresolvable, schema_check.UnusableSchema) as error:
         reason = f"no usable JSON Schema: {shorten(str(error), _SENTENCE)}"
         yield DefinitionProblem(reason, field="input_schema", code="invalid-json-schema")
+
+
+@lru_cache(maxsize=64)
+def _check_schema(kind: Any, text: str) -> None:  # noqa: ANN401 - classes that jsonschema makes
+    """Check a schema, which takes much longer than to check most inputs by it."""
+    kind.check_schema(json.loads(text))
 
 
 def _schema_references(schema: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
