@@ -16,9 +16,6 @@ from tocsin.domain.template import render
 _POD = "template: { spec: { containers: [{ name: a, image: b, command: [run] }] } }"
 
 
-_NAMES = "abcdefghijklmnopqrstuvwxyz"
-
-
 def _cron_job(spec: str, job: str = "") -> str:
     jobs = f"jobTemplate: {{ spec: {{ {job}{_POD} }} }}"
     return f"apiVersion: batch/v1\nkind: CronJob\nmetadata: {{ name: a }}\nspec: {{ {spec}, {jobs} }}\n"
@@ -231,11 +228,6 @@ def test_list_that_is_not_read_is_a_loss(items: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "line"),
     [
-        (
-            "a: &a { b: c }\n" + "".join(f"{n}: &{n} {{ <<: [*{m}, *{m}] }}\n" for m, n in itertools.pairwise(_NAMES)),
-            "too-large",
-            ":",
-        ),
         ("a: 1\nkind: [\n", "invalid-yaml", ":3:"),
         ("kind: CronJob\nkind: CronJob\n", "duplicate-key", ":2:"),
         ("kind: {{ .Values.kind }}\n", "", ":1:"),

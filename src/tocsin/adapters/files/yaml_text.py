@@ -19,6 +19,7 @@ _JSON_TYPES: Final = frozenset({"null", "bool", "int", "float", "str", "seq", "m
 _BEGINS: Final = re.compile(
     r"""(?P<before>(?:^|[\s\[{,])[\w.-]+:\s+|^\s*-\s+|[\[,]\s*)(?P<value>[@`*%](?:[^"'\],}#]|(?<!\s)\#)*)"""
 )
+_MERGE: Final = f"{_TAG}merge"
 MAX_MERGED: Final = 500_000
 """The largest number of keys that merge keys add in a file. Ten thousand jobs may inherit fifty keys each."""
 INVALID: Final = "invalid-yaml"
@@ -56,6 +57,10 @@ _REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
 _WIDTH: Final = 120  # characters of a line, where text can be folded
 
 
+def _name_of(key: yaml.Node) -> tuple[str, object]:
+    return key.tag, key.value if isinstance(key, yaml.ScalarNode) else id(key)
+
+
 class _Loader(yaml.SafeLoader):
     """The safe loader of PyYAML with the scalars of YAML 1.2's core schema."""
 
@@ -77,16 +82,27 @@ class _Loader(yaml.SafeLoader):
 
     @override
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Add inherited keys, and reject mappings that double with each level."""
-        for key, value in node.value:
-            if key.tag == f"{_TAG}merge":
-                for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    if isinstance(each, yaml.MappingNode):
-                        self.flatten_mapping(each)
-                        self._merged += len(each.value)
-                if self._merged > MAX_MERGED:
-                    reason = f"merge keys (`<<`) add more than {MAX_MERGED:,} keys to the mappings of the file: write them out"
-                    raise _located(key, reason, code="too-large")
+        """Add inherited keys, each once: of several mappings, the first that has a key counts.
+
+        PyYAML 6.0.3 adds a key as often as it is inherited, which doubles with each level. 6.0.4 takes the wrong value of a key of one
+        character.
+        """
+        merged = [value for key, value in node.value if key.tag == _MERGE]
+        parts = [
+            each for value in merged for each in (value.value if isinstance(value, yaml.SequenceNode) else [value])
+        ]
+        if parts and all(isinstance(each, yaml.MappingNode) for each in parts):
+            inherited: dict[tuple[str, object], tuple[yaml.Node, yaml.Node]] = {}
+            for each in parts:
+                self.flatten_mapping(each)
+                self._merged += len(each.value)
+                inherited = {_name_of(key): (key, value) for key, value in each.value} | inherited
+            if self._merged > MAX_MERGED:
+                reason = (
+                    f"merge keys (`<<`) add more than {MAX_MERGED:,} keys to the mappings of the file: write them out"
+                )
+                raise _located(node, reason, code="too-large")
+            node.value = [*inherited.values(), *((key, value) for key, value in node.value if key.tag != _MERGE)]
         super().flatten_mapping(node)
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
