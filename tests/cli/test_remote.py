@@ -214,8 +214,8 @@ def test_namespaces_are_declared_listed_and_shown(url: str, tmp_path: Path) -> N
     assert call(url, *apply, "--reason", "wärme").code == 0
     assert call(url, *apply).out == "the namespaces are up to date\n"
     listed = call(url, "-o", "json", "namespaces", "list").json["namespaces"]
-    billing = {"name": "billing", "description": "of B", "max_jobs": 7}
-    assert listed == [billing, {"name": "payments", "description": "", "max_jobs": None}]
+    billing = {"name": "billing", "description": "of B", "max_jobs": 7, "max_running": None}
+    assert listed == [billing, {"name": "payments", "description": "", "max_jobs": None, "max_running": None}]
     shown = call(url, "-o", "json", "namespaces", "show", "billing").json
     assert shown == {**billing, "jobs": 0, "queues": []}
     assert "quotas: max_jobs 7" in call(url, "namespaces", "show", "billing").out

@@ -250,7 +250,6 @@ async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None
 )
 async def test_killed_listeners_lose_no_event(nats_url: str, tmp_path: Path, fields: dict[str, Any]) -> None:
     shop = Shop()
-    shop.stream = shop.root  # an environment variable keeps no upper case in its name
     others = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
     worker = Worker()
 
