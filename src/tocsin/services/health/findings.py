@@ -8,8 +8,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from ...domain.job_record import Registration
 from ...ports.server_inspection import MonitorReport
-from .status import HealthTarget, Status
+from .status import HealthTarget, Status, registrations_of
 
 MAX_EXAMPLES: Final = 5
 """Examples that a finding lists."""
@@ -61,7 +62,7 @@ def worst(findings: Iterable[Finding]) -> Level:
     return max((finding.level for finding in findings), key=_ORDER.index, default=Level.OK)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckContext:
     """The installation that a check examines, and its status."""
 
@@ -71,6 +72,18 @@ class CheckContext:
     """By the log's clock, or by this machine's if the log does not answer."""
     monitors: dict[str, MonitorReport | None] = field(default_factory=dict)
     """Reports by the URL of each monitoring endpoint; None: it did not answer."""
+    _registrations: list[Registration] | None = None
+    """All jobs; None: no check has read them yet."""
+
+    async def registrations(self) -> Sequence[Registration]:
+        """Return all jobs, which several checks examine; they are read once.
+
+        Raises:
+            LogUnavailable: the bucket did not answer.
+        """
+        if self._registrations is None:
+            self._registrations = await registrations_of(self.target)
+        return self._registrations
 
     def age(self, at: datetime) -> timedelta:
         """Return the time since an instant, by the log's clock."""

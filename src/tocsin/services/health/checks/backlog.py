@@ -9,7 +9,7 @@ from ...agents import AgentRegistry
 from ...queue_decisions import pauses_of
 from ...unserved import Unserved, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
-from ..status import Durable, registrations_of
+from ..status import Durable
 
 LATE_AFTER: Final = timedelta(seconds=60)
 """Age from which an unacknowledged message of a stage is late."""
@@ -112,7 +112,7 @@ async def functions(context: CheckContext) -> list[Finding]:
     """Report queues of jobs that no worker reads, and functions that none has (`queue-unread`, `function-unserved`)."""
     target = context.target
     agents = await AgentRegistry(target.log, target.projections).agents()
-    jobs = [registration.definition for registration in await registrations_of(target)]
+    jobs = [registration.definition for registration in await context.registrations()]
     missing = unserved(jobs, agents, outside=target.settings.bridged_queues)
     queues = [each for each in missing if each.function is None]
     functions = [each for each in missing if each.function is not None]

@@ -4,7 +4,6 @@ from typing import Final
 
 from ....domain.schedule import calendar_warnings
 from ..findings import CheckContext, Finding, ok, warn
-from ..status import registrations_of
 
 MAX_LISTED: Final = 10
 """Jobs that a finding names."""
@@ -14,7 +13,7 @@ async def ends(context: CheckContext) -> list[Finding]:
     """Report jobs with a calendar whose last known day is near or past (`calendar-ends`)."""
     today = context.now.date()
     found: dict[str, str] = {}
-    for registration in await registrations_of(context.target):
+    for registration in await context.registrations():
         definition = registration.definition
         if definition.enabled and (warnings := calendar_warnings(definition.day_rules, today)):
             found[definition.name] = warnings[0]

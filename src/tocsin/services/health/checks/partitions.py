@@ -15,7 +15,6 @@ from ...agents import AgentRegistry
 from ...shard_owners import owners_of, without_owner
 from ...shards import ShardMap, ShardMaps
 from ..findings import MAX_EXAMPLES, CheckContext, Finding, bad, ok, warn
-from ..status import registrations_of
 
 MAX_LISTED: Final = 100
 """Shards in the details of a finding."""
@@ -23,7 +22,7 @@ MAX_LISTED: Final = 100
 
 async def shards(context: CheckContext) -> list[Finding]:
     """Report partitions that find no shard (`no-active-shard`, `shard-not-served`)."""
-    enabled = (registration.definition for registration in await registrations_of(context.target))
+    enabled = (registration.definition for registration in await context.registrations())
     jobs = [job for job in enabled if job.enabled and job.partition is not None]
     if not jobs:
         return [ok("no-active-shard", "no job runs on shards")]

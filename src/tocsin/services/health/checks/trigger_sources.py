@@ -1,7 +1,7 @@
 """Check whether the events of each trigger are heard, and start executions."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import Final
@@ -15,7 +15,6 @@ from ....subjects import Stream
 from ...definition_settings import DefinitionSettings
 from ...jobs.event_triggers import bucket_place, stream_of
 from ..findings import CheckContext, Finding, OverdueKind, ok
-from ..status import registrations_of
 
 LATE: Final = timedelta(minutes=5)
 """The time without an acknowledgement after which events that wait are late; and of a new durable to be made."""
@@ -112,13 +111,8 @@ async def refusals(context: CheckContext) -> list[Finding]:
 
 async def _in_force(context: CheckContext) -> Sequence[tuple[JobDefinition, EventTrigger]]:
     """Return the triggers of jobs that are neither paused nor disabled."""
-    return [*_triggers([each.definition for each in await registrations_of(context.target) if not each.paused])]
-
-
-def _triggers(definitions: Sequence[JobDefinition]) -> Iterator[tuple[JobDefinition, EventTrigger]]:
-    for definition in sorted(definitions, key=lambda each: each.name):
-        if definition.enabled:
-            yield from ((definition, trigger) for trigger in definition.triggers)
+    jobs = [each.definition for each in await context.registrations() if not each.paused and each.definition.enabled]
+    return [(job, trigger) for job in sorted(jobs, key=lambda each: each.name) for trigger in job.triggers]
 
 
 def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, Sequence[str]]) -> str:

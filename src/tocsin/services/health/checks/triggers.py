@@ -7,7 +7,6 @@ from typing import Final
 from ....domain.text import counted
 from ...ignored_events import read_ignored, shown
 from ..findings import CheckContext, Finding, ok, warn
-from ..status import registrations_of
 
 RECENT: Final = timedelta(minutes=5)
 """The event listener records events that wait for room once a minute."""
@@ -19,7 +18,7 @@ MAX_LISTED: Final = 10
 
 async def keys(context: CheckContext) -> list[Finding]:
     """Report triggers whose events wait because of too many keys (`trigger-keys`)."""
-    definitions = (registration.definition for registration in await registrations_of(context.target))
+    definitions = (registration.definition for registration in await context.registrations())
     debounced = (job.name for job in definitions if any(trigger.debounce is not None for trigger in job.triggers))
     full = [job for job in islice(debounced, MAX_JOBS) if await _is_full(context, job)]
     if not full:
