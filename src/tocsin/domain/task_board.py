@@ -306,10 +306,9 @@ class TaskBoard:
         """Return whether a limit of its job, its queue or its namespace counts a task."""
         return task.group is not None or task.queue in self._queue_limits or self._limit_of(task.queue) is not None
 
-    def is_namespace_full(self, queue: str) -> bool:
-        """Return whether workers have as many tasks of a queue's namespace as they may."""
-        most = self._limit_of(queue)
-        return most is not None and self._running_beside(queue) >= most
+    def full_namespaces(self) -> frozenset[str]:
+        """Return the namespaces of whose queues workers have as many tasks as they may."""
+        return frozenset(name for name, room in self._namespace_room().items() if room is not None and room < 1)
 
     def is_contested(self, task: OpenTask) -> bool:
         """Return whether an earlier event of the log may forbid a claim of a task."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from ... import telemetry
+from ...domain.namespaces import declared_of
 from ...domain.queue_backlog import QueueBacklog
 from ...domain.task_board import TaskBoard
 from ...ports import Clock, LogUnavailable, OutdatedState, Projections
@@ -74,14 +75,14 @@ def backlogs(
     for (queue, function), number in board.waiting.items():
         by_queue.setdefault(queue, {})[function] = number
     running, purging, oldest = board.running, board.purging, board.oldest_times()
-    held_back = board.held_back(most=MAX_GROUPS)
+    held_back, full = board.held_back(most=MAX_GROUPS), board.full_namespaces()
 
     def held_by(queue: str) -> Literal["concurrency", "namespace", "rate"] | None:
         if not by_queue[queue]:
             return None
         if running.get(queue, 0) >= limits.get(queue, _UNLIMITED):
             return "concurrency"
-        if board.is_namespace_full(queue):
+        if declared_of(queue, full) is not None:
             return "namespace"
         return "rate" if room.get(queue, 1) < 1 else None
 
