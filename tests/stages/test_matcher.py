@@ -442,23 +442,28 @@ async def test_limit_holds_after_failover(hall: Hall) -> None:
     assert len(agent.got) == 2
 
 
-async def test_limit_holds_with_two_leaders(hall: Hall) -> None:
-    await hall.job(concurrency={"limit": 1})
-    agents = [await hall.agent(max_concurrent_jobs=9), await hall.agent(TWO, "mail-2", max_concurrent_jobs=9)]
+async def claim_one_each(hall: Hall, job: str, *agents: Agent) -> None:
+    """Let two leading matchers claim one of two tasks each, before either reads the other's claim."""
     one, two = await hall.matcher(), await hall.matcher()
     for agent in agents:
         await agent.announce()
     for name in "ab":
-        await hall.world.trigger("nightly", message_id=name)
+        await hall.world.trigger(job, message_id=name)
     await hall.world.run(hall.world.planner, hall.world.dag_advancer)
     await settle()
     first, _ = two.board
-    two.board.refuse(first.scope, first.step, frozenset({agent_key("mail-1", ONE), agent_key("mail-2", TWO)}))
+    two.board.refuse(first.scope, first.step, frozenset(agent_key(agent.name, agent.agent_id) for agent in agents))
     async with hall.lagging(two):
         await one.run_once()
         await two.run_once()
         assert len(await hall.started()) == 2
     await hall.work()
+
+
+async def test_limit_holds_with_two_leaders(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 1})
+    agents = [await hall.agent(max_concurrent_jobs=9), await hall.agent(TWO, "mail-2", max_concurrent_jobs=9)]
+    await claim_one_each(hall, "nightly", *agents)
     [released] = await hall.world.stored(Released)
     assert released.reason == "handed_back"
     assert sum(len(agent.got) for agent in agents) == 1
@@ -505,19 +510,7 @@ async def test_claim_beyond_namespace_limit_is_released(hall: Hall) -> None:
     await Namespaces(hall.world.log).apply([Namespace(name="a", max_running=1)])
     await hall.job("a.one", queue="a.q")
     agent = await hall.agent(max_concurrent_jobs=9, queues=["a.q"])
-    one, two = await hall.matcher(), await hall.matcher()
-    await agent.announce()
-    for name in "ab":
-        await hall.world.trigger("a.one", message_id=name)
-    await hall.world.run(hall.world.planner, hall.world.dag_advancer)
-    await settle()
-    first, _ = two.board
-    two.board.refuse(first.scope, first.step, frozenset({agent_key("mail-1", ONE)}))
-    async with hall.lagging(two):
-        await one.run_once()
-        await two.run_once()
-        assert len(await hall.started()) == 2
-    await hall.work()
+    await claim_one_each(hall, "a.one", agent)
     assert len(await hall.world.stored(Released)) == 1
     assert len(agent.got) == 1
 
@@ -526,19 +519,7 @@ async def test_claim_beyond_queue_limit_is_released(hall: Hall) -> None:
     hall.queues["default"] = Queue(transport="matched", concurrency=1)
     await hall.job()
     agent = await hall.agent(max_concurrent_jobs=9)
-    one, two = await hall.matcher(), await hall.matcher()
-    await agent.announce()
-    for name in "ab":
-        await hall.world.trigger("nightly", message_id=name)
-    await hall.world.run(hall.world.planner, hall.world.dag_advancer)
-    await settle()
-    first, _ = two.board
-    two.board.refuse(first.scope, first.step, frozenset({agent_key("mail-1", ONE)}))
-    async with hall.lagging(two):
-        await one.run_once()
-        await two.run_once()
-        assert len(await hall.started()) == 2
-    await hall.work()
+    await claim_one_each(hall, "nightly", agent)
     assert len(await hall.world.stored(Released)) == 1
     assert len(agent.got) == 1
 
