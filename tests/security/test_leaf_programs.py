@@ -4,21 +4,19 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import nats
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error
 
-from tests.ports import free_port
-from tests.security.installations import ACCOUNT, PASSWORD, accounts, connected, initialize
-from tests.security.server import DEADLINE, Server, server
-from tests.security.test_leaf_workers import LEAF
+from tests.security.installations import PASSWORD, connected
+from tests.security.leaf_nodes import Servers, hub_and_leaf
+from tests.security.server import DEADLINE, Server
 from tests.security.test_outside_accounts import ASKED, HEADERS, REPLIES, everything
 from tests.security.test_outside_requests import deciding
 from tests.security.test_screening import screening
@@ -30,25 +28,10 @@ OWN: Final = 5
 REQUESTS: Final = ("STREAM.PURGE.TOCSIN_LOG", "STREAM.INFO.TOCSIN_LOG", "DIRECT.GET.TOCSIN_LEDGER")
 
 
-class Servers(NamedTuple):
-    """The server of the installation, and a leaf node."""
-
-    hub: Server
-    leaf: Server
-
-
 @pytest.fixture(params=[False, True], ids=["direct", "screened"])
 def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]:
-    config, environment = accounts(tmp_path, screened=request.param)
-    port = free_port()
-    leaf_user = f'{{ user: leaf, password: "{PASSWORD}", account: {ACCOUNT}_PUBLIC_SHOP }}'
-    listens = f"leafnodes {{ listen: 127.0.0.1:{port}, authorization {{ users: [ {leaf_user} ] }} }}\n"
-    with ExitStack() as stack:
-        hub = stack.enter_context(server(tmp_path / "hub", listens + config, environment=environment))
-        asyncio.run(initialize(hub.url, tmp_path))
-        leaf = LEAF.format(password=PASSWORD, port=port, user=USER)
-        at_leaf = stack.enter_context(server(tmp_path / "leaf", leaf))
-        yield Servers(replace(hub, is_screened=request.param), at_leaf)
+    with hub_and_leaf(tmp_path, user=USER, account="PUBLIC_SHOP", screened=request.param) as running:
+        yield running
 
 
 @asynccontextmanager

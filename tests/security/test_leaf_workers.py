@@ -4,16 +4,15 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 from nats.errors import Error
 
-from tests.ports import free_port
-from tests.security.installations import ACCOUNT, PASSWORD, accounts, connected, initialize
-from tests.security.server import DEADLINE, Server, server
+from tests.security.installations import connected
+from tests.security.leaf_nodes import Servers, hub_and_leaf
+from tests.security.server import DEADLINE
 from tests.security.test_outside_accounts import ASKED, HEADERS, REPLIES, everything
 from tests.security.test_worker_claims import ID, stages
 from tests.system.running import Running
@@ -22,31 +21,12 @@ from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.domain.events import Completed, Report, Started
 
 USER: Final = "worker-mail"
-LEAF: Final = """
-leafnodes {{ remotes: [ {{ url: "nats://leaf:{password}@127.0.0.1:{port}", account: OUTSIDE }} ] }}
-accounts {{ OUTSIDE {{ users: [ {{ user: {user}, password: {password} }} ] }} }}
-"""
-"""The owner of the leaf node gives its users no rules."""
-
-
-class Servers(NamedTuple):
-    """The server of the installation, and a leaf node."""
-
-    hub: Server
-    leaf: Server
 
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    config, environment = accounts(tmp_path)
-    port = free_port()
-    leaf_user = f'{{ user: leaf, password: "{PASSWORD}", account: {ACCOUNT}_WORKERS_MAIL }}'
-    listens = f"leafnodes {{ listen: 127.0.0.1:{port}, authorization {{ users: [ {leaf_user} ] }} }}\n"
-    with ExitStack() as stack:
-        hub = stack.enter_context(server(tmp_path / "hub", listens + config, environment=environment))
-        asyncio.run(initialize(hub.url, tmp_path))
-        leaf = LEAF.format(password=PASSWORD, port=port, user=USER)
-        yield Servers(hub, stack.enter_context(server(tmp_path / "leaf", leaf)))
+    with hub_and_leaf(tmp_path, user=USER, account="WORKERS_MAIL") as running:
+        yield running
 
 
 async def test_worker_behind_a_leaf_node_works(servers: Servers, tmp_path: Path) -> None:
