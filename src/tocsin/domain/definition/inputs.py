@@ -79,7 +79,8 @@ def _schema_problems(
         return
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
-        _check_schema(kind, json.dumps(schema))
+        text = json.dumps(schema)
+        _check_schema(kind, text)
         if outside := [reference for reference in _schema_references(schema) if not reference.startswith("#")]:
             # A lookup would let the author of a job choose what the scheduler fetches.
             yield DefinitionProblem(
@@ -89,7 +90,7 @@ def _schema_problems(
                 code="invalid-json-schema",
             )
             return
-        for error in schema_check.errors_of(kind, schema, instance):
+        for error in schema_check.errors_of(kind, text, instance):
             if is_partial and not error.absolute_path and error.validator in _COMPLETED_BY_KEYS:
                 continue
             path = ".".join(("input", *(str(part) for part in error.absolute_path)))

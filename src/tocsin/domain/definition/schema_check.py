@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, cast
 
@@ -59,16 +60,21 @@ class _Search(NamedTuple):
     """Instructions that a character may need."""
 
 
+@dataclass(slots=True)
 class _Budget:
-    """The work that is left."""
+    """The work that is left, and the regular expressions that are compiled."""
 
-    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
-        self._left = MAX_WORK
-        self._bytes = size_of(schema)
-        self._instructions = 0.0
-        self._searches: dict[str, _Search] = {}
-        self._numbers: dict[int, int] = {}
-        """The number of values in each part of the schema that is compared, by identity."""
+    _bytes: int
+    """The size of the schema."""
+    _left: int = MAX_WORK
+    _instructions: float = 0.0
+    _searches: dict[str, _Search] = field(default_factory=dict)
+    _numbers: dict[int, int] = field(default_factory=dict)
+    """The number of values in each part of the schema that is compared, by identity."""
+
+    def copy(self) -> "_Budget":
+        """Return a budget for one check."""
+        return replace(self, _searches=dict(self._searches), _numbers={})
 
     def use(self, units: int) -> None:
         """Use units of work.
@@ -123,28 +129,48 @@ class _Budget:
 _budget: ContextVar[_Budget] = ContextVar("budget")
 
 
-def errors_of(kind: Any, schema: Mapping[str, JsonValue], instance: Mapping[str, JsonValue]) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
-    """Yield the errors of an instance; `kind`: the validator of the schema's draft.
+class _Prepared(NamedTuple):
+    """A schema, and what is the same for all checks by it."""
+
+    schema: Mapping[str, JsonValue]
+    registry: Any
+    budget: _Budget
+    """The work that is left to each check."""
+
+
+def errors_of(kind: Any, schema: str, instance: Mapping[str, JsonValue]) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
+    """Yield the errors of an instance by a valid schema, which is JSON; `kind`: the validator of its draft.
 
     Raises:
         UnusableSchema: it takes too much work, or has a keyword or regular expression whose work is not bounded.
     """
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
 
-    # A part that names its kind would be checked by the library's own validator.
-    schema = {name: value for name, value in schema.items() if name != "$schema"}
-    token = _budget.set(_Budget(schema))
     try:
-        _check(schema)
-        errors = list(_bounded(kind)(schema, registry=_registry_of(kind, schema)).iter_errors(instance))
+        prepared = _prepared(kind, schema)
+        token = _budget.set(prepared.budget.copy())
+        try:
+            errors = list(_bounded(kind)(prepared.schema, registry=prepared.registry).iter_errors(instance))
+        finally:
+            _budget.reset(token)
     except Unresolvable:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # The schema is valid, but a reference may lead to a part that is no schema.
         raise UnusableSchema(f"a reference leads to a part that is no schema ({error})") from error
-    finally:
-        _budget.reset(token)
     yield from errors
+
+
+@lru_cache(maxsize=64)
+def _prepared(kind: Any, text: str) -> _Prepared:  # noqa: ANN401
+    """Return a schema with its budget, and without its `$schema`.
+
+    By a part that names its kind, the library would check with its own validator.
+    """
+    schema = {name: value for name, value in json.loads(text).items() if name != "$schema"}
+    budget = _Budget(size_of(schema))
+    _check(schema, budget)
+    return _Prepared(schema, _registry_of(kind, schema), budget)
 
 
 def _registry_of(kind: Any, schema: Mapping[str, JsonValue]) -> Any:  # noqa: ANN401
@@ -159,7 +185,7 @@ def _registry_of(kind: Any, schema: Mapping[str, JsonValue]) -> Any:  # noqa: AN
     return referencing.Registry().with_resource(root.id() or "", root).crawl()
 
 
-def _check(schema: Mapping[str, JsonValue]) -> None:
+def _check(schema: Mapping[str, JsonValue], budget: _Budget) -> None:
     """Raise `UnusableSchema` for parts whose work cannot be counted."""
     waiting: list[JsonValue | Mapping[str, JsonValue]] = [schema]
     has_ids = has_dynamic_references = False
@@ -171,23 +197,23 @@ def _check(schema: Mapping[str, JsonValue]) -> None:
             has_ids = has_ids or (part is not schema and isinstance(part.get("$id"), str))
             has_dynamic_references = has_dynamic_references or isinstance(part.get("$dynamicRef"), str)
             for name, value in part.items():
-                _check_keyword(name, value)
+                _check_keyword(name, value, budget)
                 if name not in _DATA:
                     waiting.append(value)
     if has_ids and has_dynamic_references:  # each would search the whole schema for each id
         raise UnusableSchema("a schema with `$dynamicRef` may have one `$id`, that of the whole")
 
 
-def _check_keyword(name: str, value: JsonValue) -> None:
+def _check_keyword(name: str, value: JsonValue, budget: _Budget) -> None:
     if name == "$schema" and isinstance(value, str):
         raise UnusableSchema("only the whole schema may name its `$schema`")
     if name in {"unevaluatedProperties", "unevaluatedItems"}:
         raise UnusableSchema(f"`{name}` is not supported: write `additionalProperties` or `items`")
     if name == "pattern" and isinstance(value, str):
-        _budget.get().compile(value)
+        budget.compile(value)
     if name == "patternProperties" and isinstance(value, dict):
         for pattern in value:
-            _budget.get().compile(pattern)
+            budget.compile(pattern)
 
 
 @lru_cache(maxsize=16)
@@ -236,7 +262,6 @@ def _counted(name: str, function: Keyword) -> Keyword:
 # --- regular expressions -------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
 def _search_of(pattern: str) -> _Search:
     try:
         adapter = TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])
