@@ -8,7 +8,7 @@ is withdrawn until the matcher answers which tasks it received, and these are ha
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -113,12 +113,12 @@ class TaskFetches:
         """
         fetch = self._fetch(queues, functions, limit, holder, lease)
         pending = self._pending[fetch.id] = _Pending(holder)
-        claims: tuple[FetchedClaim, ...] = ()
         try:
             claims = await self._answered(fetch, pending, wait)
             held = await held_by(self._log, [_claimed(claim) for claim in claims], holder=holder)
         except BaseException:  # also if the caller has left, perhaps after the answer came and before it was read
-            self._hand_back(holder, claims if pending.answer is None else pending.answer.claims)
+            if pending.answer is not None:
+                self._return_each(holder, map(_claimed, pending.answer.claims))
             raise
         finally:
             del self._pending[fetch.id]
@@ -129,9 +129,13 @@ class TaskFetches:
 
     def hand_back(self, holder: Holder, claims: Sequence[Held]) -> None:
         """Hand back tasks that the caller will not receive, without waiting for it."""
-        for held in claims:
-            claimed = Claimed(subjects.scope_of(held.task.message), held.claim.message.step, held.claim.sequence)
-            self._spawn(self._return(holder, claimed))
+        self._return_each(
+            holder,
+            (
+                Claimed(subjects.scope_of(each.task.message), each.claim.message.step, each.claim.sequence)
+                for each in claims
+            ),
+        )
 
     def _fetch(
         self, queues: Sequence[str], functions: Sequence[str], limit: int, holder: Holder, lease: Lease
@@ -220,7 +224,7 @@ class TaskFetches:
             withdrawn.set()
         if (ended := self._ended.get(answer.id)) is not None:
             holder, known = ended
-            self._hand_back(holder, [claim for claim in answer.claims if claim.sequence not in known])
+            self._return_each(holder, (_claimed(claim) for claim in answer.claims if claim.sequence not in known))
             self._end(answer.id, holder, answer.claims)
 
     def _repeat(self) -> None:
@@ -252,9 +256,9 @@ class TaskFetches:
         finally:
             del self._withdrawn[fetch.id]
 
-    def _hand_back(self, holder: Holder, claims: Sequence[FetchedClaim]) -> None:
+    def _return_each(self, holder: Holder, claims: Iterable[Claimed]) -> None:
         for claim in claims:
-            self._spawn(self._return(holder, _claimed(claim)))
+            self._spawn(self._return(holder, claim))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         if len(self._work) >= MAX_WORK:
