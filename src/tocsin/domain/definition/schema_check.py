@@ -139,7 +139,9 @@ class _Prepared(NamedTuple):
 
 
 def errors_of(kind: Any, schema: str, instance: Mapping[str, JsonValue]) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
-    """Yield the errors of an instance by a valid schema, which is JSON; `kind`: the validator of its draft.
+    """Yield the errors of an instance by a valid schema, which is JSON text.
+
+    `kind`: the validator of the draft of the schema.
 
     Raises:
         UnusableSchema: it takes too much work, or has a keyword or regular expression whose work is not bounded.
