@@ -1,7 +1,7 @@
 """Log lines of what a process stores.
 
-The end of an execution and the registration of a job have a line at info, every other message at debug, and so have the times that a paused job skips. Each message is stored once, so all copies of a
-stage together write one line for it. Only a process that dies right after a write leaves its line out. Lines hold names and
+The end of an execution and the registration of a job have a line at info. Every other message has one at debug, and so has each
+time that a paused job skips. Each message is stored once, so all copies of a stage together write one line for it. Only a process that dies right after a write leaves its line out. Lines hold names and
 numbers, and no inputs or results of jobs.
 """
 

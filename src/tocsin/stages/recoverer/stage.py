@@ -30,8 +30,6 @@ from ...subjects import RECOVERER_LEASE, Bucket, DecodeError, Stream
 from .open_executions import CURSOR, Evidence, OpenExecutions
 
 AT_ONCE: Final = 16
-UNREGISTERED: Final = 0
-"""The number of the definition of a job that was enqueued without registration."""
 FIRST_LOOK: Final = timedelta(seconds=5)
 """How long an execution may run before the first read. A shorter `execution_timeout` is noticed after that."""
 SOON: Final = timedelta(seconds=1)
@@ -279,8 +277,8 @@ class Recoverer:
         return recovery.recover(findings, losses, now=now, policy=self._policy, job=job)
 
     async def _job(self, request: Requested) -> JobStatus:
-        if request.plan.definition == UNREGISTERED:
-            return "active"  # an enqueued job: a registered job of the same name is another job
+        if not request.plan.definition:
+            return "active"  # enqueued without registration: a registered job of the same name is another job
         ledger, _ = await self._ledgers.load(request.job)
         if ledger.definition is None:
             return "gone"

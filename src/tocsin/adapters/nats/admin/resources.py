@@ -122,10 +122,10 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
     if not is_plan:
         metadata = (stored.get("metadata") or {}) | (wanted.get("metadata") or {})
         await _send_stream(connection, "UPDATE", stored | wanted | {"metadata": metadata})
-    return Change("stream", name, "updated", changed, loss, _released(stored, wanted))
+    return Change("stream", name, "updated", changed, loss, _warning(stored, wanted))
 
 
-def _released(stored: Json, wanted: Json) -> str | None:
+def _warning(stored: Json, wanted: Json) -> str | None:
     """Return a warning about subjects that a stream captures no more.
 
     None: it captures all as before.
