@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from tests.cli.conftest import World
 from tocsin import Tocsin
 from tocsin.app import Job
-from tocsin.app.application import NotConnectedError
 from tocsin.app.errors import ConnectedElsewhereError
+from tocsin.app.operations import NotConnectedError
 from tocsin.app.registration import ForeignJobError, keep_registered, plan_registration
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import DefinitionError, JobDefinition

@@ -15,9 +15,9 @@ from examples.fastapi_app import web
 
 from tocsin import Context, Tocsin
 from tocsin.adapters.nats.server.process import StoreInUseError
-from tocsin.app.application import NotConnectedError
 from tocsin.app.errors import ConnectedElsewhereError
 from tocsin.app.in_process import AlreadyRunning
+from tocsin.app.operations import NotConnectedError
 from tocsin.app.stand_ins import UntraceableError
 from tocsin.bootstrap.in_process import NotInMemory
 from tocsin.settings import Metrics, Server, Settings

@@ -17,6 +17,7 @@ The definition that a decorator makes is that of a job file. A worker of the app
     stand_ins     results that are not known yet
     fields        fields of decorators
     signature     types of parameters and results
+    operations    an application as a client
     handler       handlers for a worker
     errors        wrong signatures and inputs
 """

@@ -15,10 +15,10 @@ from ..worker import Connect, Connection, Options
 from ..worker.shutdown import stop_signals
 from .errors import AppError, ConnectedElsewhereError
 from .in_process import InProcess
-from .job import Job, name_of, request_of
+from .operations import NotConnectedError
 
 if TYPE_CHECKING:
-    from ..client import Client, JobSnapshot, Run
+    from ..client import Client
     from ..services.jobs import Plan
     from ..services.operator import Operator
 
@@ -27,12 +27,6 @@ CONNECT_TIMEOUT_S: Final = 10.0
 _is_importing: ContextVar[bool] = ContextVar("tocsin_importing", default=False)
 
 _log = telemetry.get_logger("tocsin.app")
-
-
-class NotConnectedError(AppError, RuntimeError):
-    """An application is used as a client without a connection."""
-
-    code = "app-not-connected"
 
 
 class RunWhileImportingError(AppError, RuntimeError):
@@ -152,83 +146,6 @@ class Tocsin(InProcess):
                 yield client
             finally:
                 self._client = None
-
-    @property
-    def client(self) -> "Client":
-        """The client of `connected`: executions, jobs, pauses and so on.
-
-        Raises:
-            NotConnectedError: the application is not connected.
-        """
-        if self._client is None:
-            raise NotConnectedError(
-                f"The application `{self.name}` is not connected. Write `async with app.connected():` or `app.running()` around the call."
-            )
-        return self._client
-
-    async def trigger(
-        self,
-        job: "Job[..., Any] | str",
-        /,
-        *,
-        idempotency_key: str | None = None,
-        reason: str | None = None,
-        **given: object,
-    ) -> "Run":
-        """Request a run of a job now.
-
-        The input is checked by the function's annotations before it is sent, and may have their types: dates, dataclasses and
-        models. It may also be JSON already.
-
-        Args:
-            job: a decorated function, or the name of a job; the input of a job of another program is sent as it is.
-            idempotency_key: requests of a job with one key make one run.
-            reason: recorded with the request.
-            given: keys that override those of the definition's input. For a key that is called like an option, use
-                `client.trigger`.
-
-        Raises:
-            NotConnectedError: the application is not connected.
-            DefinitionError: the job does not accept the input; the error names the fields.
-            JobNotFound: the job is not registered.
-        """
-        name, written = request_of(job, self.declared, given)
-        return await self.client.trigger(name, written, idempotency_key=idempotency_key, reason=reason)
-
-    async def get_status(self, job: "Job[..., Any] | str") -> "JobSnapshot":
-        """Return the state of a job and the counters of its runs (see `Client.get_status`).
-
-        `job`: a decorated function, or the name of a job.
-
-        Raises:
-            NotConnectedError: the application is not connected.
-            JobNotFound, CountersUnknown, HistoryUnavailable: see `Client.get_status`.
-        """
-        return await self.client.get_status(name_of(job))
-
-    async def get_all_status(self) -> "tuple[JobSnapshot, ...]":
-        """Return the state and the counters of every job of the installation, sorted by name.
-
-        Raises:
-            NotConnectedError, CountersUnknown, HistoryUnavailable: see `get_status`.
-        """
-        return await self.client.get_all_status()
-
-    async def job_count(self) -> int:
-        """Return the number of jobs of the installation.
-
-        Raises:
-            NotConnectedError: the application is not connected.
-        """
-        return await self.client.job_count()
-
-    async def is_running(self, job: "Job[..., Any] | str") -> bool:
-        """Return whether an execution of a job runs now.
-
-        Raises:
-            NotConnectedError, JobNotFound, CountersUnknown, HistoryUnavailable: see `get_status`.
-        """
-        return await self.client.is_running(name_of(job))
 
     def run(self, *, apply: bool = False) -> None:
         """Run the worker until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ..domain.errors import TocsinError
 from ..domain.events import Actor
 from ..settings import Settings, load
-from .declarations import Declarations
 from .errors import ConnectedElsewhereError
+from .operations import Operations
 
 if TYPE_CHECKING:
     from ..bootstrap.in_process import Home
@@ -46,7 +46,7 @@ class Running:
     """The URL of the HTTP API; None: it does not run."""
 
 
-class InProcess(Declarations, ABC):
+class InProcess(Operations, ABC):
     """The part of `Tocsin` that runs an installation, or its part of a shared one."""
 
     _given_settings: Settings | None
@@ -55,8 +55,6 @@ class InProcess(Declarations, ABC):
     _is_in_memory: bool = False
     _process: int | None = None
     """The process in which the application runs; None: it does not run."""
-    _client: "Client | None" = None
-    """The client of `connected`; None: the application is not connected."""
 
     @classmethod
     def embedded(cls, name: str, *, data_dir: str | Path, **options: Any) -> Self:  # noqa: ANN401 - those of `Tocsin`

@@ -1,0 +1,100 @@
+"""An application as a client of its installation."""
+
+from typing import TYPE_CHECKING, Any
+
+from .declarations import Declarations
+from .errors import AppError
+from .job import Job, name_of, request_of
+
+if TYPE_CHECKING:
+    from ..client import Client, JobSnapshot, Run
+
+
+class NotConnectedError(AppError, RuntimeError):
+    """An application is used as a client without a connection."""
+
+    code = "app-not-connected"
+
+
+class Operations(Declarations):
+    """The part of `Tocsin` that triggers and reads jobs, while the application is connected."""
+
+    _client: "Client | None" = None
+    """The client of `connected`; None: the application is not connected."""
+
+    @property
+    def client(self) -> "Client":
+        """The client of `connected`: executions, jobs, pauses and so on.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+        """
+        if self._client is None:
+            raise NotConnectedError(
+                f"The application `{self.name}` is not connected. Write `async with app.connected():` or `app.running()` around the call."
+            )
+        return self._client
+
+    async def trigger(
+        self,
+        job: "Job[..., Any] | str",
+        /,
+        *,
+        idempotency_key: str | None = None,
+        reason: str | None = None,
+        **given: object,
+    ) -> "Run":
+        """Request a run of a job now.
+
+        The input is checked by the function's annotations before it is sent, and may have their types: dates, dataclasses and
+        models. It may also be JSON already.
+
+        Args:
+            job: a decorated function, or the name of a job; the input of a job of another program is sent as it is.
+            idempotency_key: requests of a job with one key make one run.
+            reason: recorded with the request.
+            given: keys that override those of the definition's input. For a key that is called like an option, use
+                `client.trigger`.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            DefinitionError: the job does not accept the input; the error names the fields.
+            JobNotFound: the job is not registered.
+        """
+        name, written = request_of(job, self.declared, given)
+        return await self.client.trigger(name, written, idempotency_key=idempotency_key, reason=reason)
+
+    async def get_status(self, job: "Job[..., Any] | str") -> "JobSnapshot":
+        """Return the state of a job and the counters of its runs (see `Client.get_status`).
+
+        `job`: a decorated function, or the name of a job.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            JobNotFound, CountersUnknown, HistoryUnavailable: see `Client.get_status`.
+        """
+        return await self.client.get_status(name_of(job))
+
+    async def get_all_status(self) -> "tuple[JobSnapshot, ...]":
+        """Return the state and the counters of every job of the installation, sorted by name.
+
+        Raises:
+            NotConnectedError, CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
+        return await self.client.get_all_status()
+
+    async def job_count(self) -> int:
+        """Return the number of jobs of the installation.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+        """
+        return await self.client.job_count()
+
+    async def is_running(self, job: "Job[..., Any] | str") -> bool:
+        """Return whether an execution of a job runs now.
+
+        Raises:
+            NotConnectedError, JobNotFound, CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
+        return await self.client.is_running(name_of(job))
