@@ -31,4 +31,4 @@ async def test_example_of_the_fixture_holds() -> None:
 
 
 def test_page_has_examples() -> None:
-    assert len(NAMES) == 3
+    assert len(NAMES) == 4

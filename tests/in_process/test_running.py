@@ -20,6 +20,7 @@ from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.operations import NotConnectedError
 from tocsin.app.stand_ins import UntraceableError
 from tocsin.bootstrap.in_process import NotInMemory
+from tocsin.domain.ledger import JobNotFound
 from tocsin.settings import Metrics, Server, Settings
 
 
@@ -64,6 +65,25 @@ async def test_embedded_jobs_survive_a_restart(tmp_path: Path) -> None:
     async with smaller.running() as running:
         assert [job.name for job in await running.client.jobs()] == ["other"]
         assert any([row.execution_id == run.execution_id async for row in running.client.executions(job="greet")])
+
+
+@pytest.mark.parametrize("kind", ["memory", "embedded"])
+async def test_job_is_paused_listed_and_removed(kind: str, tmp_path: Path) -> None:
+    app = shop(kind, tmp_path)
+    greet = app.declared["greet"]
+    async with app.running():
+        assert await app.pause(greet, reason="a holiday")
+        run = await app.trigger(greet, name="Ada")
+        assert await run.result(timeout=60) == "greet Ada"
+        while not (rows := [row async for row in app.executions(greet, status="completed")]):  # noqa: ASYNC110 - as it is read
+            await asyncio.sleep(0.05)
+        assert [row.execution_id for row in rows] == [run.execution_id]
+        assert (await app.get_status(greet)).is_paused
+        assert await app.resume(greet)
+        assert not await app.resume("greet")
+        await app.remove(greet)
+        with pytest.raises(JobNotFound):
+            await app.pause(greet)
 
 
 async def test_policy_applies_to_registered_jobs(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ The definition that a decorator makes is that of a job file. A worker of the app
     application   the object `Tocsin`
     job, step     decorated functions
     trace         plans of graphs
-    stand_ins     results that are not known yet
+    stand_ins     unknown results
     fields        fields of decorators
     signature     types of parameters and results
-    operations    an application as a client
-    handler       handlers for a worker
+    operations    its client
+    handler       handlers
     errors        wrong signatures and inputs
 """
 

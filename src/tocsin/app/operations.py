@@ -1,5 +1,7 @@
 """An application as a client of its installation."""
 
+from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .declarations import Declarations
@@ -8,6 +10,9 @@ from .job import Job, name_of, request_of
 
 if TYPE_CHECKING:
     from ..client import Client, JobSnapshot, Run
+    from ..domain.execution_record import Status
+    from ..ports import ExecutionRow
+    from ..ports.queries import ExecutionSort
 
 
 class NotConnectedError(AppError, RuntimeError):
@@ -63,6 +68,77 @@ class Operations(Declarations):
         """
         name, written = request_of(job, self.declared, given)
         return await self.client.trigger(name, written, idempotency_key=idempotency_key, reason=reason)
+
+    def executions(
+        self,
+        job: "Job[..., Any] | str | None" = None,
+        *,
+        status: "Status | None" = None,
+        trigger: str | None = None,
+        tag: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        sort: "ExecutionSort" = "newest",
+    ) -> "AsyncIterator[ExecutionRow]":
+        """Iterate over the executions of the history.
+
+            async for execution in app.executions(nightly, status="failed"):
+                print(execution.execution_id, execution.error)
+
+        Args:
+            job: executions of this job only: a decorated function, or the name of a job.
+            status: see `Client.executions`.
+            trigger: see `Client.executions`.
+            tag: see `Client.executions`.
+            since: scheduled at this time (aware) or later.
+            until: scheduled before this time (aware).
+            error: see `Client.executions`.
+            sort: see `Client.executions`.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            InvalidQuery, HistoryUnavailable: see `Client.executions`.
+        """
+        return self.client.executions(
+            job=None if job is None else name_of(job),
+            status=status,
+            trigger=trigger,
+            tag=tag,
+            since=since,
+            until=until,
+            error=error,
+            sort=sort,
+        )
+
+    async def pause(self, job: "Job[..., Any] | str", *, reason: str | None = None) -> bool:
+        """Pause a job, so that its instants pass; return whether it was running before.
+
+        `job`: a decorated function, or the name of a job.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            JobNotFound, NotAllowed: see `Client.pause`.
+        """
+        return await self.client.pause(name_of(job), reason=reason)
+
+    async def resume(self, job: "Job[..., Any] | str", *, reason: str | None = None) -> bool:
+        """Resume a job, so that its instants fire; return whether it was paused before.
+
+        Raises:
+            NotConnectedError, JobNotFound, NotAllowed: see `pause`.
+        """
+        return await self.client.resume(name_of(job), reason=reason)
+
+    async def remove(self, job: "Job[..., Any] | str", *, reason: str | None = None) -> None:
+        """Delete a job. Its active executions continue, and its history remains.
+
+        A job that the code still has returns with the next registration.
+
+        Raises:
+            NotConnectedError, JobNotFound, NotAllowed: see `pause`.
+        """
+        await self.client.remove(name_of(job), reason=reason)
 
     async def get_status(self, job: "Job[..., Any] | str") -> "JobSnapshot":
         """Return the state of a job and the counters of its runs (see `Client.get_status`).

@@ -19,7 +19,7 @@ from ..domain.errors import TocsinError
 from ..domain.events import Actor
 from ..services.apply import with_defaults
 from ..services.local_operator import LocalOperator, opened_once
-from ..services.operator import Operator
+from ..services.operator import OpenHistory, Operator
 from ..settings import Settings
 from ..worker import Worker
 from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
@@ -150,7 +150,7 @@ class InMemory:
             await stack.enter_async_context(
                 _until_end("stages", run_stages_in_memory(installation, ready=ready), ready)
             )
-            operator = _operator_in_memory(installation, parts.by)
+            operator = operator_in_memory(installation, parts.by)
             await _register(operator, parts, self.settings)
             connection = await stack.enter_async_context(connect_in_memory(installation, parts.worker.options))
             await stack.enter_async_context(parts.worker.running(connection))
@@ -222,7 +222,11 @@ async def _register(operator: Operator, parts: Parts, settings: Settings) -> Non
         await operator.carry_out(await operator.plan(definitions, prune=(parts.owner,)))
 
 
-def _operator_in_memory(installation: InMemoryInstallation, by: Actor | None) -> LocalOperator:
+def operator_in_memory(
+    installation: InMemoryInstallation, by: Actor | None, *, history: OpenHistory | None = None
+) -> LocalOperator:
+    """Return the operator of an installation in memory. `history`: None opens that of its recorder."""
+
     async def queues() -> Any:  # noqa: ANN401 - it raises
         raise NotInMemory("the list of queues")
 
@@ -234,7 +238,7 @@ def _operator_in_memory(installation: InMemoryInstallation, by: Actor | None) ->
         installation.stored,
         installation.projections,
         installation.clock,
-        history=installation.history,
+        history=history or installation.history,
         queues=queues,
         status=status,
         settings=installation.settings,

@@ -2,31 +2,32 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 from pydantic import JsonValue
 
 from .. import bootstrap
-from ..adapters.files import load
 from ..app.declarations import Declarations
+from ..app.in_process import InProcess
 from ..app.job import Job, request_of
 from ..bootstrap.in_memory import InMemoryInstallation
+from ..bootstrap.in_process import operator_in_memory
 from ..bootstrap.workers import connection_of
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.policy import NO_POLICY
+from ..ports import History
 from ..services.apply import completed
 from ..services.jobs import Registry
 from ..settings import Archive, Settings
-from ..settings.triggers import Triggers
-from ..stages.recorder.stage import RECORDER
+from ..stages.recorder.stage import RECORDER, catch_up
 from ..worker import Worker
 from .clock import SimulatedClock
+from .definitions import Definitions, opened_by, read
 from .loop_time import LoopTime, installed
 from .outcomes import Outcomes
 from .record import Record
@@ -39,13 +40,9 @@ RUN_UP: Final = timedelta(seconds=1)
 LOOK: Final = timedelta(seconds=10)
 """How often the stages look at executions that wait, and are decided on by their age."""
 SIMULATED: Final = tuple(name for name in bootstrap.STAGE_NAMES if name != RECORDER.name)
-"""The stages of a simulation, which reads outcomes from the log, and has no use for the history."""
-STREAM: Final = "EVENTS"
-"""The stream of messages for triggers that name no stream."""
+"""The stages of a simulation. It reads outcomes from the log, and writes the history only when it is read."""
 LOSS_S: Final = 60.0
 """Simulated seconds within which the stages certainly notice that a worker was killed."""
-
-Definitions: TypeAlias = Iterable[JobDefinition | str | Path]
 
 
 class SimulationError(TocsinError):
@@ -63,6 +60,8 @@ class Simulation(Outcomes):
 
     No time passes but in `advance`. Handlers that wait by `asyncio.sleep` or `asyncio.timeout` wait for the simulated time too; the test
     itself keeps the time of the machine. A sync handler runs in a thread, and the simulation waits for it.
+
+    Within the block an application is connected to the simulation: `app.trigger`, `app.client` and so on work there, in handlers too.
     """
 
     def __init__(
@@ -92,16 +91,17 @@ class Simulation(Outcomes):
         """
         self.zone = zone_of(tz)
         self._clock = SimulatedClock(instant_of(at, self.zone))
+        self._app = app if isinstance(app, InProcess) else None
         self._worker: Worker | None
         self._declared: Mapping[str, Job[..., Any]] = {}
-        self._definitions = _read(definitions)
+        self._definitions = read(definitions)
         if isinstance(app, Declarations):
             self._worker, self._declared = app.worker, app.declared
             self._definitions = (*app.definitions, *self._definitions)
         else:
             self._worker = app
         base = settings or Settings()
-        changes = {"archive": Archive(enabled=False), "triggers": _opened(self._definitions, base.triggers)}
+        changes = {"archive": Archive(enabled=False), "triggers": opened_by(self._definitions, base.triggers)}
         self._settings = base.model_copy(update=changes)
         self._thread_limit = thread_limit
         self._stack = AsyncExitStack()
@@ -110,11 +110,17 @@ class Simulation(Outcomes):
         self._awake_until = 0.0
         """No time is skipped before (seconds of the clock): the stages have to notice that a worker is gone."""
         self._handling: Handling | None = None
+        self._recording = asyncio.Lock()
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Start the stages and the worker, and register the jobs."""
+        """Start the stages and the worker, register the jobs, and connect the application.
+
+        Raises:
+            ConnectedElsewhereError: the application is connected already, such as to another simulation.
+            DefinitionError: a definition is invalid.
+        """
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             stack.enter_context(installed(loop))
@@ -124,6 +130,9 @@ class Simulation(Outcomes):
             )
             self._record = Record(self.installation.log)
             self._registry = Registry(self.installation.log, self.installation.projections, self._clock)
+            if self._app is not None:
+                operator = operator_in_memory(self.installation, None, history=self._history)
+                await stack.enter_async_context(self._app.connected(operator))
             stack.push_async_callback(self._stop)
             self._tasks["the stages"] = self._time.start(
                 bootstrap.run_stages_in_memory(self.installation, SIMULATED, channels={}), "the stages"
@@ -147,6 +156,14 @@ class Simulation(Outcomes):
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    @asynccontextmanager
+    async def _history(self) -> AsyncIterator[History]:
+        """Yield the history with everything that is stored now."""
+        installation = self.installation
+        async with self._recording:
+            await catch_up(installation.log, installation.recorded, installation.clock, past=installation.stored)
+        yield installation.recorded
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -326,23 +343,3 @@ class Simulation(Outcomes):
         if self._handling is None:
             raise SimulationError("no worker runs: pass an application or a Worker to Simulation")
         return self._handling
-
-
-def _opened(definitions: Iterable[JobDefinition], given: Triggers) -> Triggers:
-    """Return the settings of triggers, which open the subjects of jobs if they open none."""
-    if given.streams or given.subjects:
-        return given
-    streams: dict[str, tuple[str, ...]] = {}
-    for definition in definitions:
-        for trigger in definition.triggers:
-            if trigger.nats is not None:
-                stream = trigger.stream or STREAM
-                streams[stream] = (*streams.get(stream, ()), trigger.nats)
-    return given.model_copy(update={"streams": streams})
-
-
-def _read(definitions: Definitions) -> tuple[JobDefinition, ...]:
-    read: list[JobDefinition] = []
-    for each in definitions:
-        read += [each] if isinstance(each, JobDefinition) else load(each)
-    return tuple(read)

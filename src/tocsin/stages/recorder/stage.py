@@ -215,6 +215,12 @@ class Recorders:
             await self._traces.run()
 
 
+async def catch_up(log: EventLog, history: History, clock: Clock, *, past: StoredLog) -> None:
+    """Record every event of all streams that is stored now (see `Recorder.catch_up`)."""
+    for stream in RECORDED:
+        await Recorder(log, history, clock, stream, past=past, gathering=0).catch_up()
+
+
 def _start(context: StageContext) -> Recorders:
     storage = context.require_storage()
     traces = None
