@@ -90,6 +90,12 @@ class CommandRules(Section):
     """Greatest CPU time of each process of a command; null: unlimited."""
     max_memory: int | None = Field(default=None, ge=1_048_576)
     """Greatest address space of each process of a command, in bytes; null: unlimited."""
+    max_file_size: int | None = Field(default=None, ge=1)
+    """Greatest size of each file that a command writes, in bytes; null: unlimited."""
+    max_processes: int | None = Field(default=None, ge=1)
+    """Processes and threads of the worker's user beyond which a command starts no others; null: unlimited.
+
+    The worker and its other commands count too. Root has no such limit, so a worker of root refuses this setting."""
 
 
 class HttpRules(Section):

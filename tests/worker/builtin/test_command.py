@@ -247,6 +247,18 @@ async def test_memory_limit_of_the_worker_holds(commands: CommandBench) -> None:
     assert "MemoryError" in failure.message
 
 
+async def test_size_of_written_files_is_limited(commands: CommandBench) -> None:
+    commands.offer(max_file_size=10_000)
+    failure = await commands.fail({"script": "exec head -c 1000000 /dev/zero > large"})
+    assert failure.type == "signal_SIGXFSZ"
+    assert (commands.folder / "large").stat().st_size == 10_000
+
+
+async def test_limit_of_files_spares_pipes(commands: CommandBench) -> None:
+    commands.offer(max_file_size=10_000)
+    assert await commands.script("head -c 20000 /dev/zero | wc -c") == "20000"
+
+
 # --- output ------------------------------------------------------------------------------------------------------------
 
 

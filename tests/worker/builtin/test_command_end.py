@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from tests.worker.builtin.given import CommandBench, children_of, has_number, is_alive, number_in, parent_of, until
+from tocsin.settings import SettingsError
 from tocsin.worker.held_tasks import HeldTask
 from tocsin.worker.outcome import StopReason
 
@@ -216,3 +217,95 @@ asyncio.run(main(Path(sys.argv[1])))
     os.kill(own, signal.SIGKILL)
     assert b"timed_out" in said
     assert f"[{own}]".encode() in said
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a limit holds for other users")
+def test_limit_that_root_does_not_have_is_refused(commands: CommandBench) -> None:
+    with pytest.raises(SettingsError) as refused:
+        commands.offer(max_processes=200)
+    [problem] = refused.value.problems
+    assert (problem.field, problem.code) == ("builtin.command.max_processes", "limit-without-effect")
+
+
+FORKS: Final = """
+import os, time
+for number in range(100):
+    try:
+        child = os.fork()
+    except BlockingIOError:
+        print(number)
+        break
+    if child == 0:
+        time.sleep(60)
+"""
+COPIES: Final = """
+import contextlib, os, time
+print("begun", flush=True)
+end = time.monotonic() + 30  # should its supervisor fail
+while time.monotonic() < end:
+    with contextlib.suppress(OSError):
+        os.setsid()
+    with contextlib.suppress(OSError):
+        os.fork()
+"""
+"""Starts copies of itself as fast as it can, each in a group of its own."""
+
+
+async def as_plain_user(program: str, folder: Path) -> str:
+    """Run a program with a folder as a user whose processes can be limited; return its output."""
+    user = (*_AS_ANOTHER_USER, "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
+    worker = await asyncio.create_subprocess_exec(
+        *(user if os.getuid() == 0 else ()),
+        *(sys.executable, "-c", f"import asyncio, sys\nfrom pathlib import Path\n{program}"),
+        str(folder),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await worker.communicate()
+    return said.decode()
+
+
+limited = pytest.mark.skipif(os.getuid() == 0 and not shutil.which("setpriv"), reason="root has no such limit")
+
+
+@pytest.fixture
+def open_folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
+@limited
+async def test_number_of_processes_is_limited(open_folder: Path) -> None:
+    program = """
+from tests.worker.builtin.given import CommandBench, PYTHON
+from tests.worker.builtin.test_command_end import FORKS
+
+async def main(folder):
+    commands = CommandBench(folder)
+    commands.offer(max_processes=50)
+    print(await commands.script(FORKS, interpreter=[PYTHON]))
+    print(await CommandBench(folder).script(FORKS + "else: print('unlimited')", interpreter=[PYTHON]))
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+    bounded, unlimited = (await as_plain_user(program, open_folder)).split()
+    assert int(bounded) < 50
+    assert unlimited == "unlimited"
+
+
+@limited
+async def test_program_that_copies_itself_is_ended(open_folder: Path) -> None:
+    program = """
+from tests.worker.builtin.given import CommandBench, PYTHON
+from tests.worker.builtin.test_command_end import COPIES
+
+async def main(folder):
+    commands = CommandBench(folder)
+    commands.offer(max_processes=100)
+    failure = await commands.fail({"script": COPIES, "interpreter": [PYTHON], "grace": 0.1}, timeout=3)
+    print(failure.type, await commands.texts())
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+    said = await as_plain_user(program, open_folder)
+    assert "timed_out ['begun']" in said
+    assert "command-remains" not in said

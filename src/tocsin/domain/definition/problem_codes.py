@@ -30,6 +30,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "key-encrypted": "A private key is protected by a password.",
     "key-mismatch": "A private key does not belong to its certificate.",
     "kubernetes-manifest": "A document is a manifest of Kubernetes, and no job.",
+    "limit-without-effect": "A limit of the settings does not hold for the user of this process.",
     "malformed-secret-reference": "A reference to a secret is not written as `${env:NAME}` or `${file:/PATH}`.",
     "malformed-template": "A template cannot be read, or uses what templates do not have.",
     "nested-too-deep": "A document nests its values too deeply.",

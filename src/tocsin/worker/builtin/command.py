@@ -19,7 +19,7 @@ from ..task_logger import Level
 from . import command_rules
 from .arguments import identity, rendered_arguments, rendered_variables, result_of
 from .lines import Lines
-from .process import Exit, Order, run
+from .process import Exit, Order, can_limit_processes, run
 
 _OUT: Final[Level] = "info"
 _ERR: Final[Level] = "warning"
@@ -32,11 +32,23 @@ class CommandFunction:
         """`environment`: the variables of this process.
 
         Raises:
-            SettingsError: the rules allow no program.
+            SettingsError: the rules allow no program, or have a limit that this user's processes do not have.
         """
         if not rules.programs and not rules.interpreters:
             reason = "required for `--builtin command`, and not given: list the programs that commands may run"
             raise SettingsError(DefinitionProblem(reason, field="builtin.command.programs", code="required"))
+        if rules.max_processes is not None and not can_limit_processes():
+            reason = (
+                "the kernel sets no limit on the processes of this worker's user, as for root. Run the worker as a user of its own, "
+                "or limit its service or container instead (TasksMax, --pids-limit)"
+            )
+            problem = DefinitionProblem(
+                reason,
+                field="builtin.command.max_processes",
+                value=str(rules.max_processes),
+                code="limit-without-effect",
+            )
+            raise SettingsError(problem)
         self._rules = rules
         self._environment = environment
 
@@ -78,6 +90,8 @@ class CommandFunction:
             command.grace,
             None if (cpu := _least(command.max_cpu, rules.max_cpu)) is None else max(1, math.ceil(cpu)),
             None if (memory := _least(command.max_memory, rules.max_memory)) is None else int(memory),
+            rules.max_file_size,
+            rules.max_processes,
         )
 
 

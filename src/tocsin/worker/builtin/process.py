@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,26 @@ _KILL_S: Final = 0.5
 
 
 _SET_DUMPABLE: Final = 4
+_LIMITED = 3
+_FORK: Final = f"""
+import os, resource
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+try:
+    child = os.fork()
+except OSError:
+    os._exit({_LIMITED})
+os._exit(0)
+"""
+"""Exits with 3 if a limit on processes holds."""
+
+
+def can_limit_processes() -> bool:
+    """Return whether this user's processes can be limited in number.
+
+    Those of root cannot, nor those with some capabilities. Only a try says so, because the root of a container may be another user.
+    """
+    probe = subprocess.run([sys.executable, "-I", "-S", "-c", _FORK], check=False)  # noqa: S603 - no input of others
+    return probe.returncode == _LIMITED
 
 
 def hide_memory() -> None:
@@ -50,6 +71,8 @@ class Order:
     grace: float
     max_cpu: int | None
     max_memory: int | None
+    max_file_size: int | None
+    max_processes: int | None
 
 
 @dataclass(frozen=True, slots=True)

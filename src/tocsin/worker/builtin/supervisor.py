@@ -89,7 +89,7 @@ def _become(order: dict[str, Any], arguments: list[str], supervisor: int, proble
         if os.getppid() != supervisor:
             os._exit(_NOT_STARTED)
         signal.set_wakeup_fd(-1)
-        for number in (*_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
+        for number in (*_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
             signal.signal(number, signal.SIG_DFL)
         _process_control(_SET_NO_NEW_PRIVILEGES, 1)  # a program with other rights could not be ended
         os.chdir(order["cwd"])
@@ -98,6 +98,10 @@ def _become(order: dict[str, Any], arguments: list[str], supervisor: int, proble
             _limit(resource.RLIMIT_CPU, order["max_cpu"], spare=1)  # SIGXCPU, and a second later SIGKILL
         if order["max_memory"] is not None:
             _limit(resource.RLIMIT_AS, order["max_memory"])
+        if order["max_file_size"] is not None:
+            _limit(resource.RLIMIT_FSIZE, order["max_file_size"])
+        if order["max_processes"] is not None:
+            _limit(resource.RLIMIT_NPROC, order["max_processes"])
         os.execve(order["executable"], arguments, order["env"])  # noqa: S606 - no shell is meant
     except (OSError, ValueError) as error:
         text = getattr(error, "strerror", None) or str(error)
@@ -157,34 +161,40 @@ def _signal_group(child: int, number: signal.Signals) -> None:
 def _end_descendants() -> list[int]:
     """Kill what the command left behind; return the processes that did not end.
 
-    Each such process is a child of the supervisor, or becomes one.
+    Each is stopped before any is killed: a stopped process starts no others, so programs that start copies of themselves end too.
     """
-    last = time.monotonic() + _KILLS_S
+    last, stopped = time.monotonic() + _KILLS_S, set[int]()
     while True:
-        children = _children()
-        for process in children:
+        descendants = _descendants()
+        has_new = not stopped.issuperset(descendants)
+        for process in descendants:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
+                os.kill(process, signal.SIGSTOP if has_new else signal.SIGKILL)
+        stopped.update(descendants)
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
         except ChildProcessError:
             return []
         if time.monotonic() >= last:
-            return children
-        time.sleep(_LOOK_S)
+            return descendants
+        if not has_new:
+            time.sleep(_LOOK_S)
 
 
-def _children() -> list[int]:
-    """Return the children of this process; none where there is no /proc."""
-    own, found = os.getpid(), []
+def _descendants() -> list[int]:
+    """Return the processes that descend from this process; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdecimal():
                 with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
                     # <pid> (<name, which may contain anything>) <state> <parent> …
-                    if int(file.read().rpartition(b")")[2].split()[1]) == own:
-                        found.append(int(name))
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+                    children.setdefault(parent, []).append(int(name))
+    found = list(children.get(os.getpid(), ()))
+    for process in found:  # it grows
+        found += children.get(process, ())
     return found
 
 
