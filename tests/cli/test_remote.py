@@ -209,17 +209,23 @@ def test_namespaces_are_declared_listed_and_shown(url: str, tmp_path: Path) -> N
     file = tmp_path / "namespaces.yaml"
     file.write_text("namespaces: [payments, {name: billing, description: of B, max_jobs: 7}]")
     apply = ("namespaces", "apply", "-f", str(file))
-    assert call(url, *apply, "--dry-run").out == "+ billing  0 jobs\n+ payments  0 jobs\n"
+    planned = "+ billing  0 jobs\n    max_jobs 7\n+ payments  0 jobs\n"
+    assert call(url, *apply, "--dry-run").out == planned
     assert call(url, "-o", "json", "namespaces", "list").json == {"version": 0, "namespaces": []}
     assert call(url, *apply, "--reason", "wärme").code == 0
     assert call(url, *apply).out == "the namespaces are up to date\n"
     listed = call(url, "-o", "json", "namespaces", "list").json["namespaces"]
-    billing = {"name": "billing", "description": "of B", "max_jobs": 7, "max_running": None}
-    assert listed == [billing, {"name": "payments", "description": "", "max_jobs": None, "max_running": None}]
+    none = dict.fromkeys(("max_jobs", "max_running", "executions_per_day", "bytes_per_day"))
+    billing = {**none, "name": "billing", "description": "of B", "max_jobs": 7}
+    assert listed == [billing, {**none, "name": "payments", "description": ""}]
     shown = call(url, "-o", "json", "namespaces", "show", "billing").json
-    assert shown == {**billing, "jobs": 0, "queues": []}
+    assert shown == {**billing, "jobs": 0, "queues": [], "executions_today": 0, "bytes_today": 0}
     assert "quotas: max_jobs 7" in call(url, "namespaces", "show", "billing").out
     assert call(url, "-o", "json", "namespaces", "show", "other").failure == (3, "namespace-not-found")
+    quotas = "{name: billing, max_jobs: 9, executions_per_day: 1000}"
+    file.write_text(f"namespaces: [payments, {quotas}]")
+    assert call(url, *apply).out == "~ billing  0 jobs\n    max_jobs 7 -> 9, executions_per_day 1,000\n"
+    assert "today: 0 executions, 0 bytes" in call(url, "namespaces", "show", "billing").out
     file.write_text("namespaces: [payments]")
     assert call(url, "-o", "json", *apply).failure == (2, "confirmation-required")
     assert call(url, *apply, "--yes").out == "- billing  0 jobs\n"

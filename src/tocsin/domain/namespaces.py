@@ -6,7 +6,7 @@ A namespace is the first part of dotted names, once an administrator has declare
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
@@ -25,14 +25,22 @@ MAX_NAME: Final = 40
 MAX_TEXT: Final = 255
 """Characters of a description."""
 MAX_QUOTA: Final = 10_000_000
-"""The greatest quota."""
+"""The greatest number of jobs, tasks or executions in a quota."""
+MAX_BYTES: Final = 10**15
+"""The greatest number of bytes in a quota."""
 RESERVED: Final = frozenset({"ojs"})
 """First parts of names that Tocsin gives: jobs of the Open Job Spec without a namespace are called `ojs.<type>`."""
-QUOTAS: Final = ("max_jobs", "max_running")
-"""The fields of a namespace that are quotas."""
+QUOTAS: Final[Mapping[str, int]] = {
+    "max_jobs": MAX_QUOTA,
+    "max_running": MAX_QUOTA,
+    "executions_per_day": MAX_QUOTA,
+    "bytes_per_day": MAX_BYTES,
+}
+"""The fields of a namespace that are quotas, and the greatest value of each."""
 PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$"
 
 Quota: TypeAlias = Annotated[int, Field(ge=1, le=MAX_QUOTA, strict=True)]
+QuotaOfBytes: TypeAlias = Annotated[int, Field(ge=1, le=MAX_BYTES, strict=True)]
 NamespaceName: TypeAlias = Annotated[str, StringConstraints(pattern=PATTERN, max_length=MAX_NAME)]
 
 
@@ -87,6 +95,10 @@ class NamespaceEntry(BaseModel):
     """The jobs that may be registered in it. Without it, any number."""
     max_running: Quota | None = None
     """The tasks of its queues that workers may have at a time. Without it, any number."""
+    executions_per_day: Quota | None = None
+    """The executions of its jobs that may begin in a day (UTC). Without it, any number."""
+    bytes_per_day: QuotaOfBytes | None = None
+    """The bytes that the first events of these executions may have in a day (UTC). Without it, any number."""
 
     @property
     def namespace(self) -> Namespace:
@@ -133,10 +145,10 @@ def checked(namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
         seen.add(name)
         if len(namespace.description) > MAX_TEXT or not namespace.description.isprintable():
             raise WrongNamespaces(f"namespace {name}: a description has at most {MAX_TEXT} printable characters")
-        for quota in QUOTAS:
+        for quota, greatest in QUOTAS.items():
             most = getattr(namespace, quota)
-            if most is not None and not 1 <= most <= MAX_QUOTA:
-                raise WrongNamespaces(f"namespace {name}: {quota} is {most:,}, and must be from 1 to {MAX_QUOTA:,}")
+            if most is not None and not 1 <= most <= greatest:
+                raise WrongNamespaces(f"namespace {name}: {quota} is {most:,}, and must be from 1 to {greatest:,}")
     return wanted
 
 

@@ -47,6 +47,7 @@ _SKIPS: Final[Mapping[str, str]] = {
     "overlap_skip": "another execution of the job was active",
     "queue_full": "too many executions of the job wait already",
     "no_shard": "no shard of the job is active",
+    "namespace_quota": "the namespace has used up a quota of the day",
     "no_quorum": "too few agents acknowledged it",
     "dependency_missing": "a job on which it depends did not run in time",
     "dependency_failed": "a job on which it depends failed",

@@ -11,12 +11,13 @@ from typing import Final, TypeAlias
 
 from ..domain import shard_map
 from ..domain.definition import JobDefinition
-from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicEvent, Recorded
+from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicEvent, Recorded, Skipped
 from ..domain.execution import Execution, Status
 from ..domain.execution_plan import traced
 from ..domain.fan_out import execution_ids, fanned_out, on_each_shard, on_shard, without_shard
 from ..domain.trace_context import Sampling
 from ..ports import StaleRead
+from .daily_quotas import DailyQuotas
 from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
 from .locks import begin, states_of_beginning
 from .public_events import required_event, triggered_event
@@ -30,7 +31,7 @@ Make: TypeAlias = Callable[[JobDefinition, int], Planned | Admitted]
 """Makes the only execution of an occurrence or trigger from a definition and its sequence."""
 
 
-def begin_divided(
+def begin_divided(  # noqa: PLR0913 - those of `begin`, and what it divides by
     make: Make,
     definition: JobDefinition,
     sequence: int,
@@ -39,11 +40,12 @@ def begin_divided(
     *,
     key: bytes,
     version: int | None,
+    quotas: DailyQuotas,
     sampling: Sampling | None = None,
 ) -> Step:
     """Begin the executions of an occurrence or trigger of a job with a partition.
 
-    `version`: the version of the shard map that the input names; None: it names none, and the newest counts.
+    `version`: the version of the shard map that the input names; None: it names none, and the newest counts. `quotas`: those of the namespaces.
     """
     first, partition = make(definition, sequence), definition.partition
     ref = execution_state(first.job, first.execution_id)
@@ -54,14 +56,24 @@ def begin_divided(
         return finish_fan_out(make, ref, states, now, key=key, sampling=sampling)
     version, shards = states(NEWEST_SHARD_MAP(None)) if version is None else (version, states(SHARD_MAP(version)))
     chosen = shard_map.resolve(partition, shards, first.plan.input)
-    if not chosen:
-        return begin(without_shard(first), states, now, key=key, sampling=sampling)
+    limited = quotas.limit(first, states, now, number=len(chosen)) if chosen else without_shard(first)
+    if isinstance(limited, Step):
+        return limited
+    if isinstance(limited, Skipped):
+        return begin(limited, states, now, key=key, sampling=sampling)
     if not partition.has_one:
         return again(Events(ref, (fanned_out(first, version, chosen),)))
-    request = traced(on_shard(first, chosen[0]), sampling)
+    return _begin_on(chosen[0], first, states, now, key, sampling)
+
+
+def _begin_on(
+    shard: str, first: Planned | Admitted, states: States, now: datetime, key: bytes, sampling: Sampling | None
+) -> Step:
+    """Begin the only execution of an occurrence or trigger, on one shard."""
+    request = traced(on_shard(first, shard), sampling)
     if isinstance(request, Planned) and first.trigger != "cron":
         # The newest map may be another on a redelivery: fix the shard before its lock is acquired.
-        return again(Events(ref, (request,)))
+        return again(Events(execution_state(first.job, first.execution_id), (request,)))
     return begin(request, states, now, key=key, sampling=sampling)
 
 

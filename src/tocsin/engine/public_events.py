@@ -213,7 +213,7 @@ def answer_to_skipped(skipped: Skipped, sequence: int, states: States, now: date
     answer = CronAnswerData(
         cron_name=skipped.job,
         trigger_id=skipped.trigger_id,
-        answer="refused" if skipped.reason == "queue_full" else "skipped",
+        answer="refused" if skipped.reason in {"queue_full", "namespace_quota"} else "skipped",
         code=skipped.reason,
         job_id=skipped.execution_id,
         active_job_id=skipped.active_execution_id,

@@ -36,6 +36,7 @@ from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
+from .daily_quotas import DailyQuotas
 from .fan_out import begin_divided
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
 from .locks import begin
@@ -54,7 +55,15 @@ class NotRerunnable(TocsinError, ValueError):
     code = "not-rerunnable"
 
 
-def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: bytes, sampling: Sampling | None) -> Step:
+def rerun(
+    recorded: Recorded[Message],
+    states: States,
+    now: datetime,
+    *,
+    key: bytes,
+    quotas: DailyQuotas,
+    sampling: Sampling | None,
+) -> Step:
     """Rerun the dead letter of a replay request, for the planner.
 
     Raises:
@@ -77,8 +86,9 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: by
     except NotRerunnable as error:
         return refuse_request(error, states, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
-        first = _planned(recorded, replay, message, states, now, key, sampling)
-        return first if isinstance(first, Step) else begin(first, states, now, key=key, sampling=sampling)
+        first = _planned(recorded, replay, message, states, now, key, quotas, sampling)
+        limited = first if isinstance(first, Step) else quotas.limit(first, states, now)
+        return limited if isinstance(limited, Step) else begin(limited, states, now, key=key, sampling=sampling)
     if state.resolved is not None:
         return DONE
     return _send_again(recorded, state.kept.message, message, states, _message_id(fact, key))
@@ -126,6 +136,7 @@ def _planned(
     states: States,
     now: datetime,
     key: bytes,
+    quotas: DailyQuotas,
     sampling: Sampling | None,
 ) -> Planned | Admitted | Step:
     """Return the first event of a replay's execution.
@@ -150,7 +161,9 @@ def _planned(
         return refuse_request(error, states, job=job, execution_id=replay.execution_id)
     if isinstance(cause, Trigger) and definition.partition is not None:
         make = partial(execution_plan.from_replay, request, cause, before=old)
-        return begin_divided(make, definition, sequence, states, now, key=key, version=None, sampling=sampling)
+        return begin_divided(
+            make, definition, sequence, states, now, key=key, version=None, quotas=quotas, sampling=sampling
+        )
     return execution_plan.from_replay(request, cause, definition, sequence, before=old)
 
 

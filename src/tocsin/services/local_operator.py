@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .health import Status
     from .hold_ups import HoldUp, HoldUpReader
     from .ignored_events import IgnoredEvent
-    from .namespaces import NamespaceChange, NamespaceMap
+    from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
     from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -357,6 +357,14 @@ class LocalOperator:
         from .namespaces import Namespaces  # noqa: PLC0415 - see above
 
         return await Namespaces(self._log).newest()
+
+    async def namespace(self, name: str) -> "NamespaceDetails":
+        """See `Operator`."""
+        from .namespaces import Namespaces, details  # noqa: PLC0415 - see above
+
+        declared = (await Namespaces(self._log).newest()).named(name)
+        definitions = [job.definition for job in await self._registry.jobs()]
+        return await details(declared, definitions, self._projections, self._clock)
 
     async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":
         """See `Operator`."""

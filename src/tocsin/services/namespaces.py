@@ -1,16 +1,20 @@
 """Namespaces, as administrators declare them and everybody else reads them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from .. import subjects
-from ..domain import namespaces
+from ..domain import daily_use, namespaces
+from ..domain.daily_use import DailyUse
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
 from ..domain.namespaces import crossings, declared_of, namespace_of
-from ..ports import Clock, EventLog, SequenceConflict
+from ..ports import Clock, EventLog, Projections, SequenceConflict
+from ..subjects import Bucket
+from .operations.errors import NotFound
 from .scope_decisions import decide, load
 
 RECENT_S: Final = 1.0
@@ -28,10 +32,44 @@ class NamespaceMap(NamedTuple):
     version: int
     namespaces: tuple[Namespace, ...]
 
+    def named(self, name: str) -> Namespace:
+        """Return a declared namespace.
+
+        Raises:
+            NotFound: it is not declared.
+        """
+        for namespace in self.namespaces:
+            if namespace.name == name:
+                return namespace
+        raise NotFound(f"namespace {name!r} is not declared: list the namespaces to see those that are")
+
     @property
     def names(self) -> frozenset[str]:
         """The names of the namespaces."""
         return frozenset(namespace.name for namespace in self.namespaces)
+
+
+class NamespaceDetails(Namespace):
+    """A namespace, what it holds, and what it used today."""
+
+    jobs: int
+    """The number of its registered jobs."""
+    queues: tuple[str, ...]
+    """Queues in it that these jobs name."""
+    executions_today: int
+    """The executions that count for the quotas of today (UTC); 0 without such a quota."""
+    bytes_today: int
+    """The bytes of their first events; 0 without the quota `bytes_per_day`."""
+
+
+class QuotaChange(BaseModel):
+    """A quota that two declarations have differently; None: any number."""
+
+    model_config = ConfigDict(frozen=True)
+
+    quota: str
+    before: int | None
+    after: int | None
 
 
 class NamespaceChange(BaseModel):
@@ -45,6 +83,8 @@ class NamespaceChange(BaseModel):
     """The number of registered jobs whose names begin with it."""
     queues: tuple[str, ...] = ()
     """Queues of registered jobs whose names begin with it, at most 20."""
+    quotas: tuple[QuotaChange, ...] = ()
+    """The quotas that change."""
     crossing: tuple[str, ...] = ()
     """Registered jobs that would refer to a queue or a job of another namespace, at most 20. They run on, and are refused when they are
     registered again."""
@@ -131,8 +171,8 @@ def changes(
 
 def _change(
     name: str,
-    olds: Collection[str],
-    news: Collection[str],
+    olds: Mapping[str, Namespace],
+    news: Mapping[str, Namespace],
     definitions: Iterable[JobDefinition],
     crossing: Iterable[JobDefinition],
 ) -> NamespaceChange:
@@ -147,7 +187,40 @@ def _change(
         action="remove" if name not in news else "declare" if name not in olds else "change",
         jobs=jobs,
         queues=queues[:MAX_LISTED],
+        quotas=_changed_quotas(olds.get(name), news.get(name)),
         crossing=tuple(sorted(concerned)[:MAX_LISTED]),
+    )
+
+
+async def details(
+    namespace: Namespace, definitions: Iterable[JobDefinition], projections: Projections, clock: Clock
+) -> NamespaceDetails:
+    """Return a namespace with what it holds; `definitions` are the jobs that count.
+
+    Raises:
+        LogUnavailable: the bucket of the daily use did not answer.
+    """
+    jobs, queues = contents(namespace.name, definitions)
+    use = await use_of(projections, namespace.name, clock.now())
+    return NamespaceDetails(
+        **dict(namespace), jobs=jobs, queues=queues, executions_today=use.executions, bytes_today=use.bytes
+    )
+
+
+async def use_of(projections: Projections, namespace: str, now: datetime) -> DailyUse:
+    """Return what a namespace has used today.
+
+    Raises:
+        LogUnavailable: the bucket did not answer.
+    """
+    entry = await projections.get(Bucket.QUEUES, subjects.daily_use_key(namespace))
+    return daily_use.read(entry and entry[0], now)
+
+
+def _changed_quotas(old: Namespace | None, new: Namespace | None) -> tuple[QuotaChange, ...]:
+    changed = ((quota, getattr(old, quota, None), getattr(new, quota, None)) for quota in namespaces.QUOTAS)
+    return tuple(
+        QuotaChange(quota=quota, before=before, after=after) for quota, before, after in changed if before != after
     )
 
 

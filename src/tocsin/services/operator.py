@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .explain import Answer
     from .hold_ups import HoldUp
     from .ignored_events import IgnoredEvent
-    from .namespaces import NamespaceChange, NamespaceMap
+    from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
     from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -399,6 +399,14 @@ class Operator(Protocol):
 
     async def namespaces(self) -> "NamespaceMap":
         """Return the declared namespaces."""
+        ...
+
+    async def namespace(self, name: str) -> "NamespaceDetails":
+        """Return a declared namespace, with what it holds and what it used today.
+
+        Raises:
+            NotFound: it is not declared.
+        """
         ...
 
     async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":

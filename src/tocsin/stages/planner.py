@@ -15,6 +15,7 @@ from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, JobDefinition, check_input, is_name
 from ..domain.events import (
     Acquired,
+    Admitted,
     Cancelled,
     CronMissed,
     Due,
@@ -23,6 +24,7 @@ from ..domain.events import (
     KeyTaken,
     Message,
     Passed,
+    Planned,
     PoisonMessage,
     Recorded,
     Skipped,
@@ -30,6 +32,7 @@ from ..domain.events import (
 )
 from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
+from ..engine.daily_quotas import Counted, DailyQuotas
 from ..engine.fan_out import begin_divided, finish_fan_out
 from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
 from ..engine.lock_projection import LockProjection
@@ -60,14 +63,18 @@ class Planner:
         self._projection = projection
         self._key = key
         self._sampling = sampling
+        self._quotas = DailyQuotas()
 
     async def show_locks(self) -> None:
         """Show the locks that this process acquired in the KV bucket `locks`."""
         await self._projection.run()
 
     def take_signal(self, signal: object) -> None:
-        """Show a lock that was acquired."""
-        self._projection.take(signal)
+        """Show a lock that was acquired, or remember executions that were counted."""
+        if isinstance(signal, Counted):
+            self._quotas.take_signal(signal)
+        else:
+            self._projection.take(signal)
 
     def on_time(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution of an instant, or announce instants that passed."""
@@ -89,15 +96,22 @@ class Planner:
 
     def _begin_due(self, due: Due, at: datetime, definition: JobDefinition, states: States, now: datetime) -> Step:
         if definition.partition is None:
-            first = execution_plan.from_due(due, definition, at)
-            return begin(first, states, now, key=self._key, sampling=self._sampling)
+            return self._begin(execution_plan.from_due(due, definition, at), states, now)
         return begin_divided(
             lambda rule, _: execution_plan.from_due(due, rule, at),
             *(definition, due.definition, states, now),
             key=self._key,
             version=due.shards,
+            quotas=self._quotas,
             sampling=self._sampling,
         )
+
+    def _begin(self, first: Planned | Admitted, states: States, now: datetime) -> Step:
+        """Begin an execution, or skip it beyond a daily quota of its namespace."""
+        limited = self._quotas.limit(first, states, now)
+        if isinstance(limited, Step):
+            return limited
+        return begin(limited, states, now, key=self._key, sampling=self._sampling)
 
     def on_trigger(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution that a trigger requests."""
@@ -142,10 +156,13 @@ class Planner:
         if definition.partition is not None:
             make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
             return begin_divided(
-                make, definition, sequence, states, now, key=self._key, version=None, sampling=self._sampling
+                *(make, definition, sequence, states, now),
+                key=self._key,
+                version=None,
+                quotas=self._quotas,
+                sampling=self._sampling,
             )
-        first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
-        return begin(first, states, now, key=self._key, sampling=self._sampling)
+        return self._begin(execution_plan.from_trigger(trigger, definition, sequence, publisher), states, now)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
@@ -153,9 +170,14 @@ class Planner:
             return DONE
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
         first, rule = execution_plan.from_enqueued(enqueued), enqueued.message.unique
-        if rule is None:
-            return begin(first, states, now, key=self._key, sampling=self._sampling)
-        return begin_unique(first, rule, enqueued.time, states, now, key=self._key, sampling=self._sampling)
+        if rule is not None:
+            more: dict[str, Any] = {"key": self._key, "quotas": self._quotas, "sampling": self._sampling}
+            return begin_unique(first, rule, enqueued.time, states, now, **more)
+        # The API has accepted the job, and so it runs. Beyond a quota the API accepts none.
+        counted = self._quotas.count(first, states, now)
+        if isinstance(counted, Step):
+            return counted
+        return begin(counted, states, now, key=self._key, sampling=self._sampling)
 
     def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Answer a trigger, or a request of a program outside, that became a dead letter."""
@@ -167,7 +189,7 @@ class Planner:
 
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
-        return rerun(recorded, states, now, key=self._key, sampling=self._sampling)
+        return rerun(recorded, states, now, key=self._key, quotas=self._quotas, sampling=self._sampling)
 
     def _record(self, ignored: EventIgnored) -> Send:
         event = ignored.event
@@ -219,7 +241,7 @@ PLANNER: Final = Stage(
     access=Access(
         appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed, EventIgnored),
         reads=(Stream.LEDGER, Stream.LOG),
-        writes=((Bucket.LOCKS, ">"),),
+        writes=((Bucket.LOCKS, ">"), (Bucket.QUEUES, subjects.daily_use_key("*"))),
     ),
     start=lambda context: Planner(
         LockProjection(context.log, context.projections, context.clock, calm=context.calm),

@@ -297,6 +297,14 @@ def start_rate_key(digest: str) -> str:
     return f"rate.starts.{digest}"
 
 
+def daily_use_key(namespace: str) -> str:
+    """Return the key in `queues` for what a namespace used of its daily quotas.
+
+    `*` makes a filter for all namespaces.
+    """
+    return f"use.{namespace}"
+
+
 _OUTSIDE: Final = "outside."
 
 

@@ -4,15 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from tests.domain.given import NOON
+from tests.domain.given import NOON, admitted, plan
 from tocsin import subjects
-from tocsin.domain.events import Namespace, NamespacesDefined, Recorded
+from tocsin.domain.daily_use import over_quota
+from tocsin.domain.events import Message, Namespace, NamespacesDefined, Recorded
 from tocsin.services.audit import Report, audit
 
 A, B = (Namespace(name="a"),), (Namespace(name="b"),)
 
 
-def judged(*facts: NamespacesDefined) -> Report:
+def judged(*facts: Message) -> Report:
     recorded = [
         Recorded(fact, subjects.subject_of(fact), number, NOON + timedelta(milliseconds=number))
         for number, fact in enumerate(facts, 1)
@@ -35,3 +36,13 @@ def test_chain_of_declarations_is_clean() -> None:
 )
 def test_impossible_declaration_is_found(facts: list[NamespacesDefined]) -> None:
     assert {violation.invariant for violation in judged(*facts).violations} == {"I4"}
+
+
+@pytest.mark.parametrize(
+    ("quota", "violates"), [({"executions_per_day": 1}, False), ({"bytes_per_day": 1}, False), ({}, True)]
+)
+def test_skip_needs_a_daily_quota(quota: dict[str, int], *, violates: bool) -> None:
+    declared = NamespacesDefined(namespaces=(Namespace.model_validate({"name": "a", **quota}),))
+    skipped = over_quota(admitted(plan()).model_copy(update={"job": "a.mail", "trigger": "manual"}))
+    reasons = [violation.reason for violation in judged(declared, skipped).violations]
+    assert any("never had one" in reason for reason in reasons) is violates

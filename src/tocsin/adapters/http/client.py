@@ -32,7 +32,7 @@ from ...services.hold_ups import HoldUp
 from ...services.ignored_events import IgnoredEvent
 from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
 from ...services.jobs.dependencies import check_dependencies
-from ...services.namespaces import NamespaceChange, NamespaceMap
+from ...services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
 from ...services.notifications import NotificationRow
 from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
@@ -373,6 +373,10 @@ class HttpOperator:
     async def namespaces(self) -> NamespaceMap:
         """See `Operator`."""
         return _NAMESPACES.validate_python(await self._api.request("GET", "/v1/namespaces"))
+
+    async def namespace(self, name: str) -> NamespaceDetails:
+        """See `Operator`."""
+        return NamespaceDetails.model_validate(await self._api.request("GET", f"/v1/namespaces/{quote(name, safe='')}"))
 
     async def plan_namespaces(self, wanted: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
         """See `Operator`."""

@@ -1,6 +1,6 @@
 """`tocsin namespaces`: list, show and declare the namespaces of teams."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -8,9 +8,11 @@ from rich.text import Text
 
 from ...adapters.files import load_document
 from ...domain import namespaces
+from ...domain.daily_use import has_daily_quota
 from ...domain.events import Namespace
 from ...domain.text import counted
-from ...services.namespaces import NamespaceChange, NamespaceMap
+from ...services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, QuotaChange
+from ...services.operations.errors import NotFound
 from ..input.values import confirm
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
@@ -51,36 +53,36 @@ def list_namespaces(context: typer.Context) -> None:
 def show(
     context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the namespace.")]
 ) -> None:
-    """Show a namespace: the number of its jobs, and the queues that they name.
+    """Show a namespace: its jobs, their queues, its quotas and its use today.
 
     Example: `tocsin namespaces show payments`
     """
     session = session_of(context)
 
-    async def read() -> tuple[NamespaceMap, tuple[NamespaceChange, ...]]:
+    async def read() -> NamespaceDetails:
         async with session.operator() as operator:
-            newest = await operator.namespaces()
-            others = [namespace for namespace in newest.namespaces if namespace.name != name]
-            return newest, await operator.plan_namespaces(others)
+            try:
+                return await operator.namespace(name)
+            except NotFound:
+                raise UsageError(
+                    f"Namespace {name!r} is not declared. Run `tocsin namespaces list` to see the namespaces.",
+                    Exit.NOT_FOUND,
+                    code="namespace-not-found",
+                ) from None
 
-    newest, without = run(read())
-    found = next((namespace for namespace in newest.namespaces if namespace.name == name), None)
-    if found is None:
-        raise UsageError(
-            f"Namespace {name!r} is not declared. Run `tocsin namespaces list` to see the namespaces.",
-            Exit.NOT_FOUND,
-            code="namespace-not-found",
-        )
-    held = next(change for change in without if change.name == name)
-    session.output.answer(
-        {**_json(found), "jobs": held.jobs, "queues": list(held.queues)},
-        lambda: [
-            Text(f"{found.name}  {found.description}".rstrip(), style="bold"),
-            Text(f"  {counted(held.jobs, 'job')}"),
-            Text(f"  queues: {', '.join(held.queues) or 'none'}"),
-            Text(f"  quotas: {_quotas(found)}"),
-        ],
-    )
+    found = run(read())
+    held = {"jobs": found.jobs, "queues": list(found.queues)}
+    today = {"executions_today": found.executions_today, "bytes_today": found.bytes_today}
+    session.output.answer({**_json(found), **held, **today}, lambda: list(_page(found)))
+
+
+def _page(found: NamespaceDetails) -> Iterator[Text]:
+    yield Text(f"{found.name}  {found.description}".rstrip(), style="bold")
+    yield Text(f"  {counted(found.jobs, 'job')}")
+    yield Text(f"  queues: {', '.join(found.queues) or 'none'}")
+    yield Text(f"  quotas: {_quotas(found)}")
+    if has_daily_quota(found):
+        yield Text(f"  today: {counted(found.executions_today, 'execution')}, {found.bytes_today:,} bytes")
 
 
 def apply(
@@ -141,11 +143,18 @@ def _change(change: NamespaceChange) -> list[Text]:
     if change.queues:
         held += f", queues {', '.join(change.queues)}"
     lines = [Text.assemble((f"{_SIGNS[change.action]} ", "yellow"), (change.name, "bold"), held)]
+    if change.quotas and change.action != "remove":
+        lines.append(Text(f"    {', '.join(_words(quota) for quota in change.quotas)}"))
     if change.crossing:
         names = ", ".join(change.crossing)
         text = f"    refer to another namespace, and are refused when registered again: {names}"
         lines.append(Text(text, style="yellow"))
     return lines
+
+
+def _words(change: QuotaChange) -> str:
+    before = "" if change.before is None else f"{change.before:,} -> "
+    return f"{change.quota} {before}{'unlimited' if change.after is None else f'{change.after:,}'}"
 
 
 def _json(namespace: Namespace) -> dict[str, object]:

@@ -210,7 +210,8 @@ class Admitted(Requested):
 
 DependencySkipReason: TypeAlias = Literal["dependency_missing", "dependency_failed"]
 AnnouncedSkipReason: TypeAlias = (
-    Literal["overlap_skip", "queue_full", "disabled", "dst_skip", "no_shard", "no_quorum"] | DependencySkipReason
+    Literal["overlap_skip", "queue_full", "disabled", "dst_skip", "no_shard", "no_quorum", "namespace_quota"]
+    | DependencySkipReason
 )
 SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused", "duplicate"]
 DEPENDENCY_SKIPS: Final = frozenset({"dependency_missing", "dependency_failed"})
@@ -236,6 +237,7 @@ class Skipped(ExecutionFact):
     The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
     skipped (`dst_skip`), and if no shard of a divided job is active (`no_shard`). It also stores it for a trigger that the job does
     not accept (`refused`), which then becomes a dead letter, and for an enqueued job whose unique key another job has (`duplicate`).
+    It stores it for an occurrence or a trigger beyond a daily quota of the namespace too (`namespace_quota`).
     """
 
     type: Literal["skipped"] = "skipped"
@@ -267,9 +269,10 @@ class Skipped(ExecutionFact):
     def is_announced(self) -> bool:
         """Return whether the skip has a public event.
 
-        A refused trigger and a duplicate have none.
+        A refused trigger, a duplicate, and a job that is not registered have none.
         """
-        return self.refusal is None and self.reason != "duplicate"
+        is_of_job = self.reason != "namespace_quota" or self.definition > 0
+        return self.refusal is None and self.reason != "duplicate" and is_of_job
 
 
 class FannedOut(ExecutionFact):

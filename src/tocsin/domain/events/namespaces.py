@@ -16,6 +16,10 @@ class Namespace(Message):
     """The jobs that may be registered in it; None: any number."""
     max_running: int | None = None
     """The tasks of its queues that workers may have at a time; None: any number."""
+    executions_per_day: int | None = None
+    """The executions of its jobs that may begin in a day (UTC); None: any number."""
+    bytes_per_day: int | None = None
+    """The bytes that the first events of these executions may have in a day (UTC); None: any number."""
 
 
 class NamespacesDefined(Message):

@@ -31,7 +31,7 @@ from ..events import (
 from ..ledger import Ledger
 from ..lock import Lock
 
-NOT_PLANNED: Final = frozenset({"disabled", "dst_skip", "refused", "no_shard"})
+NOT_PLANNED: Final = frozenset({"disabled", "dst_skip", "refused", "no_shard", "namespace_quota"})
 """Reasons of skips that never become executions: the planner stores them for instants or triggers."""
 BY_LOCK: Final = frozenset({"overlap_skip", "queue_full"})
 """Reasons of skips that the replay decides itself; the others are replayed as recorded."""

@@ -14,6 +14,7 @@ from . import guards, versions
 from .adoptions import Adoptions
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
 from .coordination import Agents, Locks
+from .daily_quotas import DailyQuotaSkips
 from .dependencies import Dependencies
 from .execution_reports import is_proven
 from .executions import Executions
@@ -96,6 +97,7 @@ class Auditor:
             Ownership(is_whole=is_whole),
             versions.of_policy(is_whole=is_whole),
             versions.of_namespaces(is_whole=is_whole),
+            DailyQuotaSkips(is_whole=is_whole),
             Adoptions(since),
             FanOuts(is_whole=is_whole),
             UniqueKeys(since, is_whole=is_whole),

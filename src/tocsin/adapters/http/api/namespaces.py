@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ....domain.events import Namespace
 from ....domain.namespaces import MAX_NAMESPACES, NamespaceEntry, checked
-from ....services.namespaces import NamespaceChange, NamespaceMap, Namespaces, changes, contents
+from ....services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
 from ..auth.security import Administrator, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import ChangeRequest, Here, Reason, given_reason, require_version, version_tag
@@ -21,17 +21,6 @@ class NamespaceList(BaseModel):
 
     version: int
     namespaces: list[Namespace]
-
-
-class NamespaceDetails(Namespace):
-    """A namespace and what it holds."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    jobs: int
-    """The number of its registered jobs that the caller sees."""
-    queues: list[str]
-    """Queues in it that these jobs name."""
 
 
 class NamespacesRequest(ChangeRequest):
@@ -61,13 +50,12 @@ async def list_namespaces(here: Here, caller: Reader, response: Response) -> Nam
 async def get_namespace(
     here: Here, caller: Reader, name: Annotated[str, Path(description="The name of the namespace.", max_length=255)]
 ) -> NamespaceDetails:
-    """Show a namespace, with the number of its jobs."""
-    known = {namespace.name: namespace for namespace in (await Namespaces(here.log).newest()).namespaces}
-    if name not in known or (caller.namespaces is not None and name not in caller.namespaces):
+    """Show a namespace: the jobs that the caller sees, and its use of daily quotas."""
+    if caller.namespaces is not None and name not in caller.namespaces:
         raise not_found("namespace", name)
+    namespace = (await Namespaces(here.log).newest()).named(name)
     jobs = [job.definition for job in await here.registry.jobs() if caller.may_see(job)]
-    number, queues = contents(name, jobs)
-    return NamespaceDetails(**dict(known[name]), jobs=number, queues=list(queues))
+    return await details(namespace, jobs, here.projections, here.clock)
 
 
 @router.put("", operation_id="applyNamespaces", responses=documented(412))

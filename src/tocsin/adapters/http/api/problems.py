@@ -135,6 +135,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         422, "The shard map cannot be applied. Correct the shard that the detail names.", (WrongShardMap,)
     ),
     "too-many-requests": ProblemKind(429, "The caller exceeds its request rate. Wait as long as `Retry-After` says."),
+    "namespace-quota": ProblemKind(
+        429,
+        "The namespace has used up a quota of the day. Wait as long as `Retry-After` says, or let an administrator raise the quota.",
+    ),
     "unforeseen": ProblemKind(500, "An unexpected error. The log of the server has the traceback."),
     "unreadable": ProblemKind(
         500, "The log holds a message that this version cannot read. Upgrade the server.", (DecodeError,)

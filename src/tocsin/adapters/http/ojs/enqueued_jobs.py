@@ -1,7 +1,7 @@
 """Enqueue jobs, with the outcome of each: created, or a duplicate."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -10,6 +10,8 @@ from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.events import Enqueued, Requested, Skipped, newest_of, unfold
 from ....domain.execution import Status
+from ....domain.namespaces import namespace_of
+from ....services import daily_room
 from ....services.operations import execution_requests, lookup
 from ....services.operations.errors import NotFound
 from ....services.operations.event_waiter import Facts
@@ -57,6 +59,7 @@ async def enqueue_all(here: Components, caller: Principal, batch: Batch) -> list
     for index, problem in refused.items():
         raise problem if len(batch.inputs) == 1 else of_job(index, problem)
     wanted = [job_input for index, job_input in enumerate(batch.inputs) if index not in begun]
+    await check_room(here, *wanted)
     try:
         requested = iter(await execution_requests.request(here.log, *wanted, arrivals=here.arrivals) if wanted else ())
     except execution_requests.Duplicate as error:
@@ -70,6 +73,11 @@ async def enqueue_each(here: Components, caller: Principal, batch: Batch) -> lis
     begun = await _earlier(here, batch)
     results: dict[int, Outcome | Problem] = dict(await _refused(here, caller, batch, begun))
     wanted = {index: wish for index, wish in enumerate(batch.inputs) if index not in begun and index not in results}
+    full = await _without_room(here, wanted.values())
+    for index, wish in [*wanted.items()]:
+        if (problem := full.get(namespace_of(wish.definition.name) or "")) is not None:
+            results[index] = problem
+            del wanted[index]
     begun |= dict(zip(wanted, await _request_each(here, [*wanted.values()]), strict=True))
 
     async def outcome(index: int, facts: Facts) -> None:
@@ -80,6 +88,26 @@ async def enqueue_each(here: Components, caller: Principal, batch: Batch) -> lis
 
     await asyncio.gather(*(outcome(index, facts) for index, facts in begun.items()))
     return [results[index] for index in range(len(batch.inputs))]
+
+
+async def check_room(here: Components, *wanted: Enqueued) -> None:
+    """Refuse jobs beyond a daily quota of their namespace.
+
+    Raises:
+        Problem: there is no room for all of them.
+    """
+    for problem in (await _without_room(here, wanted)).values():
+        raise problem
+
+
+async def _without_room(here: Components, wanted: Iterable[Enqueued]) -> dict[str, Problem]:
+    """Return the problem of each namespace that has no room for its jobs, by name."""
+    jobs = [wish.definition.name for wish in wanted]
+    full = await daily_room.without_room(here.log, here.projections, here.clock, jobs)
+    return {
+        name: Problem(429, "namespace-quota", str(error), headers={"Retry-After": str(error.retry_after_s)})
+        for name, error in full.items()
+    }
 
 
 def of_job(index: int, problem: Problem) -> Problem:

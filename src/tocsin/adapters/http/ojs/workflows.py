@@ -20,6 +20,7 @@ from ..api.problems import Problem
 from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
 from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
+from .enqueued_jobs import check_room
 from .job_view import Facts
 from .protocol import Body, OjsResponse, documented
 
@@ -54,6 +55,11 @@ async def create(
     read = workflow_envelope.read(body, execution_id, defaults, actor(caller))
     wish = envelope.within(caller, read, defaults, execution_id)
     archived = partial(was_archived, history=here.history, stored=here.stored)
+    try:
+        await check_room(here, wish)
+    except Problem:
+        if not await execution_requests.taken(here.log, [wish], was_there=archived, fresh={execution_id}):
+            raise
     try:
         [facts] = await execution_requests.enqueue(
             here.log, wish, arrivals=here.arrivals, was_there=archived, fresh={execution_id}

@@ -1,0 +1,90 @@
+"""The use of a namespace in a day: executions, and bytes of their first events.
+
+The planner counts before an execution begins, and skips an execution beyond a quota (ADR 97).
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import msgspec
+
+from .events import Namespace, Planned, Requested, Skipped
+
+LIFETIME_S: Final = 2 * 86_400.0
+"""How long the entry of a namespace is kept after it was written, in seconds."""
+
+
+class Need(NamedTuple):
+    """The use of one occurrence or trigger."""
+
+    executions: int
+    bytes: int
+
+
+class DailyUse(msgspec.Struct, frozen=True):
+    """The use of a namespace in a day."""
+
+    day: str
+    """The day (UTC), such as `2026-03-01`."""
+    executions: int = 0
+    bytes: int = 0
+
+    def plus(self, need: Need) -> "DailyUse":
+        """Return the use with one more need."""
+        return DailyUse(self.day, self.executions + need.executions, self.bytes + need.bytes)
+
+    def fits(self, need: Need, quota: Namespace) -> bool:
+        """Return whether a need is within the daily quotas of a namespace."""
+        after = self.plus(need)
+        return _is_within(after.executions, quota.executions_per_day) and _is_within(after.bytes, quota.bytes_per_day)
+
+
+def _is_within(number: int, most: int | None) -> bool:
+    return most is None or number <= most
+
+
+def has_daily_quota(namespace: Namespace) -> bool:
+    """Return whether a namespace has a quota for a day."""
+    return namespace.executions_per_day is not None or namespace.bytes_per_day is not None
+
+
+def read(entry: bytes | None, now: datetime) -> DailyUse:
+    """Return the use of today from the stored entry; None: nothing is stored.
+
+    The clock of another process may be ahead, so an entry of tomorrow counts too. Another entry, also one that cannot be read, is of another day.
+    """
+    today = now.astimezone(UTC)
+    days = [(today + timedelta(days=number)).date().isoformat() for number in (0, 1)]
+    if entry is not None:
+        try:
+            stored = msgspec.json.decode(entry, type=DailyUse)
+        except msgspec.MsgspecError:
+            return DailyUse(days[0])
+        if stored.day in days:
+            return stored
+    return DailyUse(days[0])
+
+
+def encode(use: DailyUse) -> bytes:
+    """Return the entry of a use."""
+    return msgspec.json.encode(use)
+
+
+def need_of(first: Requested, number: int, quota: Namespace) -> Need:
+    """Return the need of an occurrence or trigger that becomes some executions."""
+    return Need(number, 0 if quota.bytes_per_day is None else number * len(first.encode()))
+
+
+def over_quota(first: Requested) -> Skipped:
+    """Return the end of an occurrence or trigger beyond a daily quota."""
+    return Skipped(
+        job=first.job,
+        execution_id=first.execution_id,
+        reason="namespace_quota",
+        scheduled_time=first.scheduled_time,
+        trigger=first.trigger,
+        definition=first.plan.definition,
+        cron_expression=first.plan.cron_expression,
+        timezone=first.plan.timezone,
+        trigger_id=first.trigger_id if isinstance(first, Planned) else None,
+    )

@@ -1,0 +1,175 @@
+"""Daily quotas of namespaces: executions are counted before they begin, and one beyond a quota is skipped."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.domain.given import NOON
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import ids
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import (
+    Admitted,
+    CronAnswer,
+    CronSkipped,
+    Due,
+    Enqueued,
+    FannedOut,
+    Namespace,
+    Shard,
+    ShardsDefined,
+    Skipped,
+)
+from tocsin.ports import EntryWrite, Written
+from tocsin.services.namespaces import Namespaces
+from tocsin.subjects import Bucket
+
+JOB = "payments.mail"
+
+
+async def declare(world: World, **quotas: int) -> None:
+    world.clock.advance(2)
+    await Namespaces(world.log).apply(
+        [Namespace.model_validate({"name": "payments", **quotas}), Namespace(name="billing")]
+    )
+
+
+async def define(world: World, name: str = JOB, **more: object) -> int:
+    fields = {"name": name, "function": "f", "queue": name.split(".", maxsplit=1)[0] + ".q", "overlap_policy": "allow"}
+    return await world.define({**fields, **more})
+
+
+async def trigger(world: World, *keys: str, job: str = JOB) -> None:
+    for key in keys:
+        await world.trigger(job, key, input={"text": "x" * 100})
+    await world.run(world.planner)
+
+
+async def used(world: World, namespace: str = "payments") -> tuple[int, int] | None:
+    entry = await world.projections.get(Bucket.QUEUES, subjects.daily_use_key(namespace))
+    if entry is None:
+        return None
+    stored = msgspec.json.decode(entry[0])
+    return stored["executions"], stored["bytes"]
+
+
+async def test_trigger_beyond_the_quota_is_skipped(world: World) -> None:
+    await define(world)
+    await define(world, "billing.mail")
+    await declare(world, executions_per_day=2)
+    await trigger(world, "a", "b", "c")
+    await trigger(world, "d", job="billing.mail")
+    started = await world.stored(Admitted)
+    assert [event.job for event in started] == [JOB, JOB, "billing.mail"]
+    [skipped] = await world.stored(Skipped)
+    assert (skipped.reason, skipped.job) == ("namespace_quota", JOB)
+    assert [event.data.reason for event in await world.stored(CronSkipped)] == ["namespace_quota"]
+    assert await used(world) == (2, 0)
+    assert await used(world, "billing") is None
+
+
+async def test_skipped_trigger_of_a_locked_job_is_answered(world: World) -> None:
+    await define(world, overlap_policy="enqueue")
+    await declare(world, executions_per_day=1)
+    await trigger(world, "a", "b")
+    answers = [event.data for event in await world.stored(CronAnswer)]
+    assert [(data.trigger_id, data.answer, data.code) for data in answers] == [("api.b", "refused", "namespace_quota")]
+
+
+async def test_instant_beyond_the_quota_is_skipped(world: World) -> None:
+    sequence = await define(world, schedule="0 * * * *")
+    await declare(world, executions_per_day=1)
+    for hours in range(3):
+        await world.given(Due(job=JOB, scheduled_time=NOON + timedelta(hours=hours), definition=sequence))
+    await world.run(world.planner)
+    assert len(await world.stored(Admitted)) == 1
+    skips = await world.stored(Skipped)
+    assert [(event.reason, event.definition, event.cron_expression) for event in skips] == [
+        ("namespace_quota", sequence, "0 * * * *")
+    ] * 2
+
+
+async def test_redelivery_counts_nothing_twice(world: World) -> None:
+    await define(world)
+    await declare(world, executions_per_day=3)
+    await trigger(world, "a", "b", "c", "d")
+    size, before = await world.size(), await used(world)
+    await world.redeliver(world.planner)
+    await world.redeliver(world.planner, is_fresh=True)
+    assert (await world.size(), await used(world)) == (size, before) == (size, (3, 0))
+
+
+async def test_next_day_begins_at_nothing(world: World) -> None:
+    await define(world)
+    await declare(world, executions_per_day=1)
+    await trigger(world, "a", "b")
+    world.clock.advance(86_400)
+    await trigger(world, "c", "d")
+    assert len(await world.stored(Admitted)) == 2
+    assert await used(world) == (1, 0)
+
+
+async def test_raised_quota_counts_from_then_on(world: World) -> None:
+    await define(world)
+    await declare(world, executions_per_day=1)
+    await trigger(world, "a", "b")
+    await declare(world, executions_per_day=2)
+    await trigger(world, "c", "d")
+    assert len(await world.stored(Admitted)) == 2
+    await declare(world)
+    await trigger(world, "e", "f")
+    assert len(await world.stored(Admitted)) == 4
+
+
+async def test_bytes_of_a_day_are_limited(world: World) -> None:
+    await define(world)
+    await declare(world, bytes_per_day=2_000)
+    await trigger(world, "a", "b", "c", "d", "e", "f")
+    started = await world.stored(Admitted)
+    executions, size = await used(world) or (0, 0)
+    assert 0 < len(started) == executions < 6
+    assert size <= 2_000 < size * (executions + 1) / executions
+    assert {event.reason for event in await world.stored(Skipped)} == {"namespace_quota"}
+
+
+async def test_each_shard_counts(world: World) -> None:
+    shards = tuple(Shard(shard_id=f"s{number}") for number in range(4))
+    await world.given(ShardsDefined(shards=shards))
+    await define(world, partition="all_shards")
+    await declare(world, executions_per_day=7)
+    await trigger(world, "a", "b")
+    assert len(await world.stored(FannedOut)) == 1
+    assert len(await world.stored(Admitted)) == 4
+    assert await used(world) == (4, 0)
+    assert [event.reason for event in await world.stored(Skipped)] == ["namespace_quota"]
+
+
+async def test_accepted_push_runs_beyond_the_quota(world: World) -> None:
+    await declare(world, executions_per_day=1)
+    definition = JobDefinition(name="payments.ojs.mail", function="mail", queue="payments.q", overlap_policy="allow")
+    for number in range(3):
+        wish = Enqueued(execution_id=ids.trigger_id("payments.ojs.mail", str(number), NOON), definition=definition)
+        await world.log.publish(subjects.subject_of(wish), wish, message_id=str(number))
+    await world.run(world.planner)
+    assert len(await world.stored(Admitted)) == 3
+    assert await used(world) == (3, 0)
+
+
+async def test_many_are_counted_by_few_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await define(world)
+    await declare(world, executions_per_day=150)
+    writes = 0
+    write = world.projections.write
+
+    async def counting(bucket: Bucket, entries: Sequence[EntryWrite]) -> list[Written]:
+        nonlocal writes
+        writes += bucket is Bucket.QUEUES
+        return await write(bucket, entries)
+
+    monkeypatch.setattr(world.projections, "write", counting)
+    await trigger(world, *map(str, range(200)))
+    assert len(await world.stored(Admitted)) == 150
+    assert writes <= 8
