@@ -4,9 +4,11 @@
 //
 // It takes tasks as the consumer group `job-executors`, runs the function that a task names, and answers on
 // mq.scheduler.complete.<job>.<execution_id>. It stops a function when the execution is cancelled, and may report its
-// progress. Replace `functions`.
+// progress. Replace `functions`. With HEALTH_PORT it answers HTTP requests there, for the probes of a container: 200 while it
+// is connected, and 503 otherwise.
 
-import { connect as connectTcp } from "node:net";
+import { createServer } from "node:http";
+import { connect as connectTcp, isIP } from "node:net";
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { connect as connectTls } from "node:tls";
@@ -31,7 +33,7 @@ const name = `${hostname()}-${process.pid}`;
 const WAIT_S = 5;
 const running = new Map(); // execution id -> AbortController of each of its steps
 
-let socket, turn = 0, open = 0, free = slots, stopping = false, buffer = Buffer.alloc(0);
+let socket, connected = false, turn = 0, open = 0, free = slots, stopping = false, buffer = Buffer.alloc(0);
 
 function send(line, body) {
   if (!socket?.writable) return;
@@ -123,6 +125,7 @@ function read(chunk) {
     }
     buffer = buffer.subarray(end + 2);
     if (verb === "PING") send("PONG");
+    else if (verb === "PONG") connected = true; // the server accepted the user
     else if (verb === "-ERR") console.error("server:", words.join(" "));
   }
 }
@@ -146,10 +149,12 @@ function connect() {
   const plain = connectTcp(Number(server.port || 4222), server.hostname);
   const retry = (error) => { if (error?.message) console.error(error.message); };
   socket = undefined;
+  connected = false;
   buffer = Buffer.alloc(0);
   plain.once("data", (greeting) => { // INFO comes before TLS
     const info = JSON.parse(greeting.toString().slice(5, greeting.indexOf("\r\n")));
-    const options = { socket: plain, servername: server.hostname, ca: env.NATS_CA && readFileSync(env.NATS_CA) };
+    const servername = isIP(server.hostname) ? undefined : server.hostname; // RFC 6066 has no addresses there
+    const options = { socket: plain, host: server.hostname, servername, ca: env.NATS_CA && readFileSync(env.NATS_CA) };
     const start = () => { socket.on("data", read); greet(server); };
     if (info.tls_required || server.protocol === "tls:") {
       socket = connectTls(options, start);
@@ -160,7 +165,10 @@ function connect() {
     }
   });
   plain.on("error", retry);
-  plain.on("close", () => { if (!stopping) setTimeout(connect, 1000); });
+  plain.on("close", () => {
+    connected = false;
+    if (!stopping) setTimeout(connect, 1000);
+  });
 }
 
 for (const signal of ["SIGTERM", "SIGINT"]) {
@@ -168,5 +176,9 @@ for (const signal of ["SIGTERM", "SIGINT"]) {
     stopping = true;
     if (free === slots) process.exit(0);
   });
+}
+if (env.HEALTH_PORT) {
+  const health = createServer((_, response) => response.writeHead(connected ? 200 : 503).end());
+  health.listen(Number(env.HEALTH_PORT), env.HEALTH_HOST);
 }
 connect();

@@ -1,6 +1,6 @@
 """Render the manifests in compose/kubernetes from the chart, or check that they are current.
 
-    python compose/helm/render.py            writes the manifests, and into the chart the NATS accounts of its settings
+    python compose/helm/render.py            writes the manifests, and into the chart the NATS accounts of its settings and the example of an executor
     python compose/helm/render.py --check    names the files that differ, and exits 1 if any does
 
 Helm itself renders: the program `helm`, or Helm's library for Python (`pip install helm-python-sdk`). Each file begins with a digest of the
@@ -26,6 +26,8 @@ HERE: Final = Path(__file__).parent
 CHART: Final = HERE / "tocsin"
 MANIFESTS: Final = HERE.parent / "kubernetes"
 RELEASE: Final = "tocsin"
+EXECUTOR: Final = HERE.parents[1] / "examples" / "mq_executor.mjs"
+"""The executor of hip-62, of which the chart has a copy, because a chart cannot read files outside."""
 KINDS: Final = ("NetworkPolicy", "PodDisruptionBudget", "ConfigMap", "Service", "StatefulSet", "Deployment", "Job")
 """The order in which the manifests hold the objects."""
 HEADER: Final = """\
@@ -44,15 +46,23 @@ def main(arguments: list[str]) -> int:
     differing = [path for path in manifests() if not is_current(path)]
     if (CHART / "files" / "accounts.conf").read_text("utf-8") != accounts():
         differing.append(CHART / "files" / "accounts.conf")
+    if not copy().exists() or copy().read_text("utf-8") != EXECUTOR.read_text("utf-8"):
+        differing.append(copy())
     for path in differing:
         print(path.relative_to(HERE.parent), "differs")
     if "--check" in arguments:
         return 1 if differing else 0
+    shutil.copyfile(EXECUTOR, copy())
     for _ in range(2):  # the accounts follow from the settings in a manifest, and a manifest holds the accounts
         for path in manifests():
             path.write_text(rendered(path), "utf-8")
         (CHART / "files" / "accounts.conf").write_text(accounts(), "utf-8")
     return 0
+
+
+def copy() -> Path:
+    """Return the path of the executor in the chart."""
+    return CHART / "files" / EXECUTOR.name
 
 
 def accounts() -> str:

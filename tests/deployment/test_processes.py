@@ -12,10 +12,12 @@ import pytest
 
 from tests.deployment import compose_services
 from tests.deployment.cluster import Cluster, cluster
-from tests.deployment.manifests import objects
+from tests.deployment.image import START
+from tests.deployment.manifests import WORKLOADS, Object, component, objects
 from tests.deployment.pod import Pod
 
-SERVERS = ("nats", "postgresql", "postgres", "redis")
+EXECUTOR = "mq-executor"
+OTHERS = ("nats", "postgresql", "postgres", "redis", EXECUTOR)
 """The components that are not Tocsin."""
 
 
@@ -50,6 +52,21 @@ class Caller:
         await self._tocsin.until(is_completed)
 
 
+def runnable(name: str) -> list[Object]:
+    """Return the objects of a manifest, without the executor if this machine has no Node.js."""
+    return [
+        each
+        for each in objects(name)
+        if "node" in START or each["kind"] not in WORKLOADS or component(each) != EXECUTOR
+    ]
+
+
+async def run_outside(tocsin: Cluster) -> None:
+    """Run a job whose task goes to the executor in Node.js, if it runs."""
+    if tocsin.of(EXECUTOR):
+        await Caller(tocsin).run("functions-echo")
+
+
 def command(pod: Pod, *arguments: str) -> Any:  # noqa: ANN401 - JSON
     """Return the answer of a command in the container of a pod, as `kubectl exec` would run it."""
     program = [sys.executable, "-m", "tocsin", *arguments, "--output", "json"]
@@ -61,7 +78,7 @@ def command(pod: Pod, *arguments: str) -> Any:  # noqa: ANN401 - JSON
 async def checked(tocsin: Cluster) -> None:
     """Check that every pod exports metrics, that no caller without a token gets in, and that the audit is clean."""
     metrics = await tocsin.scraped()
-    assert metrics.keys() == {pod.name for pod in tocsin.lasting() if pod not in tocsin.of(*SERVERS)}
+    assert metrics.keys() == {pod.name for pod in tocsin.lasting() if pod not in tocsin.of(*OTHERS)}
     for pod in tocsin.of("api"):
         assert {"hanzo_scheduler_jobs_registered", "tocsin_queue_tasks"} <= metrics[pod.name]
     for name, families in metrics.items():
@@ -75,9 +92,10 @@ async def checked(tocsin: Cluster) -> None:
 
 @pytest.mark.slow
 async def test_manifests_come_up_and_run_a_job() -> None:
-    async with cluster(objects("tocsin.yaml")) as tocsin:
+    async with cluster(runnable("tocsin.yaml")) as tocsin:
         await tocsin.ready()
         await Caller(tocsin).run()
+        await run_outside(tocsin)
         await checked(tocsin)
 
 
@@ -85,7 +103,7 @@ async def test_manifests_come_up_and_run_a_job() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 async def test_manifests_survive_a_kill_of_every_pod() -> None:
-    async with cluster(objects("tocsin.yaml")) as tocsin:
+    async with cluster(runnable("tocsin.yaml")) as tocsin:
         await tocsin.ready()
         caller = Caller(tocsin)
         for pods in ([pod] for pod in tocsin.lasting()):
@@ -93,6 +111,7 @@ async def test_manifests_survive_a_kill_of_every_pod() -> None:
             await caller.run()
         await replaced(tocsin, tocsin.lasting())  # as after a power failure
         await caller.run()
+        await run_outside(tocsin)
         await checked(tocsin)
 
 
@@ -103,11 +122,12 @@ async def test_separate_stages_survive_a_kill_of_all() -> None:
     existing = [
         each for each in objects("tocsin.yaml") if each["metadata"]["name"] in {"tocsin-nats", "tocsin-postgresql"}
     ]
-    async with cluster([*existing, *objects("stages.yaml")], with_existing_servers) as tocsin:
+    async with cluster([*existing, *runnable("stages.yaml")], with_existing_servers) as tocsin:
         await tocsin.ready()
         await Caller(tocsin).run()
-        await replaced(tocsin, [pod for pod in tocsin.lasting() if pod not in tocsin.of(*SERVERS)])
+        await replaced(tocsin, [pod for pod in tocsin.lasting() if pod not in tocsin.of(*OTHERS)])
         await Caller(tocsin).run()
+        await run_outside(tocsin)
         await checked(tocsin)
 
 

@@ -83,6 +83,11 @@ include accounts.conf
 {{- mergeOverwrite $settings (deepCopy .Values.settings) | toYaml }}
 {{- end }}
 
+{{- /* Not empty if a queue of the settings has the transport `mq`. */ -}}
+{{- define "tocsin.bridged" -}}
+{{- range $queue := .Values.settings.queues }}{{ if eq (dig "transport" "" ($queue | default dict)) "mq" }}yes{{ end }}{{ end }}
+{{- end }}
+
 {{- /* (dict "root" $ "component" "api") */ -}}
 {{- define "tocsin.labels" -}}
 app.kubernetes.io/name: tocsin
