@@ -178,6 +178,17 @@ def test_dev_says_that_tasks_wait_for_a_worker(tmp_path: Path) -> None:
         assert dev.ended() == 0
 
 
+def test_dev_names_the_function_without_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "typo.yaml").write_text("jobs: [{name: typo, function: slov}]")
+    with running(tmp_path, "--ephemeral", "--jobs", "typo.yaml") as dev:
+        assert program("jobs", "trigger", "typo", "--nats", dev.url, cwd=tmp_path).returncode == 0
+        waits = dev.wait(lambda line: line.get("event") == "queue" and line["function"] is not None)
+        assert (waits["queue"], waits["function"]) == ("default", "slov")
+        assert "did you mean `slow`?" in waits["text"]
+        dev.ask(signal.SIGTERM)
+        assert dev.ended() == 0
+
+
 def test_dev_runs_work_without_code(tmp_path: Path) -> None:
     (tmp_path / "sql.yaml").write_text(
         "jobs:\n- {name: figures, schedule: '@every 1s', sql: {connection: dwh, statement: 'SELECT :a AS a', "

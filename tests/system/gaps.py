@@ -1,8 +1,8 @@
-"""Time without firings around kills, read only from the log.
+"""Time without firings, or without starts, around kills, read only from the log.
 
 A job fires every second. Right before a kill, the killer records it in the log by a trigger of a job of its own, whose reason names the
 victim. The gap of a kill is the longest time between two firings, by the log's clock, that ends between that kill and the next. Without
-a kill it is a second.
+a kill it is a second. If the victim is a matcher, the starts of tasks count in place of the firings.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 from tests.stored_events import StoredEvents
-from tocsin.domain.events import Due, Recorded, Requested, Trigger
+from tocsin.domain.events import Due, Message, Recorded, Requested, Started, Trigger
 from tocsin.subjects import job_of
 
 TICK: Final[dict[str, Any]] = {
@@ -31,7 +31,7 @@ KILL: Final[dict[str, Any]] = {"name": "kill", "function": "work", "overlap_poli
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without a firing, in seconds."""
+    """A time without a firing, or without a start, in seconds."""
 
     length: float
     from_kill: float
@@ -47,9 +47,9 @@ class Gaps:
     instants: int
     """How many fired."""
     lost: int
-    """How many between the first and the last that fired did not."""
+    """How many between the first and the last that fired did not, and how many of their executions did not start."""
     doubled: int
-    """How many fired twice, or have two executions."""
+    """How many fired or started twice, or have two executions."""
 
     def row(self) -> dict[str, Any]:
         """Return all of it in one row; times in seconds."""
@@ -68,20 +68,23 @@ class Gaps:
 def measured(everything: StoredEvents, victim: str) -> Gaps:
     """The gaps by kind of victim, with fired and missing instants over the whole log."""
     dues = [recorded for recorded in everything.facts(Due) if recorded.message.job == TICK["name"]]
+    starts = [recorded for recorded in everything.facts(Started) if recorded.message.job == TICK["name"]]
+    measured_events: Sequence[Recorded[Message]] = starts if victim == "matcher" else dues
     kills = [r for r in everything.facts(Trigger) if job_of(r.subject) == KILL["name"]]
-    ends = [*(kill.time for kill in kills[1:]), dues[-1].time + timedelta(microseconds=1)]
+    ends = [*(kill.time for kill in kills[1:]), measured_events[-1].time + timedelta(microseconds=1)]
     fired = Counter(due.message.scheduled_time for due in dues)
     executions = Counter(at for at, _ in _executions(everything))
+    started = Counter(start.message.execution_id for start in starts)
     named = _seconds(min(fired), max(fired))
     return Gaps(
         gaps=tuple(
-            _longest(dues, kill.time, end)
+            _longest(measured_events, kill.time, end)
             for kill, end in zip(kills, ends, strict=True)
             if kill.message.reason == victim
         ),
         instants=len(fired),
-        lost=len(named - fired.keys()),
-        doubled=sum(number > 1 for number in fired.values()) + sum(number > 1 for number in executions.values()),
+        lost=len(named - fired.keys()) + sum(id_ not in started for _, id_ in _executions(everything) if starts),
+        doubled=sum(number > 1 for counted in (fired, executions, started) for number in counted.values()),
     )
 
 
@@ -95,8 +98,8 @@ def _executions(everything: StoredEvents) -> set[tuple[datetime, str]]:
     }
 
 
-def _longest(dues: Sequence[Recorded[Due]], kill: datetime, end: datetime) -> Gap:
-    times = [due.time for due in dues]
+def _longest(events: Sequence[Recorded[Message]], kill: datetime, end: datetime) -> Gap:
+    times = [event.time for event in events]
     length, later = max((later - time, later) for time, later in pairwise(times) if kill <= later < end)
     return Gap(round(length.total_seconds(), 3), round((later - kill).total_seconds(), 3))
 

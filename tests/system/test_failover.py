@@ -11,6 +11,7 @@ from tests.system.failover import FAST, Failover
 from tests.system.processes import site
 
 TICKERS: Final = 5
+MATCHERS: Final = 3
 NODES: Final = 2
 CHANCE: Final = random.Random(1)  # noqa: S311 - chooses moments, guards nothing
 
@@ -20,6 +21,13 @@ async def test_killed_leading_ticker_loses_no_occurrence(nats_url: str, tmp_path
     async with site(nats_url, tmp_path, leader=FAST) as tocsin:
         gaps = await Failover(tocsin, CHANCE).run("ticker", TICKERS)
     assert (gaps.lost, gaps.doubled, len(gaps.gaps)) == (0, 0, TICKERS)
+
+
+@pytest.mark.slow
+async def test_killed_leading_matcher_loses_no_start(nats_url: str, tmp_path: Path) -> None:
+    async with site(nats_url, tmp_path) as tocsin:
+        gaps = await Failover(tocsin, CHANCE).run("matcher", MATCHERS)
+    assert (gaps.lost, gaps.doubled, len(gaps.gaps)) == (0, 0, MATCHERS)
 
 
 @pytest.mark.full

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from tests.domain.given import admitted
 from tests.stored_events import StoredEvents
 from tests.system.chaos.plan import CARDS, Kind, plan
 from tests.system.gaps import KILL, TICK, Gaps, measured
-from tocsin.domain.events import Due, Message, Recorded, Trigger
+from tocsin.domain.events import Due, Message, Recorded, Started, Trigger
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAMES: Final[dict[Kind, Sequence[str]]] = {
@@ -44,6 +45,25 @@ def test_gap_of_a_kill_ends_before_the_next() -> None:
 def test_missing_and_repeated_occurrences_are_counted() -> None:
     found = gaps([(1, 1), (2, 2), (2, 2.5), (5, 5)], kills=[2.2])
     assert (found.instants, found.lost, found.doubled) == (3, 2, 1)
+
+
+def test_gap_of_a_killed_matcher_is_between_starts() -> None:
+    facts: list[tuple[float, str, Message]] = [(1.5, f"trigger.{KILL['name']}", Trigger(reason="matcher"))]
+    for second, started in enumerate((1.0, 6.5, 6.5, 6.5), 1):
+        at, id_ = _at(second), f"{second}"
+        request = admitted().model_copy(update={"job": TICK["name"], "execution_id": id_, "scheduled_time": at})
+        facts.append((second, f"ledger.{TICK['name']}.due", Due(job=TICK["name"], scheduled_time=at, definition=1)))
+        facts.append((second, f"execution.{TICK['name']}.{id_}.admitted", request))
+        start = Started(job=TICK["name"], execution_id=id_, step="main", attempt=1, delivery=1, worker="w")
+        facts.append((started, f"execution.{TICK['name']}.{id_}.started.main.1.1", start))
+    ordered = sorted(facts, key=lambda fact: fact[0])
+    events = [Recorded(fact, subject, n, _at(at)) for n, (at, subject, fact) in enumerate(ordered)]
+    [gap] = measured(StoredEvents(ledger=events), "matcher").gaps
+    assert (gap.length, gap.from_kill) == (5.5, 5.0)
+    lost = [event for event in events if ".3.started" not in event.subject]
+    twice = [*events, next(event for event in events if ".2.started" in event.subject)]
+    assert [measured(StoredEvents(ledger=each), "matcher").lost for each in (events, lost)] == [0, 1]
+    assert [measured(StoredEvents(ledger=each), "matcher").doubled for each in (events, twice)] == [0, 1]
 
 
 def test_seed_gives_one_plan_with_every_fault() -> None:

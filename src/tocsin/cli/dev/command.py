@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.cluster import Node
     from ...bootstrap import Installation
     from ...domain.definition import JobDefinition
+    from ...services.health.status import Queue, Status
     from ...settings import Settings
     from ...worker import Worker
 
@@ -259,22 +260,34 @@ async def _serve(session: Session, installation: "Installation", served: asyncio
 
 
 async def _watch_queues(session: Session, installation: "Installation") -> None:
-    """Report once that the tasks of a queue wait without a worker.
+    """Report once that tasks of a queue or a function wait without a worker.
 
-    The report is repeated if the queue had a worker in the meantime.
+    The report is repeated if they had a worker in the meantime.
     """
-    reported: set[str] = set()
+    reported: set[tuple[str, str | None]] = set()
     while True:
         await asyncio.sleep(QUEUE_CHECK_INTERVAL_S)
         try:
-            queues = (await session.backend.status(installation)).queues
+            status = await session.backend.status(installation)
         except LogUnavailable:
             continue  # the cluster elects a leader; check again later
-        unattended = {queue.name: queue.waiting for queue in queues if queue.is_unattended}
-        for name in unattended.keys() - reported:
-            text = f"tasks of queue `{name}` wait without a worker: run `tocsin worker …`, or pass an application, --worker or --builtin"
-            _say(session, "queue", text, queue=name, waiting=unattended[name])
-        reported = set(unattended)
+        found = {(queue.name, function): text for queue, function, text in _unserved(status)}
+        for (name, function), text in found.items():
+            if (name, function) not in reported:
+                _say(session, "queue", text, queue=name, function=function)
+        reported = set(found)
+
+
+def _unserved(status: "Status") -> "Iterator[tuple[Queue, str | None, str]]":
+    """Yield queues and functions whose tasks wait without a worker, with their lines."""
+    waiting = {queue.name: queue for queue in status.queues if queue.waiting}
+    for queue in waiting.values():
+        if queue.is_unattended:
+            advice = "run `tocsin worker …`, or pass an application, --worker or --builtin"
+            yield queue, None, f"tasks of queue `{queue.name}` wait without a worker: {advice}"
+    for each in status.missing:
+        if each.queue in waiting and each.function in (waiting[each.queue].functions or {}):
+            yield waiting[each.queue], each.function, f"tasks wait: {each}"
 
 
 async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | None = None) -> None:

@@ -147,7 +147,8 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
             first = sorted(queue.functions.items(), key=lambda item: (-item[1], item[0]))[:MAX_FUNCTIONS]
             shown = ", ".join(f"{printable(function)} {number}" for function, number in first)
             age = "" if queue.oldest is None else f", the oldest for {_age(seen, queue.oldest)}"
-            yield Text(f"{counted(queue.waiting, 'task')} in queue `{queue.name}` wait for an agent{age}: {shown}")
+            verb = "waits" if queue.waiting == 1 else "wait"
+            yield Text(f"{counted(queue.waiting, 'task')} in queue `{queue.name}` {verb} for an agent{age}: {shown}")
     yield from (Text(problem, style="red") for problem in problems_of(seen))
 
 

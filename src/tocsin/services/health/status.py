@@ -148,6 +148,8 @@ class Status:
     """Number of workers that do not register in each state, by kind."""
     unserved: Mapping[str, int | None] = field(default_factory=dict)
     """The number of functions of jobs that no worker has, by queue; None: no worker reads the queue."""
+    missing: tuple[Unserved, ...] = ()
+    """What these jobs need."""
     foreign: tuple[ForeignReport, ...] = ()
     """Messages in the streams of decisions that no stage stored, as far as processes met them."""
     standing_aside: tuple[AsideCandidate, ...] = ()
@@ -222,6 +224,7 @@ async def status(target: HealthTarget) -> Status:
         jobs=None if registrations is None else _numbers_of(registrations),
         history=history,
         unserved=in_short(missing),
+        missing=tuple(missing),
         troubles=query.troubles,
         agents=None if agents is None else agents.get("agent", {}),
         outside_workers={kind: states for kind, states in (agents or {}).items() if kind != "agent"},
@@ -246,6 +249,7 @@ def as_json(seen: Status) -> dict[str, Any]:
     """Return a status and its problems as JSON, without the configuration of the servers."""
     answer = asdict(seen)
     answer["problems"] = list(problems_of(seen))
+    del answer["missing"]
     for stream in answer["streams"].values():
         if stream is not None:
             del stream["drift"]
