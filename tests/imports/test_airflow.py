@@ -289,6 +289,57 @@ def test_task_of_another_time_is_not_said(body: str, tmp_path: Path) -> None:
     assert not [finding for finding in written.findings if "no statement" in finding.text]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "from mylib import make\nnightly = make('nightly')",
+        "from mylib import make\nfor name in ['a', 'b']:\n    globals()[name] = make(name)",
+        "from .factories import make\ndef build(name):\n    return make(name)\nbuild('a')",
+        "import mylib\nmylib.load('dags.yaml').generate_dags(globals())",
+        "import mylib\nloader = mylib.Loader()\nloader.run(globals())",
+        "from mylib import *\nmake('a')",
+        "from mylib import make\nglobals().update({n: make(n) for n in 'ab'})",
+        "from mylib import make\nlist(map(make, ['a', 'b']))",
+        "from mylib import make\nwith make('a') as dag:\n    pass",
+        "from mylib import make\ntry:\n    make('a')\nexcept ValueError:\n    pass",
+        "from airflow import DAG\nclass Pipeline(DAG):\n    pass\nPipeline('a')",
+        f"{_HEAD}from mylib import add\n@dag()\ndef nightly():\n    BashOperator(task_id='a', bash_command='x')\n    add(1)\nnightly()",
+    ],
+)
+def test_call_of_a_factory_is_said(body: str, tmp_path: Path) -> None:
+    written, _ = imported("airflow", f"{body}\n", tmp_path)
+    assert "call-not-followed" in codes(written)
+    assert "document-skipped" not in codes(written)
+
+
+def test_function_inside_another_is_said(tmp_path: Path) -> None:
+    text = "from airflow.decorators import dag\ndef make(n):\n    @dag(dag_id=n)\n    def inner():\n        pass\n    return inner()\nmake('a')\n"
+    written, jobs = imported("airflow", text, tmp_path)
+    assert (jobs, codes(written), written.losses) == ({}, {"computed-at-run-time"}, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import logging\nlog = logging.getLogger(__name__)\nlog.info('x')",
+        "import pendulum\nstart = pendulum.datetime(2026, 1, 1)",
+        "from mylib import rate\ndef convert(n):\n    return rate(n)\nlimit = max(1, 2)",
+        "from mylib import make\nif __name__ == '__main__':\n    make()",
+    ],
+)
+def test_call_that_makes_no_job_is_not_said(body: str, tmp_path: Path) -> None:
+    text = f"{body}\n{_dag('schedule=None')}"
+    written, jobs = imported("airflow", text, tmp_path)
+    assert list(jobs) == ["d"]
+    assert "call-not-followed" not in codes(written)
+
+
+def test_many_calls_are_counted(tmp_path: Path) -> None:
+    written, _ = imported("airflow", "from mylib import make\n" + "make('a')\n" * 30, tmp_path)
+    assert (codes(written), written.losses) == ({"call-not-followed"}, 21)
+    assert "10 more calls" in str(written.findings)
+
+
 def test_dag_without_tasks_is_a_comment(tmp_path: Path) -> None:
     written, jobs = imported("airflow", _dag("schedule=None", "pass"), tmp_path)
     assert jobs == {}

@@ -126,6 +126,28 @@ def test_entry_outside_known_places_is_said(text: str, tmp_path: Path) -> None:
     assert (jobs, codes(written), written.losses) == ({}, {"computed-at-run-time"}, 1)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from mylib import register\nregister(app, 't', every=30)\n",
+        "@app.on_after_configure.connect\ndef set_up(sender, **_):\n    add(sender, 10, t.s())\n",
+        "app.conf.update(load())\n",
+        "app.config_from_object('celeryconfig')\n",
+        "app.config_from_envvar('CELERY_CONFIG')\n",
+    ],
+)
+def test_schedule_from_elsewhere_is_said(text: str, tmp_path: Path) -> None:
+    written, jobs = imported("celery", f"from celery import Celery\napp = Celery()\n{text}", tmp_path)
+    assert (jobs, codes(written), written.losses) == ({}, {"call-not-followed"}, 1)
+
+
+def test_settings_of_the_file_are_read(tmp_path: Path) -> None:
+    text = "from celery import Celery\nclass Settings:\n    beat_schedule = {'a': {'task': 't', 'schedule': 5}}\n"
+    written, jobs = imported("celery", f"{text}app = Celery()\napp.config_from_object(Settings)\n", tmp_path)
+    assert list(jobs) == ["a"]
+    assert "call-not-followed" not in codes(written)
+
+
 def test_zone_that_no_file_names_is_said(tmp_path: Path) -> None:
     written, _ = imported("celery", _entry("crontab(hour=1, minute=0)"), tmp_path, timezone=None)
     assert "timezone-assumed" in codes(written)

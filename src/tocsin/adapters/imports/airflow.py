@@ -18,6 +18,7 @@ from .findings import Finding
 from .python_syntax import Call, Unknown, is_static, parse, shown, too_deep
 from .python_values import Values
 from .schedules import Zone
+from .unfollowed_calls import report_unfollowed
 
 MAX_DAGS: Final = 1_000
 _ARGUMENTS: Final = ("dag_id", "description", "schedule")
@@ -51,12 +52,14 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         module = parse(text)
         graphs = Graphs(module, Values.in_module(module))
         drafted.drafts = [_draft(dag, source, zone, now) for dag in graphs.dags[:MAX_DAGS]]
+        lines = {line for line, _ in graphs.skipped}.union(line for dag in graphs.dags for line, _ in dag.skipped)
+        report_unfollowed(module, drafted, is_read=graphs.is_settled, lines=lines)
     except RecursionError:
         raise too_deep() from None
     for line, what in graphs.skipped:
         said = f"{what} is computed when the program runs: write it by hand"
         drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))
-    if not graphs.dags:
+    if not graphs.dags and not drafted.findings:
         drafted.findings.append(Finding("document-skipped", "no DAG is in this file", source))
     if len(graphs.dags) > MAX_DAGS:
         said = f"more than {MAX_DAGS:,} DAGs: the others are not read; divide the file"

@@ -49,8 +49,14 @@ class Graphs:
         self._settled: set[ast.AST] = set()
         """Nodes that became a part of a DAG, were reported, or make no tasks of this file."""
         self._functions: set[str] = set()
+        self._defined: set[ast.AST] = set()
+        """The functions that statements of the file define."""
         self._run(module.body, _Scope())
         self._report_rest(module)
+
+    def is_settled(self, node: ast.AST) -> bool:
+        """Return whether a node was read or reported."""
+        return node in self._settled
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
@@ -131,6 +137,7 @@ class Graphs:
                 return scope
 
     def _define(self, function: ast.FunctionDef | ast.AsyncFunctionDef, scope: _Scope) -> None:
+        self._defined.add(function)
         for decorator in function.decorator_list:
             name = dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
             call = self._values.of(decorator) if isinstance(decorator, ast.Call) else None
@@ -189,13 +196,22 @@ class Graphs:
     def _report_rest(self, module: ast.Module) -> None:
         """Report DAGs and tasks that no statement led to, as in comprehensions and functions."""
         for node in ast.walk(module):
-            if isinstance(node, ast.Call) and node not in self._settled:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node not in self._defined:
+                self._report_function(node)
+            elif isinstance(node, ast.Call) and node not in self._settled:
                 name = dotted(node.func)
                 if is_operator(name) or is_dag(name) or name.partition(".")[0] in self._functions:
                     self._skip(
                         node.lineno, f"`{source_of(node)}`, which no statement that can be read leads to,", _Scope()
                     )
                     self._settle(node)
+
+    def _report_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Report a DAG that a function inside another function defines."""
+        made = (each.func if isinstance(each, ast.Call) else each for each in function.decorator_list)
+        if function not in self._settled and any(dotted(each).rpartition(".")[2] == "dag" for each in made):
+            self._skip(function.lineno, f"the DAG of the function `{function.name}` inside another", _Scope())
+            self._settle(function)
 
     # --- expressions --------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from .findings import Finding
 from .python_syntax import Call, Unknown, dotted, is_static, parse, shown, source_of, too_deep
 from .python_values import Values
 from .schedules import Zone, set_interval, set_timezone
+from .unfollowed_calls import report_unfollowed
 
 MAX_ENTRIES: Final = 10_000
 _SCHEDULES: Final = frozenset({"beat_schedule", "CELERY_BEAT_SCHEDULE", "CELERYBEAT_SCHEDULE"})
@@ -40,6 +41,8 @@ class _Reader:
         self.entries: list[_Entry] = []
         self.unread: list[tuple[int, str]] = []
         self.zones: list[Any] = []
+        self.elsewhere: list[tuple[int, str]] = []
+        """Settings that come from outside this file."""
         self._visit(self.module, "")
         self._report_rest()
 
@@ -97,7 +100,12 @@ class _Reader:
             self._add_periodic(node, block)
         elif name == "update" and node.args:
             settings = self.values.of(node.args[0])
+            is_conf = isinstance(node.func, ast.Attribute) and _setting(node.func.value) == "conf"
+            if is_conf and not isinstance(settings, dict):
+                self.elsewhere.append((node.lineno, shown(settings)))
             self.zones += [settings[zone] for zone in _ZONES if isinstance(settings, dict) and zone in settings]
+        elif name in {"config_from_object", "config_from_envvar"} and node.args:
+            self._configured(node.args[0])
         elif name == "setattr" and len(node.args) == 3 and shown(self.values.of(node.args[1])).strip("`") in _SCHEDULES:  # noqa: PLR2004
             self._add_all(self.values.of(node.args[2]), node.lineno, block)
         for keyword in node.keywords:
@@ -105,6 +113,13 @@ class _Reader:
                 self._add_all(self.values.of(keyword.value), node.lineno, block)
             elif keyword.arg in _ZONES and name in {"update", "Celery"}:
                 self.zones.append(self.values.of(keyword.value))
+
+    def _configured(self, given: ast.expr) -> None:
+        """Note settings that are no class of this file."""
+        classes = {each.name for each in ast.walk(self.module) if isinstance(each, ast.ClassDef)}
+        if dotted(given) not in classes:
+            name = given.value if isinstance(given, ast.Constant) else source_of(given)
+            self.elsewhere.append((given.lineno, f"`{str(name)[:100]}`"))
 
     def _changed(self, method: str, node: ast.Call, block: str) -> None:
         """Add what the method of a schedule adds."""
@@ -207,6 +222,11 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))
     names = [name for name in reader.zones if isinstance(name, str)]
     zone_name = names[-1] if names else zone.name
+    read_lines = {line for line, _ in reader.unread}.union(entry.line for entry in reader.entries)
+    report_unfollowed(reader.module, drafted, is_read=lambda _: False, lines=read_lines)
+    for line, name in reader.elsewhere:
+        said = f"the settings of {name} are in another place: import that file too, if it has a `beat_schedule`"
+        drafted.findings.append(Finding("call-not-followed", said, f"{source}:{line}"))
     drafted.drafts += [_draft(entry, source, zone_name) for entry in reader.entries]
     if not drafted.drafts and not drafted.findings:
         said = "no `beat_schedule` is in this file"

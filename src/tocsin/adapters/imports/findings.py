@@ -31,6 +31,7 @@ NOTES: Final[Mapping[str, str]] = {
 
 LOSSES: Final[Mapping[str, str]] = {
     "branch-not-supported": "A step that chooses the following steps has no equivalent.",
+    "call-not-followed": "A call of a function outside the file may schedule something, and is not followed.",
     "computed-at-run-time": "A value is computed when the source runs, and cannot be read without running it.",
     "entry-not-readable": "A line or an entry cannot be read.",
     "end-not-supported": "The schedule ends at a date; delete or pause the job then.",
