@@ -23,6 +23,7 @@ from benchmarks.growth import growth
 from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics, Results, labelled, percentiles
+from benchmarks.part import FUNCTIONS
 from benchmarks.peers import PEERS, measurement
 from benchmarks.peers.peer import peer
 from benchmarks.plots import Bar, Chart, Mark
@@ -42,6 +43,7 @@ from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Trigger
 from tocsin.ports import Append, SequenceConflict
+from tocsin.services.agents import AgentRegistry
 from tocsin.subjects import Stream
 
 LIBRARIES = ("apscheduler", "arq", "celery", "dbos", "kombu", "procrastinate", "taskiq", "taskiq_nats")
@@ -257,15 +259,18 @@ def _small_and_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-async def test_system_does_everything_that_workloads_measure() -> None:
+async def test_system_does_everything_that_workloads_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FUNCTIONS, "3")  # as `--functions 3` does
     async with system() as it:
         plain, graph = await throughput(it, 30), await graphs(it, 3)
         alone, together = await latency(it, 3), await fire_lag(it, (4,))
+        agents = await AgentRegistry(it.installation.log, it.installation.projections).agents()
     assert plain["messages_per_execution"] == pytest.approx(5, abs=0.5)  # the ledger also holds leadership events
     assert graph["messages_per_execution"] == pytest.approx(6 * 4 + 2, abs=2)
     assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (2: what)", "reads_per_execution"} <= plain.keys()
     assert {"p50_ms", "p99_ms", "max_ms", "reads_per_execution"} <= alone.keys()
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
+    assert {len(agent.functions) for agent in agents} == {3}
 
 
 @pytest.mark.full

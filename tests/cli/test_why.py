@@ -210,6 +210,7 @@ def test_without_a_schedule_there_is_nothing_to_miss(scene: Scene) -> None:
     scene.define(schedule=None)
     [answer] = scene.answers("2026-01-01T03:00Z")
     assert (answer["verdict"], answer["since"]) == ("on-demand", "2026-01-01T00:00:00Z")
+    assert "`tocsin executions list --job nightly` lists its runs" in scene.why("2026-01-01T03:00Z")[1]
 
 
 def test_default_after_a_pause_names_the_pause(scene: Scene) -> None:

@@ -178,7 +178,8 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return f"Not scheduled: `{answer.schedule}` in {answer.timezone} does not name that time."
         case "on-demand":
             return (
-                f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered."
+                f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered. "
+                f"`tocsin executions list --job {answer.job}` lists its runs, and `tocsin executions show ID` says what a run waits for."
             )
         case "undecided":
             late = _length(answer.late_by)
