@@ -246,6 +246,7 @@ async def test_node_executor_needs_only_the_specification(nats_url: str, tmp_pat
         {"name": "fail", "function": "demo/fail", "retry": NO_RETRY},
         {"name": "unknown", "function": "demo/unknown", "retry": {"max_attempts": 3}},
         {"name": "sleep", "function": "demo/sleep", "input": {"seconds": 600}},
+        {"name": "late", "function": "demo/sleep", "input": {"seconds": 600}, "timeout": 1, "retry": NO_RETRY},
         {
             "name": "graph",
             "dag": [
@@ -275,6 +276,9 @@ async def test_node_executor_needs_only_the_specification(nats_url: str, tmp_pat
             [unknown] = await tocsin.ended("unknown", Failed)
             assert unknown.error is not None
             assert (unknown.error.type, unknown.attempt) == ("FunctionNotFound", 1)
+            [late] = await tocsin.ended("late", Failed)
+            assert late.error is not None
+            assert late.error.type == "timed_out"
             await tocsin.ended("graph", Completed)
             sleeping = (await tocsin.ended("sleep", Started, 2))[-1]
             assert sleeping.worker != "mq-bridge"

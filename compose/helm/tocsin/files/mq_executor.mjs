@@ -75,7 +75,10 @@ async function work(body, ack) {
     const run = functions[data.function];
     if (!run) throw Object.assign(new Error(`no function ${data.function}`), { name: "FunctionNotFound", retryable: false });
     const late = new Promise((_, reject) => {
-      setTimeout(() => { controller.abort(); reject(Object.assign(new Error("timed out"), { name: "timed_out" })); }, 1000 * data.timeout).unref();
+      setTimeout(() => { // rejected first, so that the function's own end is not taken for the reason
+        reject(Object.assign(new Error(`timed out after ${data.timeout} s`), { name: "timed_out" }));
+        controller.abort();
+      }, 1000 * data.timeout).unref();
     });
     const progress = (fraction, message) => answer(data, { status: "progress", progress: fraction, message });
     const result = await Promise.race([run({ ...data, progress, signal: controller.signal }), late]);
