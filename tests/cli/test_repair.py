@@ -4,10 +4,12 @@ import pytest
 
 from tests.cli.conftest import World
 from tests.conformance.given import due
+from tests.domain.given import JOB, admitted
 from tests.guards import guarded
 from tocsin import subjects
 from tocsin.adapters.memory.event_log import InMemoryEventLog
-from tocsin.domain.events import Voided
+from tocsin.domain import execution
+from tocsin.domain.events import Cancelled, Voided
 from tocsin.engine.foreign_reports import ForeignReports, not_voided
 from tocsin.services import repair
 from tocsin.subjects import Bucket
@@ -91,6 +93,36 @@ def test_unreadable_decision_is_not_voided(world: World) -> None:
     world.log.receive(subject, b"{}", headers=guarded(subject))
     assert world.call("repair", "--yes").out == "no foreign messages\n"
     assert world.call("audit").code == 1
+
+
+def test_unreadable_event_is_voided_on_request(world: World) -> None:
+    """The open execution is cancelled first, so that no step runs again."""
+    world.append(admitted().model_copy(update={"execution_id": "e1"}))
+    subject = f"execution.{JOB}.e1.from-the-future"
+    sequence = world.log.receive(subject, b'{"v": 9}', headers=guarded(subject, expect=1))
+    listed = world.call("repair", "--unreadable", "--dry-run", "-o", "json").json
+    assert [(one["stream"], one["sequence"]) for one in listed["messages"]] == [("LOG", sequence)]
+    result = world.call("repair", "--unreadable", "--yes", "--reason", "version 9 is gone", "-o", "json")
+    assert (result.code, result.json["voided"], result.json["cancelled"]) == (0, 1, ["e1"])
+    loaded = world.do(world.log.load(subjects.execution(JOB, "e1")))
+    [cancelled] = [one.message for one in loaded if isinstance(one.message, Cancelled)]
+    assert cancelled.by is not None
+    assert (cancelled.reason, execution.fold(loaded).status) == ("version 9 is gone", "cancelled")
+    audit = world.call("audit", "-o", "json").json
+    assert audit["voided"] == [f"LOG {sequence} {subject} by {cancelled.by.full_name}: version 9 is gone"]
+    assert not any(str(sequence) in one["entity"] for one in audit["violations"])
+    again = world.call("repair", "--unreadable", "--yes")
+    assert again.out == "no unreadable events\n"
+
+
+def test_repair_after_a_crash_cancels_nothing_twice(world: World) -> None:
+    world.append(admitted().model_copy(update={"execution_id": "e1"}))
+    subject = f"execution.{JOB}.e1.from-the-future"
+    world.log.receive(subject, b'{"v": 9}', headers=guarded(subject, expect=1))
+    found = world.do(repair.find(world.stored, unreadable=True))
+    assert world.do(repair.cancel_of(world.log, found)) == ["e1"]
+    assert world.do(repair.cancel_of(world.log, found)) == []
+    assert world.call("repair", "--unreadable", "--yes", "-o", "json").json["voided"] == 1
 
 
 def test_nothing_is_voided_without_consent(hurt: World) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias, cast
+from uuid import uuid4
 
 import pytest
 
@@ -16,7 +17,7 @@ from tocsin import subjects
 from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
 from tocsin.domain import lock
-from tocsin.domain.events import Completion, Dispatched, Message, Recorded, Trigger
+from tocsin.domain.events import Completion, Dispatched, Message, Recorded, Trigger, Voided
 from tocsin.domain.lock import Waiter
 from tocsin.ports import (
     MAX_TOGETHER,
@@ -589,6 +590,48 @@ async def test_scope_with_an_undecodable_event_is_not_folded(world: World) -> No
         with pytest.raises(DecodeError) as caught:
             await reading
         assert caught.value.sequence == sequence
+
+
+async def test_event_that_was_set_aside_is_skipped(world: World) -> None:
+    """The event counts for the next append, as a foreign message does."""
+    first = await world.log.append(dispatched(), expect=0)
+    subject = "execution.a_job.e1.from-the-future"
+    body = f'{{"v": 9, "id": "{uuid4()}"}}'.encode()  # a process remembers what was set aside
+    sequence = await world.decide(subject, body)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    voided = Voided(stream="LOG", sequence=sequence, subject=subject, stored_at=at, found="", digest="0" * 64)
+    expect = await world.log.append(voided, expect=0)
+    with pytest.raises(DecodeError):  # the decision is about another body
+        await world.log.load(SCOPE)
+    digest = subjects.digest_of(body)
+    await world.log.append(voided.model_copy(update={"digest": digest}), expect=expect)
+
+    loaded = await world.log.load(SCOPE)
+    assert [one.sequence for one in loaded] == [first, sequence]
+    assert [one.message for one in loaded if not subjects.is_foreign(one)] == [dispatched()]
+    assert [one.message for one in await world.log.read(SCOPE)] == [dispatched()]
+    got = await world.log.get(SCOPE, sequence)
+    assert got is not None
+    assert subjects.is_foreign(got)
+    newest = await world.log.last(SCOPE)
+    assert newest is not None
+    assert newest.message == dispatched()
+    assert [[one.sequence for one in facts] for facts in (await world.log.load_each(SCOPE)).facts] == [
+        [first, sequence]
+    ]
+    with pytest.raises(SequenceConflict):
+        await world.log.append(started("e1"), expect=first)
+    await world.log.append(started("e1"), expect=sequence)
+
+
+async def test_readable_event_counts_although_it_was_voided(world: World) -> None:
+    sequence = await world.log.append(dispatched(), expect=0)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    subject, digest = subjects.subject_of(dispatched()), subjects.digest_of(dispatched().encode())
+    await world.log.append(
+        Voided(stream="LOG", sequence=sequence, subject=subject, stored_at=at, found="", digest=digest), expect=0
+    )
+    assert [one.message for one in await world.log.load(SCOPE)] == [dispatched()]
 
 
 async def test_read_stops_at_the_position_of_undecodable_message(world: World) -> None:

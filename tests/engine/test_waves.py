@@ -15,7 +15,7 @@ from tests.guards import guarded
 from tests.properties import examples
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain.events import Message, PoisonMessage, Queued, Recorded, Trigger
+from tocsin.domain.events import Message, PoisonMessage, Queued, Recorded, Trigger, Voided
 from tocsin.engine.items import Item, Result
 from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.states import StateStore
@@ -472,6 +472,20 @@ async def test_newer_event_waits_for_its_stage(world: World, kind: str) -> None:
     await world.handle(subscription(increment_once))
     assert await world.stored(PoisonMessage) == []
     assert (len(await world.log.read("lock.>")), world.pending) == (2, 1)
+
+
+async def test_event_that_was_set_aside_holds_up_nothing(world: World) -> None:
+    subject, body = f"execution.{JOB}.9.reconsidered", b'{"v": 9, "job": "etl", "execution_id": "9"}'
+    sequence = world.log.receive(subject, body, headers=guarded(subject))
+    await world.handle(subscription(increment_once))
+    assert world.pending == 1
+    at, digest = world.clock.now(), subjects.digest_of(body)
+    await world.log.append(
+        Voided(stream="LOG", sequence=sequence, subject=subject, stored_at=at, found="", digest=digest), expect=0
+    )
+    world.clock.advance(31)
+    await world.handle(subscription(increment_once))
+    assert (await world.stored(PoisonMessage), world.pending) == ([], 0)
 
 
 async def test_often_delivered_input_is_decided_alone(world: World) -> None:

@@ -24,6 +24,7 @@ from tests.clocks import ShiftedClock
 from tests.conformance.given import dispatched
 from tests.domain.given import output_subject
 from tests.durables import NatsDurable
+from tests.guards import guarded
 from tests.security.installations import ACCOUNT, PASSWORD, connected, installed
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
@@ -50,9 +51,10 @@ from tocsin.domain.events import (
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable, NotAllowed, Publish
+from tocsin.services import repair
 from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
-from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, aside_key, checkpoint_page, heir_key
+from tocsin.subjects import JOB_EXECUTORS, Bucket, DecodeError, Stream, aside_key, checkpoint_page, heir_key, is_foreign
 
 ANY_PORT = {"server.port", "metrics.port"}
 
@@ -382,6 +384,9 @@ FORBIDDEN = [
     ("worker", "$JS.API.DIRECT.GET.TOCSIN_LEDGER"),
     ("worker", "$JS.API.DIRECT.GET.KV_tocsin_installation.$KV.tocsin_installation.report-key"),
     ("worker", "$KV.tocsin_leader.ticker"),
+    ("retrier", "$JS.API.DIRECT.GET.TOCSIN_LEDGER"),
+    ("retrier", "$JS.API.DIRECT.GET.TOCSIN_LEDGER.tocsin.0.ledger.j.defined"),
+    ("worker", "$JS.API.DIRECT.GET.TOCSIN_LEDGER.tocsin.0.repair.LOG.1.voided"),
     ("planner", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LOG.dag-advancer"),
     ("planner", "$JS.API.CONSUMER.CREATE.TOCSIN_LOG.mine"),
     ("planner", "$KV.tocsin_definitions.j"),
@@ -426,6 +431,25 @@ async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, s
         with pytest.raises(NotAllowed) as refused:
             await installation.connection.request(subject)
         assert refused.value.subject == subject
+
+
+async def test_each_stage_learns_what_was_set_aside(secured: Server, tmp_path: Path) -> None:
+    """Also one that may not read the ledger."""
+    subject, body = f"execution.j.{uuid4()}.completed", b'{"v": 9}'
+    async with connected(secured, tmp_path, "dag-advancer") as installation:
+        names = installation.names
+        headers = guarded(subject, prefix=names.to_wire("x").removesuffix("x"))
+        answer = await installation.connection.client.request(names.to_wire(subject), body, headers=headers)
+        sequence = json.loads(answer.data)["seq"]
+    async with connected(secured, tmp_path, "retrier") as installation:
+        with pytest.raises(DecodeError):
+            await installation.log.get(subject, sequence)
+        async with connected(secured, tmp_path, "operator") as operators:
+            found = await repair.find(operators.stored, unreadable=True)
+            assert await repair.void(operators.log, operators.projections, found) == len(found)
+        stored = await installation.log.get(subject, sequence)
+        assert stored is not None
+        assert is_foreign(stored)
 
 
 @pytest.mark.parametrize("stage", ["ticker", "recoverer", "archiver", "agent-keeper", "matcher", "notary"])

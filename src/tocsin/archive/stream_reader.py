@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from .. import subjects
-from ..domain.events import Message, Recorded
+from ..domain.events import Message, Recorded, Voided
 from ..ports import EventLog, Extent, StoredLog, StoredMessage
 from ..subjects import STREAMS, Stream
 
@@ -112,7 +112,24 @@ async def wherever(log: EventLog, stored: StoredLog | None, scope: str) -> list[
     Foreign messages are left out.
     """
     events = _events(await log.load(scope))
-    return events or ([] if stored is None else _events(await archived(stored, scope)))
+    if events or stored is None:
+        return events
+    while True:
+        try:
+            return _events(await archived(stored, scope))
+        except subjects.DecodeError as error:
+            if not await _learns_of(log, error):
+                raise
+
+
+async def _learns_of(log: EventLog, error: subjects.DecodeError) -> bool:
+    """Return whether an operator set aside an archived event that could not be read."""
+    if error.stored is None:
+        return False
+    decision = await log.last(subjects.voided(error.stored.stream, error.stored.sequence))
+    if decision is not None and isinstance(decision.message, Voided):
+        subjects.set_aside(decision.message)
+    return subjects.is_set_aside(error.stored)
 
 
 def _events(messages: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:

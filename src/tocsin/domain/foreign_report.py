@@ -1,4 +1,4 @@
-"""Reports of messages that no stage stored, for operators."""
+"""Reports for operators: messages that no stage stored, and unreadable events."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ForeignReport(BaseModel):
-    """A foreign message that a process met."""
+    """A foreign message or an unreadable event that a process met."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -16,4 +16,6 @@ class ForeignReport(BaseModel):
     stored_at: datetime
     """The time (UTC) at which the log stored it."""
     reason: str
-    """The reason why no stage can have stored it."""
+    """The reason why no stage can have stored it, or why the process cannot read it."""
+    is_unreadable: bool = False
+    """Whether a stage stored it, and the process cannot read it."""

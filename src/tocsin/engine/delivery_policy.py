@@ -9,6 +9,7 @@
     before the cursor     the message is acknowledged: it was handled before its effects were archived
     unreadable message    the message becomes a dead letter with its bytes and is never delivered again
     unreadable event      the message is handed back, also if it is the event; a stage of a newer version can read it
+    an event set aside    the message is acknowledged: an operator voided the event, because no version reads it
     another exception     the message is handed back with a growing delay; after five failures it becomes a dead letter
 
 The messages of a batch are decided together, and messages of one entity in order. A batch is acknowledged by one write, after
@@ -233,19 +234,46 @@ class DeliveryPolicy:
             else:
                 batch.handled.append(delivery)
         elif isinstance(error, subjects.DecodeError):
-            # The message is an event, or its decision needs one, that is unreadable here. A newer version of Tocsin may
-            # have written it; a stage of that version can decide on the message.
-            _log.error(
-                "message handed back; an event is unreadable",
-                action="fact-unreadable",
-                durable=batch.subscription.durable,
-                error=str(error),
-            )
-            await _send(delivery.nak(_BACKOFF_S[-1]))
+            await self._on_unreadable(batch, delivery, error)
         elif isinstance(error, MessageTooLarge):
             batch.refused.append(_Refusal(delivery, str(error), error.code))  # it would be too large each time
         else:
             await self._on_failure(batch, delivery, error)
+
+    async def _on_unreadable(self, batch: _Batch, delivery: Delivery, error: subjects.DecodeError) -> None:
+        """Hand back a message whose decision needs an event that is unreadable here.
+
+        The message may be the event itself.         A newer version of Tocsin may have written it; a stage of that version can decide on the message. If an operator set the event
+        aside, nothing is decided on it, and decisions that need it are made without it.
+        """
+        unreadable = error.stored or subjects.UnreadableMessage(
+            subjects.stream_of(delivery.subject),
+            delivery.subject,
+            delivery.sequence,
+            delivery.time,
+            subjects.digest_of(delivery.body),
+        )
+        if error.stored is None and await self._is_set_aside(delivery):
+            batch.handled.append(delivery)
+            return
+        self._foreign.report_unreadable(unreadable, str(error))
+        _log.error(
+            "message handed back; an event is unreadable",
+            action="fact-unreadable",
+            durable=batch.subscription.durable,
+            subject=unreadable.subject,
+            sequence=unreadable.sequence,
+            error=str(error),
+        )
+        await _send(delivery.nak(_BACKOFF_S[-1]))
+
+    async def _is_set_aside(self, delivery: Delivery) -> bool:
+        """Return whether an operator set an unreadable event aside."""
+        try:
+            stored = await self._log.get(delivery.subject, delivery.sequence)
+        except (LogUnavailable, subjects.DecodeError):
+            return False
+        return stored is not None and stored.subject == delivery.subject and subjects.is_foreign(stored)
 
     async def _on_failure(self, batch: _Batch, delivery: Delivery, error: Exception) -> None:
         key = (batch.subscription.durable, delivery.subject, delivery.sequence)

@@ -18,6 +18,8 @@ from ..telemetry.foreign import ForeignMessages
 INTERVAL_S: Final = 2.0
 RETRY_S: Final = 1.0
 """The pause before a scope is read again."""
+MAX_READ_AGAIN: Final = 100
+"""Unreadable events that are read again before they are shown; those beyond are shown as they were met."""
 MAX_SHOWN: Final = 1_000
 """Entries that a process writes; the audit finds all messages."""
 
@@ -80,7 +82,7 @@ class ForeignReports:
 
 
 async def not_voided(log: EventLog, projections: Projections) -> tuple[ForeignReport, ...]:
-    """Return the foreign messages that processes met and no operator voided, by stream and sequence.
+    """Return the foreign and unreadable messages that processes met, without voided messages.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -91,5 +93,23 @@ async def not_voided(log: EventLog, projections: Projections) -> tuple[ForeignRe
     stored = await log.load(subjects.filter_for("repair.voided"))
     voided = {(one.message.stream, one.message.sequence) for one in stored if isinstance(one.message, Voided)}
     reports = (ForeignReport.model_validate_json(value) for value in entries.values())
-    open_reports = (report for report in reports if (report.stream, report.sequence) not in voided)
-    return tuple(sorted(open_reports, key=lambda report: (report.stream, report.sequence)))
+    listed = [report for report in reports if (report.stream, report.sequence) not in voided]
+    doubtful = [report for report in listed if report.is_unreadable][:MAX_READ_AGAIN]
+    readable = {report for report in doubtful if await _is_readable(log, report)}
+    return tuple(
+        sorted(
+            (report for report in listed if report not in readable), key=lambda report: (report.stream, report.sequence)
+        )
+    )
+
+
+async def _is_readable(log: EventLog, report: ForeignReport) -> bool:
+    """Return whether this version can read an event, or the stream lost it.
+
+    A process of an older version may have met it.
+    """
+    try:
+        await log.get(report.subject, report.sequence)
+    except DecodeError:
+        return False
+    return True

@@ -1,18 +1,21 @@
-"""Void the foreign messages of an installation, one recorded event each (`subjects.foreign`).
+"""Void foreign messages (`subjects.foreign`) and unreadable events, one recorded event each.
 
-Nothing is removed and no fold changes: readers skip a foreign message before and after. The event says who looked at the message
+Nothing is removed. Readers skip a foreign message before and after, so that no fold changes. The event says who looked at the message
 and why it may stay, so that the audit lists it instead of reporting it.
+
+An unreadable event holds up what rests on it until it is voided; then readers skip it too. Its execution would go on as if the event had not
+been stored, and might run a step twice. So an open execution is cancelled first.
 """
 
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
 
 from .. import subjects
-from ..domain.events import Actor, Voided
+from ..domain import execution
+from ..domain.events import Actor, Message, Recorded, Voided
 from ..ports import EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage
-from ..subjects import DECISION_STREAMS, Bucket, Stream
+from ..subjects import DECISION_STREAMS, Bucket, DecodeError, Stream, digest_of
 
 TRIES = 5
 """Attempts to store an event whose scope has foreign messages itself."""
@@ -20,14 +23,14 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A foreign message that is not voided."""
+    """A foreign message or an unreadable event that is not voided."""
 
     stream: Stream
     sequence: int
     subject: str
     stored_at: datetime
     found: str
-    """The reason why no stage can have stored it."""
+    """The reason why no stage can have stored it, or why this version cannot read it."""
     digest: str
 
     @classmethod
@@ -42,13 +45,10 @@ class FoundMessage:
         return self.stream, self.sequence
 
 
-def digest_of(body: bytes) -> str:
-    """Return the digest by which an event names a message's body."""
-    return blake2b(body, digest_size=32).hexdigest()
-
-
-async def find(log: StoredLog) -> list[FoundMessage]:
+async def find(log: StoredLog, *, unreadable: bool = False) -> list[FoundMessage]:
     """Return all foreign messages that are not voided, from the streams and the archive.
+
+    `unreadable`: return the events instead that this version cannot read.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -59,7 +59,10 @@ async def find(log: StoredLog) -> list[FoundMessage]:
     for stream, end in ends.items():
         async for message in _messages(log, stream, end):
             reason = subjects.foreign_reason(message.subject, message.headers, stream=stream)
-            if reason is not None:
+            wrong = _unreadable(message) if unreadable and reason is None else None
+            if wrong is not None:
+                found[stream, message.sequence] = FoundMessage.of(message, wrong)
+            elif reason is not None and not unreadable:
                 found[stream, message.sequence] = FoundMessage.of(message, reason)
             elif message.subject.startswith(_REPAIRS):
                 event = subjects.decode(message.subject, message.body)
@@ -88,6 +91,68 @@ async def void(
     return number
 
 
+async def cancel_of(
+    log: EventLog, messages: Collection[FoundMessage], *, by: Actor | None = None, reason: str | None = None
+) -> list[str]:
+    """Cancel the open executions with unreadable events, and return their ids.
+
+    Raises:
+        LogUnavailable: the log did not answer, or other writers changed an execution meanwhile.
+    """
+    scopes = {subjects.guard_of(message.subject) for message in messages if message.subject.startswith("execution.")}
+    return [id_ for scope in sorted(filter(None, scopes)) if (id_ := await _cancel(log, scope, by, reason)) is not None]
+
+
+async def _cancel(log: EventLog, scope: str, by: Actor | None, reason: str | None) -> str | None:
+    """Cancel an execution by its readable events; return its id.
+
+    None: it is over.
+    """
+    for _ in range(TRIES):
+        tail = await log.tail(scope)
+        state = execution.fold(await _readable(log, scope))
+        ends = execution.cancel(state, reason=reason, by=by)
+        try:
+            for end in ends:
+                await log.append(end, expect=tail)
+        except OutdatedState:
+            continue
+        return ends[0].execution_id if ends else None
+    raise LogUnavailable(f"{scope}: other writers changed it {TRIES} times")
+
+
+async def _readable(log: EventLog, scope: str) -> list[Recorded[Message]]:
+    """Return the events of a scope that this version can read, oldest first."""
+    events: list[Recorded[Message]] = []
+    after = 0
+    while True:
+        try:
+            batch = await log.read(scope, after=after)
+        except DecodeError as error:
+            after = max(after + 1, error.sequence or 0)
+            continue
+        if not batch:
+            return events
+        events += batch
+        after = batch[-1].sequence
+
+
+def _unreadable(message: StoredMessage) -> str | None:
+    """Return why this version cannot read a decision.
+
+    None: it can, or the message is no decision.
+    """
+    if subjects.guard_of(message.subject) is None:
+        return None
+    try:
+        subjects.decode(message.subject, message.body)
+    except DecodeError as error:
+        return str(error)[:MAX_SHOWN]
+    return None
+
+
+MAX_SHOWN = 300
+"""Characters of the reason why an event is unreadable."""
 _REPAIRS = "repair."
 
 

@@ -43,11 +43,11 @@ commands. They have no partition (`ports.agents`). Nor are those that begin with
 The stream of the log republishes under `cron.`, and a stream may not republish into subjects that it captures itself. So
 `public.trigger.>` and `public.cancel.>` (`cron.trigger.>`, `cron.cancel.>`) are in another stream.
 
-    names       names that are not subjects: streams, partitions, tokens, durables, buckets
+    names       names of streams, partitions, tokens, durables, buckets
     paths       subjects of messages, and the scopes that guards cover
     codec       from a subject and a body to a message
     filters     filters over many subjects
-    foreign     messages that no stage stored
+    foreign     messages that no stage stored; `set_aside`: events that no version reads
 """
 
 from .codec import (
@@ -232,7 +232,9 @@ from .paths import (
     subject_of,
     trigger,
     unique_key,
+    voided,
 )
+from .set_aside import UnreadableMessage, digest_of, is_set_aside, set_aside
 
 __all__ = [
     "ACKNOWLEDGEMENTS",
@@ -308,6 +310,7 @@ __all__ = [
     "ReportSubject",
     "SoleGuard",
     "Stream",
+    "UnreadableMessage",
     "acquisitions",
     "admissions",
     "agent",
@@ -331,6 +334,7 @@ __all__ = [
     "decode",
     "definition",
     "delay",
+    "digest_of",
     "ends",
     "entity_of",
     "event_type",
@@ -351,6 +355,7 @@ __all__ = [
     "is_lock",
     "is_outside_key",
     "is_ownership",
+    "is_set_aside",
     "is_trigger",
     "job_filters",
     "job_of",
@@ -396,6 +401,7 @@ __all__ = [
     "reports_on",
     "runs",
     "scope_of",
+    "set_aside",
     "shard_map",
     "silences",
     "start_rate_key",
@@ -408,4 +414,5 @@ __all__ = [
     "trigger",
     "type_of",
     "unique_key",
+    "voided",
 ]

@@ -13,19 +13,25 @@ from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
 from ..domain.trace_context import parse
 from .names import ANY, MAX_NAME_LENGTH, OUTSIDE_INPUTS, PUBLIC_INPUTS, REST, name, request_subject
+from .set_aside import UnreadableMessage
 
 
 class DecodeError(TocsinError, ValueError):
     """A stored message that this version cannot read.
 
     Attributes:
-        sequence: its position in the stream, if known.
+        stored: its place in its stream, if known.
         problems: the wrong fields of its body, if these are the reason.
     """
 
     code = "undecodable-message"
 
-    sequence: int | None = None
+    stored: UnreadableMessage | None = None
+
+    @property
+    def sequence(self) -> int | None:
+        """The position in the stream, if known."""
+        return None if self.stored is None else self.stored.sequence
 
     def __init__(self, text: str, problems: Sequence[DefinitionProblem] = ()) -> None:
         super().__init__(text)

@@ -13,7 +13,8 @@ from typing import Final
 
 from ..domain.events import Foreign, Message, Recorded
 from .codec import DecodeError, decode
-from .names import DECISION_STREAMS, STREAM_SUBJECTS, Stream
+from .names import DECISION_STREAMS, STREAM_SUBJECTS, Stream, stream_of
+from .set_aside import VOIDED, UnreadableMessage, digest_of, is_set_aside
 
 EXPECTED_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -115,7 +116,7 @@ def recorded(
     """Return a stored message, decoded by `read`; a foreign message is a `Foreign`.
 
     Raises:
-        DecodeError: this version cannot decode it; `sequence` names the message.
+        DecodeError: this version cannot decode it, and no operator set it aside; `stored` names the message.
     """
     message_id = headers.get(MESSAGE_ID)
     if (reason := foreign_reason(subject, headers, is_reply=is_reply, stream=stream)) is not None:
@@ -123,8 +124,10 @@ def recorded(
     try:
         message = read(subject, body)
     except DecodeError as error:
-        error.sequence = sequence
-        raise
+        error.stored = UnreadableMessage(stream_of(subject), subject, sequence, time, digest_of(body))
+        if not is_set_aside(error.stored):
+            raise
+        return Recorded(Foreign(reason=VOIDED), subject, sequence, time, message_id)
     return Recorded(message, subject, sequence, time, message_id)
 
 

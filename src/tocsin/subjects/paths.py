@@ -345,6 +345,11 @@ def repair(stream: str, sequence: int) -> str:
     return f"repair.{stream}.{sequence}.>"
 
 
+def voided(stream: str, sequence: int) -> str:
+    """Return the subject of an operator's decision about a message that no reader decides by."""
+    return f"repair.{stream}.{sequence}.voided"
+
+
 def unique_key(job: str, key: str) -> str:
     """Return the scope of a unique key of an unregistered job."""
     return f"unique.{token(job)}.{key}.>"

@@ -1,4 +1,4 @@
-"""Log lines and a counter for foreign messages, once for each message of a process."""
+"""Reports of foreign messages and unreadable events, once for each in a process."""
 
 from collections import OrderedDict, deque
 from datetime import datetime
@@ -6,11 +6,13 @@ from typing import Final
 
 from ..domain.events import Foreign, Message, Recorded
 from ..domain.foreign_report import ForeignReport
-from ..subjects import stream_of
+from ..subjects import UnreadableMessage, guard_of, stream_of
 from . import get_logger, meter, trace_ids
 
 MAX_NOTED: Final = 10_000
 """Messages that a process remembers, so that it does not report them again."""
+MAX_REASON: Final = 300
+"""Characters of the reason why an event is unreadable."""
 MAX_UNSEEN: Final = 1_000
 """Reports that wait to be taken; more are dropped."""
 
@@ -43,16 +45,11 @@ class ForeignMessages:
 
     def report(self, subject: str, sequence: int, stored_at: datetime, reason: str) -> None:
         """Report a foreign message unless it was reported before."""
-        key = subject, sequence
-        if key in self._noted:
-            return
-        self._noted[key] = None
-        if len(self._noted) > MAX_NOTED:
-            self._noted.popitem(last=False)
         stream = stream_of(subject)
-        self._unseen.append(
-            ForeignReport(stream=stream, sequence=sequence, subject=subject, stored_at=stored_at, reason=reason)
-        )
+        report = ForeignReport(stream=stream, sequence=sequence, subject=subject, stored_at=stored_at, reason=reason)
+        if not self._is_new(report):
+            return
+        self._unseen.append(report)
         _foreign_messages.add(1, {"kind": subject.partition(".")[0]})
         _log.warning(
             "foreign message skipped; run `tocsin audit`",
@@ -62,6 +59,30 @@ class ForeignMessages:
             sequence=sequence,
             reason=reason,
         )
+
+    def report_unreadable(self, message: UnreadableMessage, reason: str) -> None:
+        """Report a decision that this version cannot read unless it was reported before."""
+        if guard_of(message.subject) is None:
+            return
+        report = ForeignReport(
+            stream=message.stream,
+            sequence=message.sequence,
+            subject=message.subject,
+            stored_at=message.time,
+            reason=reason[:MAX_REASON],
+            is_unreadable=True,
+        )
+        if self._is_new(report):
+            self._unseen.append(report)
+
+    def _is_new(self, report: ForeignReport) -> bool:
+        key = report.subject, report.sequence
+        if key in self._noted:
+            return False
+        self._noted[key] = None
+        if len(self._noted) > MAX_NOTED:
+            self._noted.popitem(last=False)
+        return True
 
     def take(self) -> list[ForeignReport]:
         """Return the reports since the last call."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from ... import subjects
 from ...domain import lock
-from ...domain.events import Message, Recorded, Timer
+from ...domain.events import Message, Recorded, Timer, Voided
 from ...ports import (
     Append,
     Batch,
@@ -206,7 +206,9 @@ class InMemoryEventLog:
 
     def _load(self, scope: str, after: int = 0) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
-        newest = [self._recorded(entry) for entry in stream.with_hidden(stream.last_of_each((scope,)))]
+        newest = [
+            self._recorded(entry) for entry in stream.with_hidden(stream.last_of_each((scope,)), self._is_foreign)
+        ]
         first = lock.first_needed(newest)
         facts = [recorded for recorded in newest if recorded.sequence > after]
         if not first or not facts:
@@ -245,9 +247,8 @@ class InMemoryEventLog:
         """Return the newest message of a subject or filter."""
         stream = self._streams[subjects.stream_of(subject)]
         entry = stream.last(subject)
-        if entry is not None and entry.is_foreign:
-            self._recorded(entry)
-            entry = stream.newest_event(subject, before=entry.sequence)
+        if entry is not None and self._is_foreign(entry):
+            entry = stream.newest_event(subject, self._is_foreign, before=entry.sequence)
         return None if entry is None else self._recorded(entry)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
@@ -350,8 +351,28 @@ class InMemoryEventLog:
             raise ValueError(f"durable {spec.name!r} exists as {durable.spec}")
         return durable
 
+    def _is_foreign(self, entry: Entry) -> bool:
+        return subjects.is_foreign(self._recorded(entry))
+
     def _recorded(self, entry: Entry) -> Recorded[Message]:
-        return self._noted.note(entry.recorded())
+        try:
+            recorded = entry.recorded()
+        except DecodeError as error:
+            if not self._learns_of(error):
+                raise
+            recorded = entry.recorded()
+        return self._noted.note(recorded)
+
+    def _learns_of(self, error: DecodeError) -> bool:
+        """Return whether an operator set aside what could not be read."""
+        unreadable = error.stored
+        if unreadable is None or subjects.guard_of(unreadable.subject) is None:
+            return False
+        entry = self._streams[Stream.LEDGER].last(subjects.voided(unreadable.stream, unreadable.sequence))
+        decision = None if entry is None else entry.recorded().message
+        if isinstance(decision, Voided):
+            subjects.set_aside(decision)
+        return subjects.is_set_aside(unreadable)
 
     def _capturing(self, subject: str) -> StoredStream:
         stream = subjects.stream_of(subject)

@@ -266,23 +266,23 @@ class StoredStream:
         newest = {sequences[-1] for name in filters for sequences in self._tree.each(name)}
         return [self._entries[sequence] for sequence in sorted(newest)]
 
-    def with_hidden(self, entries: Iterable[Entry]) -> list[Entry]:
+    def with_hidden(self, entries: Iterable[Entry], is_foreign: Callable[[Entry], bool]) -> list[Entry]:
         """Return messages and the events that foreign messages among them hide, oldest first."""
         by_sequence = {entry.sequence: entry for entry in entries}
         for entry in tuple(by_sequence.values()):
             is_literal = subjects.WILDCARDS.isdisjoint(entry.subject.split("."))
             if (
                 is_literal
-                and entry.is_foreign
-                and (hidden := self.newest_event(entry.subject, before=entry.sequence)) is not None
+                and is_foreign(entry)
+                and (hidden := self.newest_event(entry.subject, is_foreign, before=entry.sequence)) is not None
             ):
                 by_sequence[hidden.sequence] = hidden
         return [by_sequence[sequence] for sequence in sorted(by_sequence)]
 
-    def newest_event(self, filter_subject: str, *, before: int) -> Entry | None:
+    def newest_event(self, filter_subject: str, is_foreign: Callable[[Entry], bool], *, before: int) -> Entry | None:
         """Return the newest matching message before a sequence that is not foreign."""
         earlier = (entry for entry in reversed(self.matching((filter_subject,), 0)) if entry.sequence < before)
-        return next((entry for entry in earlier if not entry.is_foreign), None)
+        return next((entry for entry in earlier if not is_foreign(entry)), None)
 
     def matching(self, filters: tuple[str, ...], after: int) -> list[Entry]:
         """Return all matching messages after a sequence, oldest first."""

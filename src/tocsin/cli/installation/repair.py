@@ -1,4 +1,4 @@
-"""`tocsin repair`: void messages that no stage stored."""
+"""`tocsin repair`: void messages that no stage stored, and events that no version reads."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -19,6 +19,12 @@ from ..runtime.session import actor, session_of
 def repair(
     context: typer.Context,
     reason: Annotated[str | None, typer.Option(help="Reason, recorded in each event.")] = None,
+    unreadable: Annotated[
+        bool,
+        typer.Option(
+            "--unreadable", help="Void events that this version cannot read, and cancel their open executions."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the messages.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -28,34 +34,46 @@ def repair(
     changes: readers skip such a message anyway. Afterwards `audit` lists these messages instead of reporting them.
     It needs NATS and its user `operator`: an HTTP API (`--server`) has no such operation.
 
+    With `--unreadable`, void events instead that a stage stored and this version cannot read, such as those of a newer version
+    that was taken back. First upgrade, if there is a version that reads them: they wait for it, and nothing is lost. An open execution with such an event
+    is cancelled, and never runs again. Then readers skip the event, and what waited for it goes on.
+
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """
     session = session_of(context)
 
     async def find() -> list[FoundMessage]:
         async with session.installation() as installation:
-            return await repairs.find(installation.stored)
+            return await repairs.find(installation.stored, unreadable=unreadable)
 
-    async def void() -> int:
+    async def void() -> tuple[int, list[str]]:
         async with session.installation() as installation:
             log, projections = installation.log, installation.projections
-            return await repairs.void(log, projections, found, by=actor(), reason=reason)
+            cancelled = await repairs.cancel_of(log, found, by=actor(), reason=reason) if unreadable else []
+            return await repairs.void(log, projections, found, by=actor(), reason=reason), cancelled
 
     if not dry_run:
         check("void messages?", yes=yes)
     found = run(find())
     if found and not dry_run:
-        confirm(f"void {counted(len(found), 'message')}?", yes=yes, otherwise="nothing was voided")
-    number = run(void()) if found and not dry_run else 0
+        end = " and cancel their open executions" if unreadable else ""
+        confirm(f"void {counted(len(found), 'message')}{end}?", yes=yes, otherwise="nothing was voided")
+    number, cancelled = run(void()) if found and not dry_run else (0, [])
     session.output.answer(
-        {"messages": [_plain(message) for message in found], "voided": number, "dry_run": dry_run},
+        {
+            "messages": [_plain(message) for message in found],
+            "voided": number,
+            "cancelled": cancelled,
+            "dry_run": dry_run,
+        },
         lambda: [
             table(
                 ("STREAM", "SEQUENCE", "STORED", "SUBJECT", "REASON"),
                 [(m.stream.value, m.sequence, local(m.stored_at), m.subject, m.found) for m in found],
-                empty="no foreign messages",
+                empty="no unreadable events" if unreadable else "no foreign messages",
                 least=("REASON", "STORED"),
             ),
+            *(Text(f"cancelled execution {execution_id}") for execution_id in cancelled),
             *([Text(f"{'would void' if dry_run else 'voided'} {len(found) if dry_run else number}")] if found else []),
         ],
     )

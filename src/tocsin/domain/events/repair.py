@@ -1,4 +1,4 @@
-"""Events about messages that no stage stored."""
+"""Events about messages that no stage stored, and about events that no version reads."""
 
 from datetime import datetime
 from typing import Literal
@@ -7,7 +7,7 @@ from .message import Actor, Message, Sequence
 
 
 class RepairFact(Message):
-    """An event about a stored message that is no decision."""
+    """An event about a stored message by which no reader decides."""
 
     v: Literal[1] = 1
     """The version of the format."""
@@ -18,9 +18,10 @@ class RepairFact(Message):
 
 
 class Voided(RepairFact):
-    """An operator voided a foreign message: the audit lists it and no longer reports it.
+    """An operator voided a foreign message, or an event that no version reads.
 
-    No fold changes, since no reader decides by a foreign message. The message stays where it is.
+    The audit lists it and no longer reports it. No fold changes by a foreign message, since no reader decides by it. An unreadable event holds up what rests on it
+    until it is voided; then readers that cannot read it skip it. The message stays where it is.
     """
 
     type: Literal["voided"] = "voided"
@@ -30,7 +31,7 @@ class Voided(RepairFact):
     stored_at: datetime
     """The time (UTC) at which the message was stored."""
     found: str
-    """The reason why no stage can have stored the message."""
+    """The reason why no stage can have stored the message, or why it could not be read."""
     digest: str
     """The BLAKE2b digest (256 bits) of its body, in hexadecimal digits."""
     by: Actor | None = None

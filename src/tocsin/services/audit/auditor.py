@@ -8,8 +8,7 @@ from typing import Final, cast
 from ...domain.events import Message, Recorded, Voided, unfold
 from ...domain.events import Report as WorkerReport
 from ...ports import StoredMessage
-from ...subjects import Stream, publisher_of
-from ..repair import digest_of
+from ...subjects import Stream, digest_of, publisher_of
 from . import guards, versions
 from .adoptions import Adoptions
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
@@ -148,7 +147,8 @@ class Auditor:
 
         An unreadable input is a remark, because programs outside and workers may store any.
         """
-        self._add_all(guards.unreadable(message))
+        for violation in guards.unreadable(message):
+            self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
         if not guards.is_decision(message.subject):
             self._unreadable.add(message.stream, message.subject, message.sequence)
 
@@ -191,7 +191,7 @@ class Auditor:
         )
 
     def _take_voided(self) -> Iterator[str]:
-        """Yield the foreign messages that operators voided, and no longer count them as violations."""
+        """Yield the messages that operators voided, and no longer count them as violations."""
         for recorded in self._voided:
             event = recorded.message
             found = self._foreign.get((event.stream, event.sequence))

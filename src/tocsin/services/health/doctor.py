@@ -36,6 +36,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     streams.durables,
     streams.key,
     streams.foreign,
+    streams.unreadable,
     screeners.headers,
     screeners.screeners,
     clocks.machine,

@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...domain.foreign_report import ForeignReport
 from ...domain.text import counted, printable
 from ..unserved import line_of
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # the status includes its problems
 
 def problems_of(seen: "Status") -> tuple[str, ...]:
     """Return the problems that a status shows, the gravest first."""
-    return (*_unreadable(seen), *_leaders(seen), *_queues(seen), *_shards(seen), *_foreign(seen))
+    return (*_unreadable(seen), *_leaders(seen), *_queues(seen), *_shards(seen), *_foreign(seen), *_unread(seen))
 
 
 def _unreadable(seen: "Status") -> Iterator[str]:
@@ -62,8 +63,19 @@ def _shards(seen: "Status") -> Iterator[str]:
 
 def _foreign(seen: "Status") -> Iterator[str]:
     """Yield a sentence on the messages that no stage stored."""
-    if seen.foreign:
-        oldest = seen.foreign[0]
-        where = f"{printable(oldest.subject)} ({oldest.stream} {oldest.sequence})"
-        messages = counted(len(seen.foreign), "message")
-        yield f"{messages} that no stage stored, the first is {where}: run `tocsin repair --dry-run`"
+    foreign = [report for report in seen.foreign if not report.is_unreadable]
+    if foreign:
+        messages = counted(len(foreign), "message")
+        yield f"{messages} that no stage stored, the first is {_place(foreign[0])}: run `tocsin repair --dry-run`"
+
+
+def _unread(seen: "Status") -> Iterator[str]:
+    """Yield a sentence on the events that hold up stages because they cannot read them."""
+    unreadable = [report for report in seen.foreign if report.is_unreadable]
+    if unreadable:
+        events = counted(len(unreadable), "event")
+        yield f"{events} that this version cannot read, the first is {_place(unreadable[0])}; see `tocsin doctor`"
+
+
+def _place(report: ForeignReport) -> str:
+    return f"{printable(report.subject)} ({report.stream} {report.sequence})"

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from ...archive.archive import Archive
 from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
+from ...domain.events import Message, Recorded
 from ...domain.foreign_report import ForeignReport
 from ...domain.job_record import Registration
 from ...domain.queue_backlog import QueueBacklog
@@ -32,7 +33,7 @@ from ...ports import (
 from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
-from ...subjects import LAYOUT, Bucket, Stream
+from ...subjects import LAYOUT, Bucket, DecodeError, Stream, UnreadableMessage
 from ..agents import AgentRegistry, backlogs, readers
 from ..unserved import Unserved, in_short, unserved
 from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
@@ -44,7 +45,7 @@ T = TypeVar("T")
 SQLITE: Final = "sqlite:///"
 LAID_OUT: Final = (Stream.LEDGER, Stream.LOG)
 """The streams whose layout is checked."""
-UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreachable)
+UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreachable, DecodeError)
 """Errors that leave a part of the status unknown."""
 
 
@@ -315,11 +316,24 @@ async def _history(target: HealthTarget) -> HistoryPlace:
     async with target.open_history() as history:
         place = await history.offset(Stream.LOG)
         unfinished = [await history.count(ExecutionQuery(status=state)) for state in ("pending", "running")]
-    lasts = [await log.last(subject) for subject in target.recorded]
+    lasts = [await _place_of(log.last(subject)) for subject in target.recorded]
     newest = max((last.sequence for last in lasts if last), default=0)
-    missing = [first for subject in target.recorded for first in await log.read(subject, after=place, limit=1)]
-    since = min((recorded.time for recorded in missing), default=None)
+    missing = [await _place_of(_first(log, subject, place)) for subject in target.recorded]
+    since = min((recorded.time for recorded in missing if recorded), default=None)
     return HistoryPlace(place, newest, since, sum(unfinished))
+
+
+async def _first(log: EventLog, subject: str, after: int) -> Recorded[Message] | None:
+    """Return the first message of a filter after a sequence, if there is a message."""
+    return next(iter(await log.read(subject, after=after, limit=1)), None)
+
+
+async def _place_of(reading: Awaitable[Recorded[Message] | None]) -> Recorded[Message] | UnreadableMessage | None:
+    """Return the place and the time of a message, also if it is unreadable."""
+    try:
+        return await reading
+    except DecodeError as error:
+        return error.stored
 
 
 async def _durables(target: HealthTarget, stream: Stream) -> list[Durable]:

@@ -118,6 +118,9 @@ STREAM_MAX_BYTES: Final = Metric(
     "Size at which a stream refuses messages or drops the oldest; absent: no limit.",
     ("stream",),
 )
+UNREADABLE_EVENTS: Final = Metric(
+    "unreadable_events", "gauge", "Events that processes met and this version cannot read; what rests on them waits."
+)
 UNKNOWN_PARTS: Final = Metric("status_unknown_parts", "gauge", "Parts that did not answer `tocsin status`.")
 PARTS: Final = Metric(
     "metrics_part_up", "gauge", "1: the metrics of a part are current; 0: they could not be read.", ("part",)

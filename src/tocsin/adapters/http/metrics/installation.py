@@ -56,5 +56,6 @@ def families(status: Status, prefix: str, shown: Collection[str]) -> list[Family
         gauge(
             catalog.STREAM_MAX_BYTES, (((stream.name,), stream.max_bytes) for stream in streams if stream.max_bytes > 0)
         ),
+        gauge(catalog.UNREADABLE_EVENTS, [((), sum(report.is_unreadable for report in status.foreign))]),
         gauge(catalog.UNKNOWN_PARTS, [((), len(status.troubles))]),
     ]

@@ -123,6 +123,7 @@ class Granting:
             *(self._reading_archive() if access.reads_archive or access.keeps_archive else ()),
             *(self._keeping_archive(access.follows) if access.keeps_archive else ()),
             *self._awaiting(),
+            self._voided(),
             *self._looking_up(Bucket.TIMEZONES),
             *([self._key()] if needs_key else []),
         ]
@@ -348,6 +349,10 @@ class Granting:
             self._names.bucket_stream(Bucket.INSTALLATION),
         ):
             yield f"{API}.STREAM.INFO.{name}"
+
+    def _voided(self) -> str:
+        """Allow a look at what an operator decided about an unreadable event (`log.set_aside`)."""
+        return f"{API}.DIRECT.GET.{self._names.stream(Stream.LEDGER)}.{self._names.to_wire('repair.>')}"
 
     def _key(self) -> str:
         bucket = Bucket.INSTALLATION

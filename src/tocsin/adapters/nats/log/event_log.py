@@ -39,6 +39,7 @@ from .follow import follow, watch
 from .group_commits import GroupCommit
 from .leader_lag import LeaderLag, ReceivedMarks
 from .message_reader import MessageReader
+from .set_aside import SetAside, skips_set_aside
 from .writer import LogWriter
 
 SCAN_LIMIT: Final = 2_000
@@ -53,7 +54,7 @@ class NatsEventLog:
 
     Reads raise `DecodeError` if a message does not decode. A scope with an unreadable fact must not be folded without
     the fact, because decisions would follow from a state that never existed. Only `follow` skips such messages, because
-    its readers decide nothing.
+    its readers decide nothing. A fact that an operator set aside is a `Foreign`.
 
     Any call raises `LogUnavailable` if the server does not answer.
     """
@@ -75,6 +76,7 @@ class NatsEventLog:
         self._names = names
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
         self._messages = MessageReader(names, foreign or ForeignMessages())
+        self.set_aside = SetAside(self._streams[Stream.LEDGER], names, self._messages)
         self._writer = LogWriter(connection, names, group_commit)
         self._marks = marks or ReceivedMarks()
         self._lag = LeaderLag(self._marks, self._read_end)
@@ -125,6 +127,7 @@ class NatsEventLog:
         newest = self._writer.newest
         await asyncio.gather(*(self._lag.await_leader(stream, stored=newest[stream]) for stream in streams))
 
+    @skips_set_aside
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Return the messages that are enough to fold a scope, oldest first.
 
@@ -139,6 +142,7 @@ class NatsEventLog:
         newest = [stored for stored in await stream.last_of_each([wire_filter]) if stored.sequence > after]
         return await self._complete(scope, _after(after, await self._messages.read(stream, newest)), after)
 
+    @skips_set_aside
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Return the facts of each scope as `load` does, with few requests."""
         known = after or {}
@@ -224,6 +228,7 @@ class NatsEventLog:
         answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(Stream.LEDGER)}")
         return datetime.fromisoformat(answer["ts"])
 
+    @skips_set_aside
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest message of a subject or filter."""
         stream = self._streams[subjects.stream_of(subject)]
@@ -236,11 +241,13 @@ class NatsEventLog:
             return recorded
         return await self._messages.before(stream, wire_filter, newest.sequence)
 
+    @skips_set_aside
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return the message of a sequence in the stream of a subject."""
         stored = await self._streams[subjects.stream_of(subject)].by_sequence(sequence)
         return None if stored is None else self._messages.recorded(stored)
 
+    @skips_set_aside
     async def read(
         self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
     ) -> list[Recorded[Message]]:

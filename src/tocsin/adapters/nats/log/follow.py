@@ -306,6 +306,8 @@ def _batch(
             _log.warning(
                 "message unreadable, skipped", action="unreadable", sequence=message.sequence, error=str(error)
             )
+            if error.stored is not None:
+                noted.report_unreadable(error.stored, str(error))
         else:
             (foreign if subjects.is_foreign(recorded) else messages).append(noted.note(recorded))
     return Batch(messages, caught_up, upto, foreign)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from ....domain.foreign_report import ForeignReport
 from ....ports.server_inspection import Drift, StreamState
 from ....subjects import INPUT_STREAMS, Bucket, Stream
 from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
@@ -170,7 +171,12 @@ async def key(context: CheckContext) -> list[Finding]:
 
 async def foreign(context: CheckContext) -> list[Finding]:
     """Report messages that no stage stored (`foreign-messages`)."""
-    return _FOREIGN.report([f"{one.subject} ({one.stream} {one.sequence})" for one in context.status.foreign])
+    return _FOREIGN.report([_place(report) for report in context.status.foreign if not report.is_unreadable])
+
+
+async def unreadable(context: CheckContext) -> list[Finding]:
+    """Report events that processes could not read (`event-unreadable`)."""
+    return _UNREADABLE.report([_place(report) for report in context.status.foreign if report.is_unreadable])
 
 
 _FOREIGN: Final = OverdueKind(
@@ -182,6 +188,20 @@ _FOREIGN: Final = OverdueKind(
     all_well="no process met a message that no stage stored",
     level=Level.WARN,
 )
+
+
+_UNREADABLE: Final = OverdueKind(
+    code="event-unreadable",
+    text="events cannot be read by this version",
+    means="what rests on them waits and is delivered again every 15 seconds, and the archiver removes nothing newer",
+    do="upgrade all processes to the version that stored them; if no version reads them, see `tocsin repair --unreadable --dry-run`",
+    details="messages",
+    all_well="no process met an event that it cannot read",
+)
+
+
+def _place(report: ForeignReport) -> str:
+    return f"{report.subject} ({report.stream} {report.sequence})"
 
 
 def _cluster(stream: StreamState) -> list[Finding]:

@@ -1,0 +1,44 @@
+"""Events that this version cannot read, and those of them that operators set aside.
+
+A decision of a newer version cannot be read either, so that no reader may skip an unreadable event by itself. If no version will read it,
+an operator voids it (`tocsin repair --unreadable`), and readers skip it as they skip a foreign message. An event that can be read
+counts, whether it is voided or not.
+"""
+
+from datetime import datetime
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from ..domain.events import Voided
+from .names import Stream
+
+VOIDED: Final = "an operator set it aside, because no version reads it"
+"""The reason why readers skip such an event."""
+
+_known: Final[set[tuple[str, int, str]]] = set()
+
+
+class UnreadableMessage(NamedTuple):
+    """A stored message that does not decode."""
+
+    stream: Stream
+    subject: str
+    sequence: int
+    time: datetime
+    digest: str
+    """The digest of its body (`digest_of`)."""
+
+
+def digest_of(body: bytes) -> str:
+    """Return the digest by which an event names a message's body."""
+    return blake2b(body, digest_size=32).hexdigest()
+
+
+def set_aside(voided: Voided) -> None:
+    """Let the readers of this process skip a message, if they cannot read it."""
+    _known.add((voided.stream, voided.sequence, voided.digest))
+
+
+def is_set_aside(message: UnreadableMessage) -> bool:
+    """Return whether this process knows that an operator set a message aside."""
+    return (message.stream, message.sequence, message.digest) in _known

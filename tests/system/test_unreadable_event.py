@@ -1,0 +1,69 @@
+"""An event that no version reads, on a real server: what rests on it waits until an operator sets it aside."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.guards import guarded
+from tests.system.running import Running, running
+from tests.system.test_foreign import judged, registry
+from tocsin import Context, Worker, bootstrap
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Cancelled, Completed
+from tocsin.engine import delivery_policy
+from tocsin.services import health, repair
+
+JOB = {"name": "etl", "function": "f", "overlap_policy": "enqueue"}
+
+
+async def decide(tocsin: Running, subject: str, body: bytes, *, expect: int) -> None:
+    """Store an event under its guard, as a stage of another version does."""
+    names = tocsin.installation.names
+    headers = guarded(subject, prefix=names.to_wire("x").removesuffix("x"), expect=expect)
+    await tocsin.installation.connection.client.request(names.to_wire(subject), body, headers=headers, timeout=20)
+
+
+async def test_job_goes_on_without_an_unreadable_event(
+    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_policy, "_BACKOFF_S", (0.2,))
+    worker, runs = Worker(), list[str]()
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @worker.task("f")
+    async def f(context: Context) -> None:
+        runs.append(context.execution_id)
+        begun.set()
+        await may_end.wait()
+
+    async with running(nats_url, tmp_path, worker=worker) as tocsin:
+        await registry(tocsin).define(JobDefinition.model_validate(JOB))
+        first = await registry(tocsin).trigger("etl")
+        await asyncio.wait_for(begun.wait(), tocsin.patience)
+        tail = await tocsin.log.tail(f"execution.etl.{first}.>")
+        await decide(tocsin, f"execution.etl.{first}.completed.locked", b'{"v": 9}', expect=tail)
+        may_end.set()
+        await tocsin.trigger("etl")
+        target = bootstrap.health_target(tocsin.installation)
+
+        async def is_found() -> bool:
+            return "event-unreadable" in {one.code for one in await health.examine(target) if one.level != "ok"}
+
+        await tocsin.until(is_found)
+        assert runs == [first]  # the lock is held
+
+        found = await repair.find(tocsin.installation.stored, unreadable=True)
+        assert await repair.cancel_of(tocsin.log, found) == [first]
+        assert await repair.void(tocsin.log, tocsin.installation.projections, found) == 1
+        [ended] = await tocsin.ended("etl", Completed)
+        second = ended.execution_id
+        assert [end.execution_id for end in await tocsin.of_executions("etl", Cancelled)] == [first]
+        assert runs == [first, second]
+
+        async def is_well() -> bool:
+            seen = await health.status(target)
+            return not seen.foreign and all(each.oldest is None for each in seen.durables)
+
+        await tocsin.until(is_well)  # no durable holds the archiver
+        assert await judged(tocsin) == []
