@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -174,6 +175,25 @@ async def test_handler_that_never_rests_is_refused(monkeypatch: pytest.MonkeyPat
         with pytest.raises(SimulationError, match="never rests"):
             await simulation.trigger("tick")
         stop = True
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+async def test_handler_that_never_waits_is_ended(*, is_caught: bool) -> None:
+    async def tick(_: Context) -> None:
+        while True:
+            with suppress(Exception if is_caught else ValueError):
+                sum(range(1_000))
+
+    async with Simulation(worker_of(tick=tick), definitions=[job()], thread_limit=0.2) as simulation:
+        with pytest.raises(SimulationError, match="async handler tick"):
+            await simulation.trigger("tick")
+
+
+async def test_slow_test_is_no_slow_handler() -> None:
+    async with Simulation(worker_of(tick=done), definitions=[job()], thread_limit=0.05) as simulation:
+        time.sleep(0.2)  # noqa: ASYNC251 - the test, not a handler
+        await simulation.trigger("tick")
+        assert len(simulation.results("tick")) == 1
 
 
 async def test_injected_failures_are_retried() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from .loop_time import LoopTime
+from .watchdog import Watchdog
 from .worker_process import Handling
 
 BUSY_ROUNDS: Final = 100_000
@@ -15,29 +16,42 @@ class StuckError(Exception):
     """Something does not come to rest; the text says what, and what to change."""
 
 
-async def rest(time: LoopTime, handling: Handling | None, thread_limit: float) -> None:
+async def rest(time: LoopTime, handling: Handling | None, thread_limit: float, watchdog: Watchdog) -> None:
     """Let every task of a simulation run until it waits, and every sync handler end.
 
-    `thread_limit`: seconds of the machine's time that a sync handler may run.
+    `thread_limit`: seconds of the machine's time that a sync handler may run. `watchdog`: ends an async handler that gives no turn.
 
     Raises:
         StuckError: that does not happen.
     """
+    try:
+        await _rest(time, handling, thread_limit, watchdog)
+    finally:
+        watchdog.rest()
+
+
+async def _rest(time: LoopTime, handling: Handling | None, thread_limit: float, watchdog: Watchdog) -> None:
     for _ in range(BUSY_ROUNDS):
         calls = time.calls
+        watchdog.turn()
         await asyncio.sleep(0)
+        if handling is not None and (name := handling.held_up_by):
+            raise StuckError(
+                f"the async handler {name} has run for {thread_limit:g} s without a turn for anything else. Wait by `await` in its loops, "
+                "or make it a sync handler"
+            )
         if time.calls != calls:
             continue
         if handling is None or not handling.in_threads:
             return
-        await _wait_for_threads(time, handling, thread_limit)
+        await _wait_for_threads(time, handling, thread_limit, watchdog)
     raise StuckError(
         "something never rests: a handler repeats `await asyncio.sleep(0)`, or calls itself again without a pause. Wait for an event "
         "or some time instead"
     )
 
 
-async def _wait_for_threads(time: LoopTime, handling: Handling, limit: float) -> None:
+async def _wait_for_threads(time: LoopTime, handling: Handling, limit: float, watchdog: Watchdog) -> None:
     """Wait until a sync handler ends or schedules something, by the time of the machine."""
     calls, loop = time.calls, asyncio.get_running_loop()
     end = loop.time() + limit
@@ -48,4 +62,5 @@ async def _wait_for_threads(time: LoopTime, handling: Handling, limit: float) ->
                 f"the sync handler {names} has run for {limit:g} s of real time. The simulation cannot move the time of a thread: "
                 "replace what it waits for in the test, or make it async and wait by asyncio.sleep"
             )
+        watchdog.turn()
         await asyncio.sleep(THREAD_POLL_S)

@@ -33,6 +33,7 @@ from .outcomes import Outcomes
 from .record import Record
 from .rest import StuckError, rest
 from .spans import end_of, instant_of, zone_of
+from .watchdog import Watchdog
 from .worker_process import Handling, Injected, WorkerProcess
 
 RUN_UP: Final = timedelta(seconds=1)
@@ -83,7 +84,7 @@ class Simulation(Outcomes):
             definitions: more jobs: definitions, or files of them.
             settings: the settings of the installation, with queues and policies; by default none are read from the environment. Without
                 `triggers.streams`, the subjects are open that `triggers` of these jobs name.
-            thread_limit: seconds of the machine's time that a sync handler may run.
+            thread_limit: seconds of the machine's time that a sync handler may run, or an async handler without an `await`.
 
         Raises:
             ValueError: `at` is not a time, or `tz` not a time zone.
@@ -104,6 +105,7 @@ class Simulation(Outcomes):
         changes = {"archive": Archive(enabled=False), "triggers": opened_by(self._definitions, base.triggers)}
         self._settings = base.model_copy(update=changes)
         self._thread_limit = thread_limit
+        self._watchdog = Watchdog(thread_limit)
         self._stack = AsyncExitStack()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._process: WorkerProcess | None = None
@@ -124,6 +126,7 @@ class Simulation(Outcomes):
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             stack.enter_context(installed(loop))
+            stack.enter_context(self._watchdog.watching())
             self._time = LoopTime(self._clock, loop)
             self.installation: InMemoryInstallation = await stack.enter_async_context(
                 bootstrap.open_in_memory(self._settings, self._clock)
@@ -236,7 +239,7 @@ class Simulation(Outcomes):
             SimulationError: that does not happen, or a part failed.
         """
         try:
-            await rest(self._time, self._handling, self._thread_limit)
+            await rest(self._time, self._handling, self._thread_limit, self._watchdog)
         except StuckError as error:
             raise SimulationError(f"{error} (at {self.now.isoformat()})") from None
         self._check()

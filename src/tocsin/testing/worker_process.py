@@ -16,6 +16,7 @@ from ..worker.handler_runner import Threads
 from ..worker.handlers import Handler, Handlers
 from ..worker.session import Session
 from ..worker.shutdown import Shutdown
+from .watchdog import HeldUp
 
 
 @dataclass(slots=True)
@@ -121,6 +122,8 @@ class Handling:
         """The sync handlers that run, by a number."""
         self.running = 0
         """The number of handlers that run."""
+        self.held_up_by: str | None = None
+        """The async handler that gave no turn to anything else, and was ended."""
         self.injected: list[Injected] = []
         self.handlers: Final = Handlers()
         for name in handlers:
@@ -140,6 +143,9 @@ class Handling:
                 self._fail(context.step, handler.name)
                 call = partial(handler.function, first, *args, **named)
                 return await (cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(handler, call))
+            except HeldUp:
+                self.held_up_by = handler.name
+                raise RuntimeError(f"the handler {handler.name} held up the simulation") from None
             finally:
                 self.running -= 1
 
