@@ -2,7 +2,13 @@
 
 import asyncio
 import gzip
+import os
+import shutil
+import subprocess
+import sys
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -120,6 +126,27 @@ async def test_request_reaches_checked_address(requests: HttpBench) -> None:
     requests.offer(names=names, urls=[url])
     await requests.execute({"url": url})
     assert requests.server.requests[0].partition(b"\r\n")[2].startswith(f"Host: {url[7:]}".encode())
+
+
+ISOLATED: Final = ("unshare", *(() if os.getuid() == 0 else ("--map-root-user",)), "--mount", "--net")
+
+
+def can_isolate() -> bool:
+    """Return whether this user may have a network of its own."""
+    return shutil.which("unshare") is not None and subprocess.run([*ISOLATED, "true"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_isolate(), reason="a network of its own is needed")
+async def test_name_that_changes_leads_to_checked_address(tmp_path: Path) -> None:
+    """Each request is resolved once, by the system's resolver, and reaches the address that was checked."""
+    process = await asyncio.create_subprocess_exec(
+        *(*ISOLATED, sys.executable, "-m", "tests.worker.builtin.rebinding", str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    lines = [line for line in said.decode().splitlines() if "attempt failed" not in line]
+    reached = "{'status': 200, 'text': 'public'}"
+    assert lines == [reached, "http_not_allowed", reached, "2 0 3"]
 
 
 @pytest.mark.parametrize(
