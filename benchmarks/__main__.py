@@ -121,7 +121,9 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help=f"tasks that no worker can do, of unserved; by default {TASKS}",
     )
-    parser.add_argument("--functions", type=_count, default=1, metavar="N", help="functions of the worker")
+    parser.add_argument(
+        "--functions", type=_count, default=1, metavar="N", help="functions of the worker; W2 has a job for each"
+    )
     parser.add_argument("--against", metavar="COMMIT", help="compare the working tree with this commit")
     parser.add_argument("--pairs", type=_count, default=against.PAIRS, metavar="N", help="measurements of each side")
     parser.add_argument(

@@ -34,7 +34,12 @@ CONCURRENCY: Final = 256
 
 
 FUNCTIONS: Final = "BENCHMARK_FUNCTIONS"
-"""The variable with the number of functions of the worker (`--functions`); the jobs use one of them."""
+"""The variable with the number of functions of the worker (`--functions`). W2 has a job for each of them."""
+
+
+def functions() -> list[str]:
+    """Return the functions of the worker."""
+    return [FUNCTION, *(f"benchmark/other-{number}" for number in range(1, int(os.environ.get(FUNCTIONS, "1"))))]
 
 
 async def run(url: str, folder: Path, names: list[str]) -> None:
@@ -70,13 +75,12 @@ async def _work(installation: Installation) -> None:
     begun: list[tuple[str, float, float, float]] = []
     some = asyncio.Event()
 
-    @worker.task(FUNCTION)
     async def no_op(context: Context) -> None:
         begun.append((context.execution_id, context.scheduled_time.timestamp(), time.time(), time.perf_counter()))
         some.set()
 
-    for number in range(1, int(os.environ.get(FUNCTIONS, "1"))):
-        worker.task(f"benchmark/other-{number}")(no_op)
+    for function in functions():
+        worker.task(function)(no_op)
 
     async def tell() -> None:
         while True:

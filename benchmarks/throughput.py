@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks.deliveries import redelivered, standing
 from benchmarks.metrics import Metrics
-from benchmarks.part import FUNCTION
+from benchmarks.part import FUNCTION, functions
 from benchmarks.system import System
 from benchmarks.tally import READS, REFUSED
 from tocsin import subjects
@@ -40,9 +40,14 @@ GRAPH: Final = (
 
 
 async def throughput(system: System, executions: int = EXECUTIONS, *, job: str = "throughput") -> Metrics:
-    """W2: return executions a second, and the CPU time of every process per execution."""
-    await system.define(JobDefinition(name=job, function=FUNCTION, overlap_policy="allow"))
-    return await drive(system, job, executions)
+    """W2: return executions a second, and the CPU time of every process per execution.
+
+    With several functions there is a job for each, and these are triggered in turn.
+    """
+    jobs = {job if number == 0 else f"{job}-{number}": function for number, function in enumerate(functions())}
+    for name, function in jobs.items():
+        await system.define(JobDefinition(name=name, function=function, overlap_policy="allow"))
+    return await drive(system, tuple(jobs), executions)
 
 
 async def graphs(system: System, executions: int = GRAPHS) -> Metrics:
@@ -52,19 +57,23 @@ async def graphs(system: System, executions: int = GRAPHS) -> Metrics:
     return {"steps_per_second": measured["executions_per_second"] * len(GRAPH), **measured}
 
 
-async def drive(system: System, job: str, executions: int) -> Metrics:
-    """Trigger a job many times, and wait until the history shows each execution completed.
+async def drive(system: System, job: str | tuple[str, ...], executions: int) -> Metrics:
+    """Trigger jobs in turn, and wait until the history shows each execution completed.
+
+    With several jobs, no other may run.
 
     Raises:
         TimeoutError: some did not complete; the message has the number.
     """
+    jobs = (job,) if isinstance(job, str) else job
     asked, before, stored = await system.tally(), await standing(system.installation), await system.messages()
     async with system.installation.history() as history:
         cpu, began = system.cpu(), time.perf_counter()
         # Without `since` it would be counted among all executions that ever completed.
-        done = ExecutionQuery(job=job, status="completed", since=datetime.now(UTC) - timedelta(seconds=1))
+        only = jobs[0] if len(jobs) == 1 else None
+        done = ExecutionQuery(job=only, status="completed", since=datetime.now(UTC) - timedelta(seconds=1))
         for first in range(0, executions, IN_FLIGHT):
-            await trigger(system, job, range(first, min(first + IN_FLIGHT, executions)))
+            await trigger(system, jobs, range(first, min(first + IN_FLIGHT, executions)))
         deadline = began + GRACE + executions / NO_LESS
         while (completed := await history.count(done)) < executions:
             if time.perf_counter() > deadline:
@@ -88,7 +97,13 @@ async def drive(system: System, job: str, executions: int) -> Metrics:
     }
 
 
-async def trigger(system: System, job: str, numbers: range) -> None:
-    """Request a run of a job for each number, all concurrently."""
-    log, subject = system.installation.log, subjects.trigger(job)
-    await asyncio.gather(*(log.publish(subject, Trigger(), message_id=f"{job}-{number}") for number in numbers))
+async def trigger(system: System, job: str | tuple[str, ...], numbers: range) -> None:
+    """Request a run for each number, of several jobs in turn, all concurrently."""
+    log, jobs = system.installation.log, (job,) if isinstance(job, str) else job
+    await asyncio.gather(
+        *(
+            log.publish(subjects.trigger(name), Trigger(), message_id=f"{name}-{number}")
+            for number in numbers
+            for name in (jobs[number % len(jobs)],)
+        )
+    )

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -23,7 +24,7 @@ from benchmarks.growth import growth
 from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics, Results, labelled, percentiles
-from benchmarks.part import FUNCTIONS
+from benchmarks.part import FUNCTION, FUNCTIONS
 from benchmarks.peers import PEERS, measurement
 from benchmarks.peers.peer import peer
 from benchmarks.plots import Bar, Chart, Mark
@@ -38,10 +39,11 @@ from benchmarks.throughput import graphs, throughput
 from benchmarks.unserved import unserved
 from benchmarks.workloads import WORKLOADS
 
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Trigger
+from tocsin.domain.events import Dispatched, Trigger
 from tocsin.ports import Append, SequenceConflict
 from tocsin.services.agents import AgentRegistry
 from tocsin.subjects import Stream
@@ -262,7 +264,9 @@ def _small_and_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_system_does_everything_that_workloads_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FUNCTIONS, "3")  # as `--functions 3` does
     async with system() as it:
-        plain, graph = await throughput(it, 30), await graphs(it, 3)
+        plain = await throughput(it, 30)
+        events = await StoredEvents.of(it.installation.log)
+        graph = await graphs(it, 3)
         alone, together = await latency(it, 3), await fire_lag(it, (4,))
         agents = await AgentRegistry(it.installation.log, it.installation.projections).agents()
     assert plain["messages_per_execution"] == pytest.approx(5, abs=0.5)  # the ledger also holds leadership events
@@ -271,6 +275,8 @@ async def test_system_does_everything_that_workloads_measure(monkeypatch: pytest
     assert {"p50_ms", "p99_ms", "max_ms", "reads_per_execution"} <= alone.keys()
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
     assert {len(agent.functions) for agent in agents} == {3}
+    tasks = Counter(task.message.function for task in events.facts(Dispatched))
+    assert tasks == {FUNCTION: 10, "benchmark/other-1": 10, "benchmark/other-2": 10}
 
 
 @pytest.mark.full
