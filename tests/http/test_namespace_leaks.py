@@ -15,6 +15,7 @@ from tocsin.domain.access import Principal, Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentGranted, DeadLettered, Enqueued, Failed, Failure
+from tocsin.domain.silence import MAX_OF_NAMESPACES, MAX_OF_OWNER
 from tocsin.services.silences import Silences
 from tocsin.subjects import Bucket
 
@@ -226,6 +227,22 @@ async def test_silences_of_tags_keep_their_reasons(shared: World) -> None:
     answer = await ask(shared, "GET", "/v1/silences", None, *ALL)
     assert MARKER not in answer.text
     assert [silence.get("tag") for silence in answer.json()["silences"]] == ["night", None]
+
+
+async def test_namespace_leaves_silences_to_others(shared: World) -> None:
+    for job in ("payments.quiet", "shipping.quiet"):
+        await shared.given(name=job, queue=f"{job.split('.')[0]}.mail")
+
+    async def start(identity: str, namespace: str) -> int:
+        shared.clock.advance(1)  # an id is made of the time
+        token = await shared.token(identity, Role.ADMIN, namespaces=(namespace,))
+        body = {"job": f"{namespace}.quiet", "duration": "1h", "reason": "quiet"}
+        return (await shared.ask("POST", "/v1/silences", body, Authorization=f"Bearer {token}")).status_code
+
+    answers = [await start(f"p{n // MAX_OF_OWNER}", "payments") for n in range(MAX_OF_NAMESPACES)]
+    assert set(answers) == {201}
+    assert await start("p9", "payments") == 409
+    assert await start("s", "shipping") == 201
 
 
 def test_accounts_of_callers_differ() -> None:

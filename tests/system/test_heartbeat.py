@@ -9,6 +9,12 @@ import pytest
 
 from tests.system.running import running
 from tocsin.adapters.http.heartbeat import HttpPing, Refused
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.engine.heartbeat import Heartbeat, Ping
+from tocsin.ports import Clock
+
+EVERY_S = 1.0
+"""Seconds between two signs of life."""
 
 
 @asynccontextmanager
@@ -41,6 +47,35 @@ async def test_leading_ticker_sends_signs_of_life(nats_url: str, tmp_path: Path)
     [request] = requests
     assert request.startswith(b"GET /ping/secret HTTP/1.1\r\n")
     assert b"User-Agent: tocsin/" in request
+
+
+async def test_signs_of_life_end_with_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A monitor outside hears nothing after the ledger stops."""
+    usual = Heartbeat.__init__
+
+    def often(self: Heartbeat, ping: Ping, clock: Clock, *, every: float) -> None:
+        del every  # the settings allow no interval below 10 seconds
+        usual(self, ping, clock, every=EVERY_S)
+
+    monkeypatch.setattr(Heartbeat, "__init__", often)
+    with EmbeddedServer(tmp_path / "server", ANY_PORT).start() as server:
+        async with (
+            monitor(OK) as (url, requests),
+            running(server.url, tmp_path, heartbeat={"url": url}) as tocsin,
+        ):
+
+            async def is_heard() -> bool:
+                return len(requests) >= 2
+
+            await tocsin.until(is_heard)
+            server.stop(timeout_s=0.0)
+
+            async def is_silent() -> bool:
+                before = len(requests)
+                await asyncio.sleep(4 * EVERY_S)
+                return len(requests) == before
+
+            await tocsin.until(is_silent)  # at the latest when the lease of the ticker ends
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ MAX_SILENCES: Final = 100
 """Silences that may be in force at a time."""
 MAX_OF_OWNERS: Final = 50
 """Silences that may be in force before only operators start others: the owners of jobs leave room for operators."""
+MAX_OF_NAMESPACES: Final = 25
+"""Silences in force of the jobs of a caller that is bound to namespaces, before it starts no others: it leaves room for other namespaces."""
 MAX_OF_OWNER: Final = 10
 """Silences in force that an identity may have started as the owner of jobs."""
 MAX_TAG: Final = 100

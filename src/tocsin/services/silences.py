@@ -1,6 +1,6 @@
 """Silences of notifications, as operators start and end them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from .. import subjects
@@ -11,6 +11,7 @@ from ..domain.ids import notification_id
 from ..domain.silence import (
     LONGEST_OF_OWNER_S,
     LONGEST_S,
+    MAX_OF_NAMESPACES,
     MAX_OF_OWNER,
     MAX_OF_OWNERS,
     MAX_REASON,
@@ -48,10 +49,12 @@ class Silences:
         reason: str,
         by: Actor | None = None,
         is_operator: bool = True,
+        reaches: Callable[[str], bool] | None = None,
     ) -> Silence:
         """Start a silence of a job, a tag or all jobs.
 
         `is_operator`: the caller operates the installation; the owner of a job may start fewer, each for a day at most.
+        `reaches`: whether a job is in the namespaces of the caller; None: the caller is bound to none.
 
         Raises:
             OperationError: it is too long, has no reason, a long reason or a wrong name, or too many silences are in force.
@@ -72,6 +75,8 @@ class Silences:
         async def facts(stored: Sequence[Recorded[Message]]) -> list[SilencesDefined]:
             previous, silences = self._current(stored)
             _check_room(silences, None if is_operator else by)
+            if reaches is not None:
+                _check_namespaces(silences, reaches)
             return [SilencesDefined(previous=previous, silences=(*silences, silence), by=by, reason=reason)]
 
         await decide(self._log, subjects.silences(), facts)
@@ -130,6 +135,15 @@ def _check_room(silences: Sequence[Silence], owner: Actor | None) -> None:
     if len(silences) >= MAX_OF_OWNERS:
         raise OperationError(
             f"{len(silences)} silences are in force, and owners of jobs start none beyond {MAX_OF_OWNERS}: ask an operator",
+            code="too-many-silences",
+        )
+
+
+def _check_namespaces(silences: Sequence[Silence], reaches: Callable[[str], bool]) -> None:
+    """Check that there is room for a silence of a job in some namespaces."""
+    if sum(silence.job is not None and reaches(silence.job) for silence in silences) >= MAX_OF_NAMESPACES:
+        raise OperationError(
+            f"{MAX_OF_NAMESPACES} silences of jobs in the namespaces of this token are in force: end one of them, or ask an operator",
             code="too-many-silences",
         )
 

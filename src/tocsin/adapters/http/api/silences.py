@@ -69,6 +69,7 @@ async def start_silence(here: Here, caller: Canceller, body: SilenceRequest) -> 
         reason=body.reason,
         by=actor(caller),
         is_operator=caller.may(Permission.CANCEL) and not caller.is_bound,
+        reaches=caller.reaches if caller.is_bound else None,
     )
 
 
