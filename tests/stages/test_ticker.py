@@ -17,9 +17,9 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.events import Actor, Deleted, Dispatched, Due, Message, Passed, Recorded, Shard, ShardsDefined
+from tocsin.domain.ledger import MAX_FIRED_PER_MINUTE
 from tocsin.domain.schedule.instants import CalendarRule
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.due_queue import MAX_FIRED_PER_MINUTE
 from tocsin.engine.heartbeat import Heartbeat
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader

@@ -31,6 +31,10 @@ class TokenBucket:
         """Return the instant of the bucket after a number of tokens is taken."""
         return max(used_until, now) + number * self._interval
 
+    def next_at(self, used_until: float) -> float:
+        """Return the time (seconds) from which the bucket has a token."""
+        return used_until - self._full + self._interval
+
     @property
     def _interval(self) -> float:
         return self.per / self.limit

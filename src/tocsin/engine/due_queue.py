@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
+from ..domain.ledger import MAX_FIRED_PER_MINUTE
 from ..ports import Clock
 
 SLACK: Final = 1_000
@@ -42,8 +43,6 @@ class DueQueue:
                 yield job
 
 
-MAX_FIRED_PER_MINUTE: Final = 600
-"""Ten times the instants of a schedule of every second."""
 _MINUTE_S: Final = 60.0
 
 

@@ -173,7 +173,9 @@ class LocalOperator:
         from .what_if import WhatIf  # noqa: PLC0415 - see above
 
         jobs = await self.jobs() if question.capacity else ()
-        return await WhatIf(self._log, self._stored).ask(question, jobs)
+        settings = self._settings
+        what_if = WhatIf(self._log, self._stored, queues=settings.queues, requires_grant=settings.agents.require_grant)
+        return await what_if.ask(question, jobs)
 
     async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
         """See `Operator`."""

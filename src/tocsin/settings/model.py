@@ -10,6 +10,7 @@ from pydantic import (
 )
 
 from ..domain.definition import Name
+from ..domain.token_bucket import TokenBucket
 from .fields import (
     TRACE_ID,
     Algorithm,
@@ -453,6 +454,15 @@ class Queue(Section):
     """Number of tasks of the queue that workers may have at a time; null: unlimited. Only of matched queues."""
     rate: QueueRate | None = None
     """The rate at which tasks of the queue start; null: unlimited. Only of matched queues."""
+
+    @property
+    def bucket(self) -> TokenBucket | None:
+        """The bucket that counts the starts of its tasks; None: they are not limited."""
+        return (
+            None
+            if self.rate is None
+            else TokenBucket(self.rate.limit, self.rate.per, self.rate.burst or self.rate.limit)
+        )
 
     @model_validator(mode="after")
     def _is_matched_if_limited(self) -> Self:

@@ -26,9 +26,12 @@ from tocsin.domain.events import (
     Started,
     unfold,
 )
+from tocsin.domain.ledger import MAX_FIRED_PER_MINUTE
 from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.due_queue import CircuitBreaker
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.stages.ticker import Ticker
 from tocsin.testing import settle
 
@@ -83,6 +86,10 @@ class History:
     absences: tuple[tuple[float, float], ...] = ()
     """Hours between which no ticker leads."""
     start: datetime | None = None
+    pauses: tuple[tuple[float, float], ...] = ()
+    """Hours between which the queue `default` is paused; tasks start after it."""
+    per_minute: int = MAX_FIRED_PER_MINUTE
+    """The instants of a job that the ticker lets fire in a minute."""
     _events: list[tuple[datetime, int, str, tuple[Any, ...]]] = field(default_factory=list)
     _number: int = 0
     _read_upto: int = 0
@@ -105,6 +112,7 @@ class History:
         await leadership.run_once()
         leadership._until = float("inf")
         ticker = Ticker(self.world.log, leadership, self.world.clock)
+        ticker._breaker = CircuitBreaker(self.world.clock, per_minute=self.per_minute)
         following = asyncio.create_task(ticker.follow())
         await settle()
         rules = self.rules or [draw_definition(self.chance, f"job-{n}") for n in range(self.chance.choice((1, 2)))]
@@ -140,6 +148,9 @@ class History:
                 self._put(at + timedelta(microseconds=chance.choice((0, 900, 40_000, 1_200_000))), "tick")
         for _, end in absences:
             self._put(end, "tick")
+        for first, last in self.pauses:
+            self._put(start + timedelta(hours=first), "switch_queue", True)
+            self._put(start + timedelta(hours=last), "switch_queue", False)
         names = list(self.definitions)
         verbs = ["trigger", "trigger", "backfill", "switch", "cancel"] + (["edit", "delete"] if self.edits else [])
         for number in range(0 if self.rules else chance.randrange(12)):
@@ -163,6 +174,9 @@ class History:
         facts = ledger.resume(state, job) if state.is_paused else ledger.pause(state, job)
         for fact in facts:
             await self.world.log.append(fact, expect=sequence)
+
+    async def _switch_queue(self, paused: bool) -> None:  # noqa: FBT001 - what the script says
+        await QueueDecisions(self.world.log, by=ADA).switch("default", paused=paused)
 
     async def _edit(self, job: str, number: int) -> None:
         del number
@@ -190,6 +204,9 @@ class History:
     async def _start(self, request: Requested) -> None:
         state = await self._state(request.job, request.execution_id)
         if state.is_over:
+            return
+        if (await QueueDecisions(self.world.log).state("default")).is_paused:
+            self._put(self.now + timedelta(seconds=1), "start", request)
             return
         step = request.plan.steps[0].name
         started = Started(

@@ -9,11 +9,13 @@ import pytest
 
 from tests.services.what_if.history import History
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import LeadershipGained, Recorded
+from tocsin.domain.events import AgentGranted, LeadershipGained, Namespace, NamespacesDefined, QueueGrant, Recorded
 from tocsin.domain.what_if import WhatIfReport
 from tocsin.ports.queries import InvalidQuery
 from tocsin.services.jobs import Registry
 from tocsin.services.what_if import Question, WhatIf, replays
+from tocsin.settings import Queue
+from tocsin.settings.model import QueueRate
 from tocsin.testing import InMemoryStoredLog
 
 MIDNIGHT = datetime(2026, 5, 11, tzinfo=UTC)
@@ -35,13 +37,18 @@ async def recorded(*rules: Mapping[str, Any], minutes: float = 90, wait: float =
     return history
 
 
-async def ask(history: History, *rules: Mapping[str, Any], **fields: Any) -> WhatIfReport:  # noqa: ANN401
+async def ask(
+    history: History,
+    *rules: Mapping[str, Any],
+    queues: Mapping[str, Queue] | None = None,
+    **fields: Any,  # noqa: ANN401
+) -> WhatIfReport:
     """Replay the history with other definitions."""
     log, clock = history.world.log, history.world.clock
     definitions = tuple(JobDefinition.model_validate(rule) for rule in rules)
     jobs = await Registry(log, history.world.projections, clock).jobs() if "capacity" in fields else ()
     window = {"since": MIDNIGHT, "until": history.now} | fields
-    return await WhatIf(log, InMemoryStoredLog(log)).ask(Question(definitions, **window), jobs)
+    return await WhatIf(log, InMemoryStoredLog(log), queues=queues).ask(Question(definitions, **window), jobs)
 
 
 async def test_overlap_policy_allow_would_skip_nothing() -> None:
@@ -133,6 +140,74 @@ async def test_fewer_slots_would_delay_starts() -> None:
     # At each hour one of the three starts at once, and the others wait for 10 and for 20 minutes.
     assert (report.after.worker_waits.count, round(report.after.worker_waits.total, -1)) == (12, 6 * (600 + 1_200))
     assert round(report.after.worker_waits.max) == 1_200
+
+
+EACH = {**HOURLY, "schedule": "*/10 * * * *", "overlap_policy": "allow"}
+
+
+async def test_paused_queue_starts_nothing_in_the_replay() -> None:
+    history = await recorded(EACH, minutes=1, pauses=((1.05, 2.55),))
+    report = await ask(history, capacity={"default": 100})
+    [job] = report.jobs
+    # The instants from 01:10 to 02:30 wait until the queue is resumed at 02:33, with the slots given as without.
+    assert (job.before.worker_waits.max, job.after.worker_waits.max) == pytest.approx((83 * 60, 83 * 60), abs=3)
+    assert job.differences.count == 0 or all(
+        abs((one.before.started_at - one.after.started_at).total_seconds()) < 3  # type: ignore[operator]
+        for one in job.differences.first
+    )
+
+
+async def test_queue_that_stays_paused_starts_nothing() -> None:
+    history = await recorded(EACH, minutes=1, pauses=((1.05, 99.0),))
+    report = await ask(history, capacity={"default": 100})
+    assert report.after.outcomes["running"] == report.before.outcomes["running"]
+    assert report.after.outcomes["completed"] == report.before.outcomes["completed"]
+
+
+async def test_limits_of_the_queue_hold_tasks_back() -> None:
+    jobs = [{**HOURLY, "name": name, "overlap_policy": "allow"} for name in ("a", "b", "c")]
+    history = await recorded(*jobs, minutes=10)
+    one_at_a_time = await ask(history, capacity={"default": 3}, queues={"default": Queue(concurrency=1)})
+    # At each hour one of the three starts at once, and the others wait for 10 and for 20 minutes.
+    assert round(one_at_a_time.after.worker_waits.total, -1) == 6 * (600 + 1_200)
+    rate = QueueRate(limit=1, per=timedelta(minutes=5).total_seconds(), burst=1)
+    spread = await ask(history, capacity={"default": 3}, queues={"default": Queue(rate=rate)})
+    # One starts at once, one after 5 minutes, one after 10.
+    assert round(spread.after.worker_waits.total, -1) == 6 * (300 + 600)
+    free = await ask(history, capacity={"default": 3})
+    assert free.after.worker_waits.total < 10
+
+
+async def test_fast_rate_comes_to_an_end() -> None:
+    jobs = [{**HOURLY, "name": name, "overlap_policy": "allow"} for name in "abcdefgh"]
+    history = await recorded(*jobs, minutes=10)
+    rate = QueueRate(limit=1_000_000, per=1.0, burst=1)
+    report = await ask(history, capacity={"default": 100}, queues={"default": Queue(rate=rate)})
+    assert report.after.worker_waits.max < 1
+    assert report.after.outcomes["completed"] == report.before.outcomes["completed"]
+
+
+async def test_answer_names_the_rules_that_are_left_out() -> None:
+    history = await recorded(EACH, minutes=1)
+    await history.world.log.append(NamespacesDefined(namespaces=(Namespace(name="default", max_running=1),)), expect=0)
+    changed = {**EACH, "concurrency": {"limit": 1}}
+    queues = {"default": Queue(concurrency=1)}
+    assert not (await ask(history, EACH, queues=queues)).jobs[0].notes
+    [job] = (await ask(history, changed, queues=queues)).jobs
+    assert [note for note in job.notes if "limits of the queue default" in note]
+    granted = AgentGranted(name="w", grants=(QueueGrant(queue="default", functions=("g",)),))
+    await history.world.log.append(granted, expect=0)
+    [job] = (await ask(history, capacity={"default": 1}, queues=queues)).jobs
+    assert [note for note in job.notes if "functions an agent may serve" in note]
+    assert not [note for note in job.notes if "limits of the queue" in note]
+
+
+async def test_throttle_holds_for_an_other_schedule() -> None:
+    history = await recorded(minutes=5, absences=((1.5, 4.25),))
+    rule = {**HOURLY, "schedule": "*/10 * * * * *", "catch_up": "all", "catch_up_limit": 1_000}
+    report = await ask(history, {**rule, "overlap_policy": "allow"}, since=MIDNIGHT + timedelta(hours=1))
+    # More than 600 instants are caught up at once after the absence, and 600 may fire in a minute.
+    assert report.after.passed["throttled"] > 0
 
 
 async def test_priority_goes_first_when_slots_are_rare() -> None:

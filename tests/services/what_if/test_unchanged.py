@@ -63,6 +63,29 @@ async def test_replay_of_given_definition_equals_the_log(seed: int) -> None:
         assert comparable(after[job]) == comparable(side)
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_throttled_job_and_paused_queue_equal_the_log(seed: int, given: bool) -> None:  # noqa: FBT001 - a parameter
+    chance = Random(2_000 + seed)
+    rule = {"schedule": chance.choice(("* * * * *", "*/2 * * * *")), "catch_up": "all", "function": "f"}
+    policies = ("skip", "allow", "enqueue", "cancel_previous")
+    rules = tuple({**rule, "name": f"job-{n}", "overlap_policy": chance.choice(policies)} for n in range(2))
+    begin, paused = chance.uniform(0.1, 1.5), chance.uniform(0.1, 1.5)
+    history = History(
+        *(chance, 2.5),
+        rules=rules,
+        durations=(5, 90, 700),
+        absences=((begin, begin + chance.uniform(0.05, 0.5)), (begin + 0.6, begin + 0.8)),
+        pauses=((paused, paused + chance.uniform(0.1, 0.9)),),
+        per_minute=chance.choice((1, 2, 7)),
+    )
+    await history.record()
+    before, after = await sides(history, given=given)
+    for job, side in before.items():
+        assert comparable(after[job]) == comparable(side)
+    assert any(side.figures.passed.get("throttled") for side in before.values()) or history.per_minute == 7
+
+
 async def test_report_on_the_unchanged_definition_has_no_difference() -> None:
     history = History(Random(3), edits=False)
     await history.record()

@@ -17,6 +17,7 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, 
 
 from .definitions import JobNotFound, complete, define, delete, pause, refuse_past, resume
 from .instants import (
+    MAX_FIRED_PER_MINUTE,
     MAX_INSTANTS_PER_DECISION,
     PUNCTUALITY,
     anchor_of,
@@ -33,6 +34,7 @@ from .state import KnownDefinition, Ledger, Regime, evolve, fold, initial, missi
 from .timetables import Lookahead, Timetable, read_timetable
 
 __all__ = [
+    "MAX_FIRED_PER_MINUTE",
     "MAX_INSTANTS_PER_DECISION",
     "PUNCTUALITY",
     "JobNotFound",

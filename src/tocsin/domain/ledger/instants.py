@@ -121,6 +121,8 @@ def anchor_of(state: Ledger, regime: Regime) -> datetime:
 
 PUNCTUALITY: Final = timedelta(seconds=2)
 """The age up to which an instant fires normally; the catch-up policy decides on older instants."""
+MAX_FIRED_PER_MINUTE: Final = 600
+"""Instants of a job that fire in a minute: ten times those of a schedule of every second."""
 MAX_INSTANTS_PER_DECISION: Final = 1_000
 """Maximum number of instants in a decision; a longer absence takes several calls."""
 

@@ -28,7 +28,7 @@ from .comparison import (
 from .executions_replay import ExecutionsReplay
 from .outcomes import Outcome
 from .recorded import Absence, Decision, RecordedJob, Runs
-from .slots import UNLIMITED, Slots
+from .slots import UNLIMITED, Pause, QueueRules, Slots
 from .time_replay import TimeReplay
 
 __all__ = [
@@ -42,6 +42,8 @@ __all__ = [
     "ListedDifferences",
     "ListedInstants",
     "Outcome",
+    "Pause",
+    "QueueRules",
     "RecordedJob",
     "Runs",
     "Side",

@@ -19,14 +19,14 @@ from .recorded import Moment, RecordedJob, begin_of
 from .slots import Slots
 from .time_replay import IsSpent
 
-Action: TypeAlias = Literal["request", "task", "end", "end-unadmitted"]
+Action: TypeAlias = Literal["request", "task", "fill", "end", "end-unadmitted"]
 _REQUEST: Final = 0
 _LATER: Final = 1
 _Key: TypeAlias = tuple[str, str | None]
 
 
-_Event: TypeAlias = tuple[datetime, int, int, int, Action, Arrival]
-"""Time, sequence, phase (requests come before ends of the same moment), a number that no other event has, action, execution."""
+_Event: TypeAlias = tuple[datetime, int, int, int, Action, Arrival | str]
+"""Time, sequence, phase (requests come before ends of the same moment), a number that no other event has, action, execution (of `fill`: queue)."""
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class ExecutionsReplay:
     _arrivals: dict[tuple[str, str], Arrival] = field(default_factory=dict)
     """The executions that are not over, by job and id."""
     _events: list[_Event] = field(default_factory=list)
+    _fills_at: dict[str, datetime] = field(default_factory=dict)
+    """When tasks of a queue that a pause or a rate holds back are looked at again."""
     _number: int = 0
     _sequence: int = 0
 
@@ -82,8 +84,12 @@ class ExecutionsReplay:
         while self._events and self._events[0][0] <= self.until:
             if is_spent():
                 return False
-            now, _, _, _, action, arrival = heappop(self._events)
-            self._handle(action, arrival, now)
+            now, _, _, _, action, of = heappop(self._events)
+            if isinstance(of, str):
+                del self._fills_at[of]
+                self._fill(of, now)
+            else:
+                self._handle(action, of, now)
         for outcome in self.outcomes:
             if outcome.started_at is not None and outcome.started_at > self.until:
                 outcome.started_at = None
@@ -179,12 +185,15 @@ class ExecutionsReplay:
 
     def _fill(self, queue: str, now: datetime) -> None:
         """Start the next tasks of a queue whose slots are limited."""
-        for name in self.slots.fill(queue):
+        for name in self.slots.fill(queue, now):
             job, _, execution_id = name.rpartition("/")
             arrival = self._arrivals[job, execution_id]
             arrival.outcome.started_at = now
             running = arrival.holding - (arrival.starting or timedelta())
             self._at(Moment(now + running, UNRECORDED), _LATER, "end", arrival)
+        if queue not in self._fills_at and (again := self.slots.fills_again_at(queue, now)) is not None:
+            self._fills_at[queue] = again
+            self._at(Moment(again, UNRECORDED), _LATER, "fill", queue)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -201,9 +210,9 @@ class ExecutionsReplay:
         end = max(admitted_at, begin_of(arrival.request, admitted_at) + arrival.holding)
         self._at(Moment(end, arrival.end_sequence), _LATER, "end", arrival)
 
-    def _at(self, moment: Moment, phase: int, action: Action, arrival: Arrival) -> None:
+    def _at(self, moment: Moment, phase: int, action: Action, of: Arrival | str) -> None:
         self._number += 1
-        heappush(self._events, (*moment, phase, self._number, action, arrival))
+        heappush(self._events, (*moment, phase, self._number, action, of))
 
     def _remember(self, arrival: Arrival) -> None:
         self._arrivals[arrival.outcome.job, arrival.outcome.execution_id] = arrival

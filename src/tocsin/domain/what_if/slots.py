@@ -1,21 +1,51 @@
 """Slots of workers, given out by the rules of the task board.
 
-An execution takes one slot of the queue of its first step, from its start to its end.
+An execution takes one slot of the queue of its first step, from its start to its end. In a paused queue no task starts, and the
+limits of a queue hold tasks back as in the matcher.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
 from ..events import Requested
 from ..execution.tasks import limit_of
 from ..open_task import LimitGroup, OpenTask
 from ..task_lanes import TaskLanes
 from ..task_offers import Offer
+from ..token_bucket import TokenBucket
 
 UNLIMITED: Final = 2**31
 """The slots of a queue whose capacity is not given."""
+
+
+_SOON: Final = timedelta(milliseconds=1)
+"""The least time between two looks at a rate, whose tokens come at fractions of a microsecond."""
+
+
+class Pause(NamedTuple):
+    """A pause of a queue: from `start` until before `end` (UTC; None: it lasts)."""
+
+    start: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """The limits of one queue beside its slots, and its pauses."""
+
+    concurrency: int | None = None
+    """The tasks that workers have at a time."""
+    bucket: TokenBucket | None = None
+    """The rate at which tasks start."""
+    pauses: Sequence[Pause] = ()
+
+    def pause_at(self, now: datetime) -> Pause | None:
+        """Return the pause that contains a time."""
+        return next(
+            (pause for pause in self.pauses if pause.start <= now and (pause.end is None or now < pause.end)), None
+        )
 
 
 @dataclass(slots=True)
@@ -24,6 +54,9 @@ class Slots:
 
     capacity: Mapping[str, int]
     """The slots of each queue; a queue without an entry here is not limited."""
+    rules: Mapping[str, QueueRules] = field(default_factory=dict)
+    """The limits and pauses of these queues. The bucket of a rate is full at the beginning."""
+    _used_until: dict[str, float] = field(default_factory=dict)
     _lanes: TaskLanes = field(default_factory=lambda: TaskLanes(max_bytes=0))
     _functions: dict[str, set[str]] = field(default_factory=dict)
     _tasks: dict[str, OpenTask] = field(default_factory=dict)
@@ -52,13 +85,41 @@ class Slots:
         else:
             self._lanes.remove(task)
 
-    def fill(self, queue: str) -> list[str]:
+    def fill(self, queue: str, now: datetime) -> list[str]:
         """Start as many tasks of a queue as fit; return their executions."""
-        free = self.capacity[queue] - self._lanes.running_in(queue)
-        if free <= 0 or not self._functions.get(queue):
+        rules = self._rules(queue)
+        if not self._functions.get(queue) or rules.pause_at(now) is not None:
+            return []
+        free = self.capacity[queue] if rules.concurrency is None else min(self.capacity[queue], rules.concurrency)
+        free -= self._lanes.running_in(queue)
+        used_until, at = self._used_until.get(queue, 0.0), now.timestamp()
+        if rules.bucket is not None:
+            free = min(free, rules.bucket.available(used_until, at))
+        if free <= 0:
             return []
         offer = Offer(queue, (queue,), frozenset(self._functions[queue]), free)
-        return [task.scope for task, _ in self._lanes.take([offer], limit=free)]
+        started = [task.scope for task, _ in self._lanes.take([offer], limit=free)]
+        if rules.bucket is not None and started:
+            self._used_until[queue] = rules.bucket.used(used_until, at, len(started))
+        return started
+
+    def fills_again_at(self, queue: str, now: datetime) -> datetime | None:
+        """Return when tasks that wait may start although no task ends.
+
+        None: only the end of a task, or another task, lets them start.
+        """
+        if not any(waiting for (name, _), waiting in self._lanes.numbers.items() if name == queue):
+            return None
+        rules = self._rules(queue)
+        if (pause := rules.pause_at(now)) is not None:
+            return pause.end
+        used_until = self._used_until.get(queue, 0.0)
+        if rules.bucket is None or rules.bucket.available(used_until, now.timestamp()) > 0:
+            return None
+        return max(now + _SOON, datetime.fromtimestamp(rules.bucket.next_at(used_until), UTC))
+
+    def _rules(self, queue: str) -> QueueRules:
+        return self.rules.get(queue, _NO_RULES)
 
     def _task(self, name: str, request: Requested, now: datetime) -> OpenTask:
         step = request.plan.steps[0]
@@ -81,3 +142,6 @@ class Slots:
         )
         self._functions.setdefault(step.queue, set()).add(step.function)
         return task
+
+
+_NO_RULES: Final = QueueRules()

@@ -10,9 +10,20 @@ from typing import Final, TypeAlias, TypeVar, cast
 from ... import subjects
 from ...archive import decoded
 from ...domain import ledger
-from ...domain.events import Defined, DefinitionFact, Due, LeadershipGained, Message, Passed, Recorded
+from ...domain.events import (
+    AgentGranted,
+    Defined,
+    DefinitionFact,
+    Due,
+    LeadershipGained,
+    Message,
+    Passed,
+    QueuePaused,
+    QueueResumed,
+    Recorded,
+)
 from ...domain.ledger import PUNCTUALITY, Timetable
-from ...domain.what_if import Absence, Decision, RecordedJob, Runs
+from ...domain.what_if import Absence, Decision, Pause, RecordedJob, Runs
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
@@ -81,6 +92,35 @@ class PastReader:
             [fact for fact in _of(DefinitionFact, definitions) if fact.time > self.since],
             [cast("Recorded[Decision]", fact) for fact in decisions if fact.time > self.since],
         )
+
+    async def pauses(self, queue: str) -> list[Pause]:
+        """Return the pauses of a queue up to the end of the window, oldest first.
+
+        Raises:
+            InvalidQuery: the question has too many recorded events.
+        """
+        pauses: list[Pause] = []
+        for fact in await self._ledger_events(subjects.queue(queue)):
+            if isinstance(fact.message, QueuePaused):
+                pauses.append(Pause(fact.time, None))
+            elif isinstance(fact.message, QueueResumed) and pauses:
+                pauses[-1] = pauses[-1]._replace(end=fact.time)
+        return pauses
+
+    async def has_grants(self) -> bool:
+        """Return whether agents of some name may get some functions only."""
+        newest: dict[str, AgentGranted] = {}
+        for fact in await self._ledger_events(*subjects.filters_of(AgentGranted)):
+            if isinstance(fact.message, AgentGranted):
+                newest[fact.message.name] = fact.message
+        return bool(newest)
+
+    async def _ledger_events(self, *filters: str) -> list[Recorded[Message]]:
+        upto = (await self.stored.extent(Stream.LEDGER)).last
+        facts: list[Recorded[Message]] = []
+        async for portion in self._portions(Stream.LEDGER, filters, 0, upto):
+            facts += await self.calculate(partial(_decoded, portion))
+        return [fact for fact in facts if not subjects.is_foreign(fact)]
 
     async def absences(self) -> list[Absence]:
         """Return the times of the window in which no ticker led, as far as recorded."""

@@ -52,7 +52,10 @@ class Replays:
         recorded: Sequence[RecordedJob],
         absences: Sequence[Absence],
         calculate: Calculator,
+        notes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        """Prepare the replays; `notes`: sentences on queues, for their jobs."""
+        self._notes = notes or {}
         self._window = window
         self._recorded = recorded
         self._absences = absences
@@ -121,6 +124,9 @@ class Replays:
     ) -> WhatIfJob:
         definition, usual = candidates.get(job.job), self._arrivals[job.job].usual
         notes = [*_notes(job, definition, after, has_durations=usual.runs > 0)]
+        rule = definition or job.start.definition
+        queues = () if rule is None else sorted(set(rule.step_queues()))
+        notes += (note for queue in queues for note in self._notes.get(queue, ()))
         return compare(job.job, before, after, usual, tried=definition is not None, notes=notes)
 
     async def _complete(self, advance: Callable[[Callable[[], bool]], bool], instants: Callable[[], int]) -> None:

@@ -1,21 +1,19 @@
 """Answers to what-if questions, from the recorded past or for the future."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from ...domain.definition import JobDefinition, is_name
-from ...domain.what_if import (
-    UNLIMITED,
-    RecordedJob,
-    Slots,
-    WhatIfReport,
-)
+from ...domain.namespaces import declared_of
+from ...domain.what_if import UNLIMITED, QueueRules, RecordedJob, Slots, WhatIfReport
 from ...ports import EventLog, StoredLog
 from ...ports.queries import InvalidQuery, in_utc
+from ...settings import Queue
 from ..calculations import Calculator, in_place
 from ..jobs import Job
+from ..namespaces import Namespaces
 from .past import FORECAST_LOOKBACK, LOOKBACK, MaySee, PastReader
 from .replays import Replays, Window
 
@@ -47,7 +45,21 @@ class Question:
 class WhatIf:
     """Answers what-if questions. Nothing is changed or stored."""
 
-    def __init__(self, log: EventLog, stored: StoredLog, calculate: Calculator = in_place) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        stored: StoredLog,
+        calculate: Calculator = in_place,
+        *,
+        queues: Mapping[str, Queue] | None = None,
+        requires_grant: bool = False,
+    ) -> None:
+        """Read from a log.
+
+        `queues`: the settings of the queues, with their limits; `requires_grant`: agents without a grant get no tasks.
+        """
+        self._queues = queues or {}
+        self._requires_grant = requires_grant
         self._log = log
         self._stored = stored
         self._calculate = calculate
@@ -71,15 +83,53 @@ class WhatIf:
         reader = PastReader(self._log, self._stored, self._calculate, window.since, end, lookback, may_see)
         recorded = [await reader.job(name) for name in names]
         absences = [] if window.is_forecast else await reader.absences()
-        replays = Replays(window, recorded, absences, self._calculate)
+        registered = _limited({}, recorded, {}, is_forecast=True) if window.is_forecast else {}
+        limited = _limited(question.capacity, recorded, candidates, is_forecast=window.is_forecast)
+        notes = await self._notes(reader, question.capacity, limited)
+        replays = Replays(window, recorded, absences, self._calculate, notes)
         before = (
-            await replays.play({}, _slots({}, recorded, {}, is_forecast=True))
+            await replays.play({}, await self._slots(reader, {}, registered))
             if window.is_forecast
             else await self._calculate(lambda _: replays.recorded())
         )
-        slots = _slots(question.capacity, recorded, candidates, is_forecast=window.is_forecast)
+        slots = await self._slots(reader, question.capacity, limited)
         after = await replays.play(candidates, slots)
         return await self._calculate(lambda _: replays.report(before, after, candidates))
+
+    async def _slots(self, reader: PastReader, capacity: Mapping[str, int], limited: Mapping[str, int]) -> Slots:
+        """Return limited queues with their pauses.
+
+        A limit of a queue counts the tasks of all of its jobs, which take part only if its capacity is given.
+        """
+        rules = dict[str, QueueRules]()
+        for queue in limited:
+            pauses = await reader.pauses(queue)
+            settings = self._queues.get(queue) if queue in capacity else None
+            limit, bucket = (None, None) if settings is None else (settings.concurrency, settings.bucket)
+            rules[queue] = QueueRules(limit, bucket, pauses)
+        return Slots(limited, rules)
+
+    async def _notes(
+        self, reader: PastReader, capacity: Mapping[str, int], limited: Mapping[str, int]
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the rules of workers that the replay does not regard, in sentences, by queue."""
+        notes: dict[str, list[str]] = {queue: [] for queue in limited}
+        if limited and (self._requires_grant or await reader.has_grants()):
+            for queue in limited:
+                notes[queue].append(
+                    f"Which functions an agent may serve is not regarded: each slot of the queue {queue} serves all functions."
+                )
+        quotas = {
+            namespace.name: namespace.max_running for namespace in (await Namespaces(self._log).newest()).namespaces
+        }
+        for queue in limited:
+            namespace = declared_of(queue, quotas)
+            if namespace is not None and quotas[namespace] is not None:
+                notes[queue].append(f"The quota `max_running` of the namespace {namespace} is not regarded.")
+            settings = self._queues.get(queue)
+            if queue not in capacity and settings is not None and (settings.concurrency or settings.rate):
+                notes[queue].append(f"The limits of the queue {queue} are not regarded, unless its capacity is given.")
+        return notes
 
 
 def _window(question: Question, now: datetime) -> Window:
@@ -133,14 +183,14 @@ def _queues(definition: JobDefinition) -> set[str]:
     return set(definition.step_queues())
 
 
-def _slots(
+def _limited(
     capacity: Mapping[str, int],
     recorded: Iterable[RecordedJob],
     candidates: Mapping[str, JobDefinition],
     *,
     is_forecast: bool,
-) -> Slots:
-    """Return the queues in which a limit may hold tasks back.
+) -> dict[str, int]:
+    """Return the slots of the queues in which a limit may hold tasks back.
 
     These are the queues with a given capacity, and those of jobs whose own limit changes. In a forecast they also are those of
     jobs with a limit, because no wait is recorded.
@@ -155,4 +205,4 @@ def _slots(
         if (registered is not None and registered.concurrency != definition.concurrency) or (is_forecast and has_limit):
             for queue in _queues(definition):
                 limited.setdefault(queue, UNLIMITED)
-    return Slots(limited)
+    return limited

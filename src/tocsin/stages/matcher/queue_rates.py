@@ -148,8 +148,4 @@ def _read(body: bytes) -> float:
 
 def rates_of(queues: Mapping[str, Queue]) -> dict[str, TokenBucket]:
     """Return the rates of queues that have one."""
-    return {
-        name: TokenBucket(queue.rate.limit, queue.rate.per, queue.rate.burst or queue.rate.limit)
-        for name, queue in queues.items()
-        if queue.rate is not None
-    }
+    return {name: queue.bucket for name, queue in queues.items() if queue.bucket is not None}

@@ -55,5 +55,7 @@ async def ask_what_if(here: Here, caller: HistoryReader, calculate: Calculate, b
 
     question = Question(definitions, body.since, body.until, body.capacity)
     async with here.what_ifs:
-        report = await WhatIf(here.log, here.stored, calculate).ask(question, jobs, may_see=may_see)
+        queues, requires_grant = here.settings.queues, here.settings.agents.require_grant
+        what_if = WhatIf(here.log, here.stored, calculate, queues=queues, requires_grant=requires_grant)
+        report = await what_if.ask(question, jobs, may_see=may_see)
         return json_answer(await calculate(lambda _: _REPORT.dump_json(report)))
