@@ -1,4 +1,4 @@
-"""The actions of the console: edit, pause, trigger, and which of them each role is offered."""
+"""The actions of the console: edit, pause, and the end of a session."""
 
 import re
 
@@ -11,28 +11,6 @@ from tests.ojs.served import PATIENCE
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)
-
-ACTIONS = {
-    "scheduler-admin": {"/console/jobs": {"New job"}, "/console/queues": {"Pause", "Purge"}},
-    "scheduler-operator": {"/console/jobs": set[str](), "/console/queues": {"Pause", "Purge"}},
-    "scheduler-author": {"/console/jobs": {"New job"}, "/console/queues": set[str]()},
-    "scheduler-viewer": {"/console/jobs": set[str](), "/console/queues": set[str]()},
-}
-"""The actions that each role is offered, by page."""
-
-
-def actions(page: Page) -> set[str]:
-    """Return the labels of the buttons and button-like links of the page."""
-    return {text.strip() for text in page.locator("main button, main a.button").all_inner_texts()}
-
-
-@pytest.mark.parametrize("role", ACTIONS)
-def test_role_is_offered_what_it_may(role: str, sign_in: SignIn) -> None:
-    page = sign_in(role=role)
-    for path, expected in ACTIONS[role].items():
-        page.goto(path)
-        expect(page.locator("main table")).to_be_visible()
-        assert actions(page) == expected, path
 
 
 def define(console: Console, name: str, role: str = "scheduler-admin") -> None:

@@ -1,5 +1,6 @@
 """`/v1/dead-letters`: list, show, replay and resolve dead letters (hip-62, Dead Letter Handling)."""
 
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -56,10 +57,23 @@ class DeadLetterFilters(BaseModel):
     limit: int = Field(default=50, ge=1, le=1_000)
 
 
+@dataclass(frozen=True, slots=True)
+class ListedDeadLetter(DeadLetterRow):
+    """A dead letter in a list."""
+
+    permitted: tuple[Permission, ...] = ()
+    """`replay`, if the caller may replay and resolve it."""
+
+    @classmethod
+    def of(cls, row: DeadLetterRow, permitted: tuple[Permission, ...]) -> "ListedDeadLetter":
+        """Return a row with what the caller may do."""
+        return cls(**{field.name: getattr(row, field.name) for field in fields(row)}, permitted=permitted)
+
+
 class DeadLetterList(BaseModel):
     """A page of dead letters; `next` is the cursor of the following page."""
 
-    dead_letters: list[DeadLetterRow]
+    dead_letters: list[ListedDeadLetter]
     next: str | None = None
 
 
@@ -205,7 +219,11 @@ async def list_dead_letters(
         for row in page.rows
         if _has_pattern(row, filters.pattern) and await here.visibility.may_see_run(caller, Run.of(row))
     ]
-    return DeadLetterList(dead_letters=rows, next=page.cursor)
+    may_replay = caller.may(Permission.REPLAY) or caller.may(Permission.REGISTER)
+    listed = [
+        ListedDeadLetter.of(row, await _permitted(here, caller, Run.of(row)) if may_replay else ()) for row in rows
+    ]
+    return DeadLetterList(dead_letters=listed, next=page.cursor)
 
 
 @router.post("/replay-all", operation_id="replayAllDeadLetters", responses=documented(409))
@@ -254,8 +272,7 @@ async def get_dead_letter(here: Here, caller: HistoryReader, id: LetterId) -> De
     """Show a dead letter: every attempt, the last error, and the status of its replays."""
     letter = await _visible_letter(here, caller, id)
     details = _details(letter)
-    if await here.visibility.permits_replay(caller, Run.of(letter)):
-        details.permitted = [Permission.REPLAY]
+    details.permitted = [*await _permitted(here, caller, Run.of(letter))]
     return details
 
 
@@ -314,6 +331,10 @@ async def resolve_dead_letter(
     cause = body.reason or reason
     outcome = await dead_letters.resolve(here.log, id, by=actor(caller), reason=cause, stored=here.stored)
     return Settled(job=outcome.job, id=outcome.id, changed=outcome.changed)
+
+
+async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Permission, ...]:
+    return (Permission.REPLAY,) if await here.visibility.permits_replay(caller, run) else ()
 
 
 async def _visible_letter(here: Components, caller: Principal, given: str) -> Letter:

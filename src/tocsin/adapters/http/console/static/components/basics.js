@@ -73,14 +73,14 @@ export function Card({ title, aside, wide = false, children }) {
   </section>`;
 }
 
-/** A table that scrolls by itself on a narrow screen. `columns`: [heading, cell of a row, class]. */
+/** A table that scrolls by itself on a narrow screen. `columns`: [heading, cell of a row and its number, class]. */
 export function Table({ columns, rows, keyOf, label, empty = "Nothing." }) {
   if (rows.length === 0) return html`<${Empty}>${empty}<//>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
     <table>
       <thead><tr>${columns.map(([heading, , kind]) => html`<th scope="col" class=${kind}>${heading}</th>`)}</tr></thead>
       <tbody>
-        ${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind}>${cell(row)}</td>`)}</tr>`)}
+        ${rows.map((row, index) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind}>${cell(row, index)}</td>`)}</tr>`)}
       </tbody>
     </table>
   </div>`;

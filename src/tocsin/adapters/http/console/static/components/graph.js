@@ -7,7 +7,7 @@ const HEIGHT = 46;
 const MOST = 400; // steps; a larger picture would be neither quick nor readable
 
 /** `steps`: [{name, depends_on}]; `states`: name → {status, attempt}. */
-export function StepGraph({ steps, states, onSelect }) {
+export function StepGraph({ steps, states }) {
   const [layout, setLayout] = useState(null);
   const shape = JSON.stringify(steps.map((step) => [step.name, step.depends_on]));
   useEffect(() => {
@@ -25,7 +25,7 @@ export function StepGraph({ steps, states, onSelect }) {
       ${layout.edges.map((edge) => html`<path key=${edge.key} class="edge" d=${edge.path} marker-end="url(#arrow)" />`)}
       ${layout.nodes.map((node) => {
         const status = states[node.name]?.status || "pending";
-        return html`<g key=${node.name} class=${`node node-${status}`} transform=${`translate(${node.x - WIDTH / 2}, ${node.y - HEIGHT / 2})`} onClick=${() => onSelect?.(node.name)}>
+        return html`<g key=${node.name} class=${`node node-${status}`} transform=${`translate(${node.x - WIDTH / 2}, ${node.y - HEIGHT / 2})`}>
           <title>${`${node.name}: ${status}`}</title>
           <rect width=${WIDTH} height=${HEIGHT} rx="8" />
           <text x="10" y="19" class="node-name">${clipped(node.name)}</text>

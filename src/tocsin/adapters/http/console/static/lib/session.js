@@ -3,6 +3,10 @@
 import { createContext, useContext } from "./html.js";
 import { get, keepSession, request } from "./api.js";
 
+/** All documents of the console in this browser hear when its session begins or ends. */
+const documents = new BroadcastChannel("tocsin-session");
+documents.onmessage = () => location.reload();
+
 export const Viewer = createContext(null);
 
 /** Return the caller as `/v1/me` describes it: identity, kind, roles, permissions. */
@@ -26,8 +30,10 @@ export async function loadSession(onSignedOut) {
 
 export async function signIn(token) {
   await request("POST", "/console/session", { body: { token } });
+  documents.postMessage("begun");
 }
 
 export async function signOut() {
   await request("DELETE", "/console/session");
+  documents.postMessage("ended");
 }

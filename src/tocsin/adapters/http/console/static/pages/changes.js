@@ -15,12 +15,13 @@ const OTHERS = [
   "shards-defined", "namespaces-defined", "silences-defined", "voided",
 ];
 const TYPES = [["", "all"], ...[...OF_JOBS, ...OTHERS].map((type) => [type, type])];
-const CHANGES = new Set(["defined", "paused", "resumed", "deleted", "disabled", "enabled", "drained"]);
+const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
+const REFRESH_MS = 5_000; // the event stream has no events of queues, agents and the installation
 
 export function Changes({ query }) {
   useTitle("Changes");
   const { job, by, type, after } = query;
-  const page = useResource(v1("changes", { job, by, type, after, limit: PAGE }), { concerns: after ? null : (kind) => CHANGES.has(kind) });
+  const page = useResource(v1("changes", { job, by, type, after, limit: PAGE }), after ? {} : { concerns: (kind) => CHANGES.has(kind), every: REFRESH_MS });
   const filter = (changes) => setQuery({ ...changes, after: null });
   return html`<h1>Changes</h1>
     <search class="filters">

@@ -10,8 +10,9 @@ import { ActionButton, Card, Choice, counted, ExecutionLink, JobLink, Loaded, Pa
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 50;
+const PREVIEWED = 5;
 const KINDS = [["true", "unresolved"], ["", "all"]];
-const CHANGES = new Set(["dead-lettered", "resolved", "replayed"]);
+const CHANGES = new Set(["dead-lettered", "refused", "resolved", "replayed"]);
 
 export function DeadLetters({ query }) {
   useTitle("Dead letters");
@@ -28,7 +29,8 @@ export function DeadLetters({ query }) {
     page.reload();
     groups.reload();
   };
-  const mayReplay = may("replay") || may("register");
+  const permits = (one) => one.permitted.includes("replay");
+  const mayReplay = may("replay") || (page.value?.dead_letters || []).some(permits);
   const toggle = (id) =>
     setSelected((last) => {
       const next = new Set(last);
@@ -42,19 +44,20 @@ export function DeadLetters({ query }) {
       <${Choice} label="Show" value=${unresolved} options=${KINDS} onChange=${(value) => filter({ unresolved: value })} />
       ${pattern ? html`<button onClick=${() => filter({ pattern: null })}>Pattern: ${pattern.slice(0, 60)} ✕</button>` : null}
       ${mayReplay ? html`<${ReplayFilter} filters=${{ job, error, pattern }} reload=${reload} />` : null}
-      ${mayReplay && selected.size > 0 ? html`<${ReplaySelection} ids=${[...selected]} reload=${reload} />` : null}
+      ${mayReplay && selected.size > 0 ? html`<${ReplaySelection} ids=${[...selected]} letters=${page.value?.dead_letters || []} reload=${reload} />` : null}
     </search>
     <${Groups} groups=${groups} job=${job} />
     <${Loaded} resource=${page}>${({ dead_letters: letters, next }) => html`
       <${Table} label="dead letters" empty="No dead letter matches." rows=${letters} keyOf=${(one) => one.id}
         columns=${[
-          ...(mayReplay ? [["", (one) => html`<input type="checkbox" aria-label=${`select ${one.id}`} checked=${selected.has(one.id)} onChange=${() => toggle(one.id)} />`]] : []),
+          ...(mayReplay ? [["", (one) => (permits(one) ? html`<input type="checkbox" aria-label=${`select ${one.id}`} checked=${selected.has(one.id)} onChange=${() => toggle(one.id)} />` : null)]] : []),
           ["Dead letter", (one) => html`<a class="id" href=${to("dead-letters", one.id)}>${one.id.slice(-12)}</a>`],
           ["Job", (one) => html`<${JobLink} name=${one.job_name} />`],
           ["State", (one) => html`<${State} of=${one.resolved ? "completed" : "failed"} label=${one.resolved ? "resolved" : "unresolved"} />`],
           ["Attempts", (one) => one.attempts, "number"],
           ["Last attempt", (one) => html`<${Time} at=${one.last_attempt} far />`],
           ["Error", (one) => one.last_error || "", "text"],
+          ...(mayReplay ? [["", (one) => (permits(one) ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} done=${reload} />` : null)]] : []),
         ]} />
       <${Pager} name="cursor" current=${cursor} next=${next} />`}
     <//>`;
@@ -76,8 +79,11 @@ function Groups({ groups, job }) {
   <//>`;
 }
 
-function ReplaySelection({ ids, reload }) {
+/** Replay the dead letters that are selected. Those that another page showed are named by their ids alone. */
+function ReplaySelection({ ids, letters, reload }) {
+  const jobs = new Map(letters.map((one) => [one.id, one.job_name]));
   return html`<${ActionButton} label=${`Replay ${ids.length} selected`} title=${`Replay ${counted(ids.length, "dead letter")}`} done=${reload}
+    details=${html`<${Preview} preview=${{ matching: ids.map((id) => ({ id, job: jobs.get(id) || "" })), complete: true }} />`}
     act=${async (reason) => {
       for (const id of ids) await post(v1(["dead-letters", id, "replay"]), { reason: reason || null });
     }} />`;
@@ -107,7 +113,27 @@ function Preview({ preview }) {
   if (preview === null) return null;
   const { matching, complete } = preview;
   return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first; do it again for the rest"}.</p>
-    <ul>${matching.slice(0, 5).map((one) => html`<li key=${one.id}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>`;
+    <ul>${matching.slice(0, PREVIEWED).map((one) => html`<li key=${one.id}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>
+    ${matching.length > PREVIEWED ? html`<p class="hint">and ${matching.length - PREVIEWED} more</p>` : null}`;
+}
+
+/** Replay a dead letter, or resolve it. `replayed`: called with the answer to a replay; `done`: after each action. */
+function LetterActions({ id, isResolved, isAgain = false, replayed, done }) {
+  return html`<div class="actions">
+    <${ActionButton} label="Replay" title=${`Replay dead letter ${id.slice(-12)}`} done=${done}
+      details=${html`<label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>
+        <label class="check"><input type="checkbox" name="failed_only" /> Run only the steps that did not complete</label>`}
+      act=${async (reason, form) => {
+        const options = { input: jsonOf(form.get("input")), again: isAgain, failed_only: form.get("failed_only") === "on" };
+        const answer = await post(v1(["dead-letters", id, "replay"]), { ...options, reason: reason || null });
+        replayed?.(answer);
+      }} />
+    ${isResolved
+      ? null
+      : html`<${ActionButton} label="Resolve" title=${`Resolve dead letter ${id.slice(-12)}`} done=${done}
+          details=${html`<p>It is done with, and is not replayed with others. This cannot be undone.</p>`}
+          act=${(reason) => request("PATCH", v1(["dead-letters", id]), { body: { resolved: true, reason: reason || null } })} />`}
+  </div>`;
 }
 
 export function DeadLetter({ name: id }) {
@@ -117,20 +143,8 @@ export function DeadLetter({ name: id }) {
     <div class="heading">
       <h1>Dead letter <span class="id">${one.id}</span> <${State} of=${one.resolved ? "completed" : "failed"} label=${one.resolved ? "resolved" : "unresolved"} /></h1>
       ${one.permitted.includes("replay")
-        ? html`<div class="actions">
-            <${ActionButton} label="Replay" title="Replay this dead letter" done=${letter.reload}
-              details=${html`<label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>
-                <label class="check"><input type="checkbox" name="failed_only" /> Run only the steps that did not complete</label>`}
-              act=${async (reason, form) => {
-                const answer = await post(v1(["dead-letters", id, "replay"]), { input: jsonOf(form.get("input")), again: one.replays.length > 0, failed_only: form.get("failed_only") === "on", reason: reason || null });
-                if (answer.execution_id) navigate(to("executions", answer.execution_id));
-              }} />
-            ${one.resolved
-              ? null
-              : html`<${ActionButton} label="Resolve" title="Resolve this dead letter" done=${letter.reload}
-                  details=${html`<p>It is done with, and is not replayed with others. This cannot be undone.</p>`}
-                  act=${(reason) => request("PATCH", v1(["dead-letters", id]), { body: { resolved: true, reason: reason || null } })} />`}
-          </div>`
+        ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} isAgain=${one.replays.length > 0} done=${letter.reload}
+            replayed=${(answer) => answer.execution_id && navigate(to("executions", answer.execution_id))} />`
         : null}
     </div>
     <dl class="facts">

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { get, post, v1 } from "../lib/api.js";
-import { useResource } from "../lib/live.js";
+import { isOfJob, useResource } from "../lib/live.js";
 import { navigate, to } from "../lib/router.js";
 import { milliseconds, relative, stamp } from "../lib/time.js";
 import { ActionButton, Card, ExecutionLink, JobLink, Loaded, Refusal, State, StoredEvent, Table, Time } from "../components/basics.js";
@@ -59,7 +59,7 @@ function Shown({ one, reload, isOfThis }) {
     </dl>
     ${one.error ? html`<div class="refusal" role="note"><strong>${one.error}</strong>
         ${failed?.error?.traceback ? html`<details><summary>Traceback</summary><pre tabindex="0">${failed.error.traceback}</pre></details>` : null}
-        ${one.status === "failed" ? html`<p><a href=${to("dead-letters") + `?job=${encodeURIComponent(one.job_name)}`}>Dead letters of this job</a></p>` : null}</div>` : null}
+        ${one.status === "failed" ? html`<${DeadLetterLink} one=${one} />` : null}</div>` : null}
     <div class="cards">
       ${one.fan_out ? html`<${Shards} fanOut=${one.fan_out} />` : null}
       <${Card} title="Steps" wide>
@@ -83,6 +83,14 @@ function Shown({ one, reload, isOfThis }) {
     </div>`;
 }
 
+/** A link to the dead letter, which the dead-letter sink may make a moment after the end. */
+function DeadLetterLink({ one }) {
+  const url = v1("dead-letters", { id_prefix: one.execution_id, unresolved: "false", limit: 1 });
+  const found = useResource(url, { concerns: (type) => type === "dead-lettered" });
+  const letter = found.value?.dead_letters.find((each) => each.execution_id === one.execution_id);
+  return letter ? html`<p><a href=${to("dead-letters", letter.id)}>Dead letter</a></p>` : null;
+}
+
 /** Start the job again with the input of this execution. */
 function RunAgain({ one, plan }) {
   return html`<${ActionButton} label="Run again" title=${`Run ${one.job_name} again`}
@@ -95,20 +103,12 @@ function RunAgain({ one, plan }) {
 
 /** The runs of the same job before and after this one. */
 function Neighbours({ one }) {
-  const [found, setFound] = useState({});
-  useEffect(() => {
-    let isGone = false;
-    const later = new Date(Date.parse(one.scheduled_time) + 1).toISOString();
-    const before = get(v1("executions", { job: one.job_name, until: one.scheduled_time, sort: "newest", limit: 1 }));
-    const after = get(v1("executions", { job: one.job_name, since: later, sort: "oldest", limit: 1 }));
-    Promise.all([before, after]).then(
-      ([previous, next]) => !isGone && setFound({ previous: previous.executions[0], next: next.executions[0] }),
-      () => {},
-    );
-    return () => (isGone = true);
-  }, [one.job_name, one.scheduled_time]);
-  return html`${found.previous ? html`<a class="button" href=${to("executions", found.previous.execution_id)}>← Previous run</a>` : null}
-    ${found.next ? html`<a class="button" href=${to("executions", found.next.execution_id)}>Next run →</a>` : null}`;
+  const later = new Date(Date.parse(one.scheduled_time) + 1).toISOString();
+  const before = useResource(v1("executions", { job: one.job_name, until: one.scheduled_time, sort: "newest", limit: 1 }));
+  const after = useResource(v1("executions", { job: one.job_name, since: later, sort: "oldest", limit: 1 }), { concerns: isOfJob(one.job_name) });
+  const [previous, next] = [before, after].map((found) => found.value?.executions[0]);
+  return html`${previous ? html`<a class="button" href=${to("executions", previous.execution_id)}>← Previous run</a>` : null}
+    ${next ? html`<a class="button" href=${to("executions", next.execution_id)}>Next run →</a>` : null}`;
 }
 
 /** The steps that run after all others of their node: name → `on_failure` and so on. */

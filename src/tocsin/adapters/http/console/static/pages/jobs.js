@@ -5,6 +5,7 @@ import { v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
+import { clock, LOCAL_ZONE } from "../lib/time.js";
 import { Choice, JobLink, Loaded, Pager, SearchField, State, Strip, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
@@ -41,7 +42,7 @@ export function Jobs({ query }) {
           ["State", (job) => html`<${State} of=${job.state} />`],
           ["Schedule", (job) => html`${job.schedule || "–"} ${job.schedule && job.timezone !== "UTC" ? html`<span class="hint">${job.timezone}</span>` : null}`, "text"],
           ["Last outcomes", (job) => (outcomes === null ? "…" : html`<${Strip} outcomes=${Object.hasOwn(outcomes, job.name) ? outcomes[job.name] : []} />`)],
-          ["Next", (job) => html`<${Time} at=${job.next_fire_time} zone=${job.timezone} far />`],
+          ["Next", (job) => html`<${Time} at=${job.next_fire_time} zone=${job.timezone} far />${job.next_fire_time && job.timezone !== LOCAL_ZONE ? html`<br /><span class="hint">${clock(job.next_fire_time, job.timezone)} ${job.timezone}</span>` : null}`],
           ["Tags", (job) => job.tags.map((one) => html`<a class="tag" key=${one} href=${to("jobs") + `?tag=${encodeURIComponent(one)}`}>${one}</a> `)],
           ["Owner", (job) => job.owner || "", "text"],
         ]} />

@@ -10,12 +10,13 @@ import { Chart } from "../components/chart.js";
 import { useTitle } from "../components/layout.js";
 
 const WINDOWS = [["24", "24 hours"], ["168", "7 days"]];
+const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
 const BUCKETS = { 24: 96, 168: 168 };
 
 export function Schedule({ query }) {
   useTitle("Schedule");
   const hours = query.hours === "168" ? "168" : "24";
-  const density = useResource(v1("schedule/density", { hours, buckets: BUCKETS[hours] }), { every: 60_000 });
+  const density = useResource(v1("schedule/density", { hours, buckets: BUCKETS[hours] }), { concerns: (type) => CHANGES.has(type), every: 60_000 });
   return html`<h1>Schedule</h1>
     <search class="filters"><${Choice} label="Next" value=${hours} options=${WINDOWS} onChange=${(value) => setQuery({ hours: value })} /></search>
     <${Loaded} resource=${density}>${(found) => html`

@@ -1,0 +1,198 @@
+"""Each page follows what happens without being loaded again, and all documents of a browser follow its session."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import SignIn
+from tests.console.served import Console
+from tests.console.vendored import VENDOR
+from tests.ojs.served import PATIENCE
+from tocsin import subjects
+from tocsin.services import tail
+from tocsin.subjects import Stream, paths
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+
+Change = Callable[[Console], str]
+"""Changes something by the API, and returns a text that the page is to show."""
+
+
+def fresh(name: str) -> str:
+    """Return a name that no earlier test has used."""
+    return f"{name}-{time.monotonic_ns()}"
+
+
+def defined(console: Console, schedule: str | None = "0 3 * * *", **fields: object) -> str:
+    """Register a job; return its name."""
+    name = fresh("live")
+    console.api("PUT", f"/v1/jobs/{name}", json={"schedule": schedule, "function": "ok", **fields})
+    return name
+
+
+def runs(console: Console) -> str:
+    name = defined(console, None, function="slow")
+    console.run(name, "running")
+    return name
+
+
+def fails(console: Console) -> str:
+    name = defined(console, None, function="broken", retry={"max_attempts": 1}, dead_letter=True)
+    console.run(name, "failed")
+    return name
+
+
+def paused(console: Console) -> str:
+    reason = fresh("reason")
+    console.api("POST", "/v1/queues/default/pause", json={"reason": reason})
+    return reason
+
+
+def disabled(console: Console) -> str:
+    [agent] = console.api("GET", "/v1/agents")["agents"][:1]
+    console.api("POST", f"/v1/agents/{agent['name']}/disable", json={})
+    return "disabled"
+
+
+def policy(console: Console) -> str:
+    reason = fresh("policy")
+    console.api("PUT", "/v1/policy", json={"job_history_retention_days": 400, "reason": reason})
+    return reason
+
+
+LIVE: Final[dict[str, tuple[str, Change]]] = {
+    "now": ("/console", runs),
+    "jobs": ("/console/jobs?search=live", defined),
+    "executions": ("/console/executions", runs),
+    "dead letters": ("/console/dead-letters", fails),
+    "queues": ("/console/queues", paused),
+    "agents": ("/console/agents", disabled),
+    "events": ("/console/events", defined),
+    "changes": ("/console/changes", defined),
+    "changes of others": ("/console/changes", policy),
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_page_shows_a_change_by_itself(name: str, sign_in: SignIn, console: Console) -> None:
+    path, change = LIVE[name]
+    page = opened(sign_in, path)
+    shown = change(console)
+    try:
+        expect(page.locator("main")).to_contain_text(shown)
+        assert not was_reloaded(page)
+    finally:
+        console.api("POST", "/v1/queues/default/resume", json={})
+        for agent in console.api("GET", "/v1/agents")["agents"]:
+            console.api("POST", f"/v1/agents/{agent['name']}/enable", json={})
+
+
+def opened(sign_in: SignIn, path: str) -> Page:
+    """Open a page with its data, and mark the document."""
+    page = sign_in(path=path)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator(".loading")).to_have_count(0)
+    expect(page.locator(".live-live")).to_be_visible()
+    page.evaluate("window.isTheSame = true")
+    return page
+
+
+def was_reloaded(page: Page) -> bool:
+    return page.evaluate("window.isTheSame") is not True
+
+
+def test_schedule_follows_definitions(sign_in: SignIn, console: Console) -> None:
+    page = opened(sign_in, "/console/schedule")
+    number = page.locator("main .card p").first
+    before = number.inner_text()
+    defined(console, "* * * * *")
+    expect(number).not_to_have_text(before)
+    assert not was_reloaded(page)
+
+
+def test_job_page_follows_its_job(sign_in: SignIn, console: Console) -> None:
+    name = defined(console)
+    page = opened(sign_in, f"/console/jobs/{name}")
+    console.api("POST", f"/v1/jobs/{name}/pause", json={"reason": "a trial"})
+    expect(page.locator("h1")).to_contain_text("paused")
+    execution = console.run(name, "completed")
+    runs = page.get_by_role("region", name="Last runs")
+    expect(runs.locator(f'a[title="{execution}"]')).to_be_visible()
+    assert not was_reloaded(page)
+
+
+def test_execution_page_follows_its_end(sign_in: SignIn, console: Console) -> None:
+    name = runs(console)
+    [row] = console.api("GET", f"/v1/executions?job={name}")["executions"]
+    page = opened(sign_in, f"/console/executions/{row['execution_id']}")
+    console.api("POST", f"/v1/jobs/{name}/trigger", json={})
+    expect(page.get_by_role("link", name="Next run")).to_be_visible()
+    console.api("POST", f"/v1/executions/{row['execution_id']}/cancel", json={})
+    expect(page.locator("h1 .state-cancelled")).to_be_visible()
+    assert not was_reloaded(page)
+
+
+def test_dead_letter_page_follows_its_end(sign_in: SignIn, console: Console) -> None:
+    name = fails(console)
+    page = opened(sign_in, f"/console/dead-letters/{letter_of(console, name)}")
+    console.api("PATCH", f"/v1/dead-letters/{letter_of(console, name)}", json={"resolved": True, "reason": "known"})
+    expect(page.locator("h1")).to_contain_text("resolved")
+    expect(page.get_by_role("button", name="Resolve")).to_have_count(0)
+    assert not was_reloaded(page)
+
+
+def letter_of(console: Console, job: str) -> str:
+    """Return the id of the dead letter of a job."""
+    begun = time.monotonic()
+    while not (letters := console.api("GET", f"/v1/dead-letters?job={job}&unresolved=false")["dead_letters"]):
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.1)
+    return str(letters[0]["id"])
+
+
+def test_failed_execution_leads_to_its_dead_letter(sign_in: SignIn, console: Console) -> None:
+    name = fails(console)
+    letter = letter_of(console, name)
+    [row] = console.api("GET", f"/v1/executions?job={name}")["executions"]
+    page = sign_in(path=f"/console/executions/{row['execution_id']}")
+    page.get_by_role("link", name="Dead letter", exact=True).click()
+    expect(page).to_have_url(re.compile(f"/console/dead-letters/{letter}$"))
+
+
+def test_sign_out_reaches_all_documents(sign_in: SignIn, console: Console) -> None:
+    created = console.api("POST", "/v1/tokens", json={"identity": "leaver", "roles": ["scheduler-viewer"]})
+    first = sign_in(token=created["token"])
+    first.get_by_role("navigation", name="Pages").wait_for()
+    second = first.context.new_page()
+    second.goto("/console/jobs")
+    expect(second.get_by_role("link", name="nightly")).to_be_visible()
+    first.get_by_role("button", name="Sign out").click()
+    for page in (first, second):
+        expect(page.get_by_label("Token")).to_be_visible()
+    expect(second.get_by_role("link", name="nightly")).to_have_count(0)
+    second.get_by_label("Token").fill(created["token"])
+    second.get_by_role("button", name="Sign in", exact=True).click()
+    for page in (first, second):
+        expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+
+
+def place(scope: str) -> tuple[Stream, str]:
+    """Return the stream of a scope, and the first part of its subjects."""
+    return subjects.stream_of(scope), scope.partition(".")[0]
+
+
+def test_pages_hear_all_types_of_events() -> None:
+    text = (VENDOR.parent / "lib/live.js").read_text()
+    listed = re.findall(r'"([^"]+)"', text.partition("const TYPES = [")[2].partition("]")[0])
+    followed = {
+        (stream, scope.partition(".")[0]) for stream, scopes in tail.filters(public=True).items() for scope in scopes
+    }
+    kinds = [kind for kind in paths._SUBJECTS if followed & set(map(place, subjects.filters_of(kind)))]
+    fields = [getattr(kind, "model_fields", {}) for kind in kinds]
+    types = {of[name].default for of in fields for name in ("type", "event") if name in of}
+    assert sorted(listed) == sorted(types - {None})
