@@ -230,7 +230,7 @@ async def test_concurrency_limit_would_hold_tasks_back() -> None:
 
 async def test_forecast_compares_the_registered_definition() -> None:
     history = await recorded(minutes=90)
-    window = {"since": None, "until": history.now + timedelta(hours=6)}
+    window: dict[str, Any] = {"since": None, "until": history.now + timedelta(hours=6)}
     report = await ask(history, {**HOURLY, "overlap_policy": "allow"}, **window)
     assert report.is_forecast
     assert (report.before.fired, report.after.fired) == (6, 6)
@@ -288,7 +288,7 @@ async def test_too_many_instants_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(replays, "MAX_INSTANTS", 1_000)
     history = await recorded()
     rule = {**HOURLY, "schedule": "* * * * * *"}
-    window = {"since": None, "until": history.now + timedelta(days=31)}
+    window: dict[str, Any] = {"since": None, "until": history.now + timedelta(days=31)}
     with pytest.raises(InvalidQuery) as caught:
         await ask(history, rule, **window)
     assert "instants" in str(caught.value)
