@@ -286,3 +286,21 @@ async def test_expired_executions_are_in_no_summary(empty_database: EmptyDatabas
         assert (await summaries.ends(NOON, limit=10, by_job=True)).counts == {}
         assert await summaries.failed_jobs(failures=10, limit=10) == []
         assert await summaries.newest_of(["nightly"], limit=10) == {"nightly": []}
+
+
+async def test_others_use_up_no_limit(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        for status in ("failed", "running"):
+            others = [
+                life(n, status, job=f"b.{n}", at=NOON + n * MINUTE)
+                for n in (range(10, 20) if status == "failed" else range(20, 30))
+            ]
+            await record(
+                history, *others, life(1 if status == "failed" else 2, status, job="a.x", at=NOON + 5 * MINUTE)
+            )
+        summaries, own = history.summaries, ("a",)
+        assert await summaries.failed_jobs(failures=1, limit=1, namespaces=own) == ["a.x"]
+        assert [head.job_name for head in await summaries.oldest("running", limit=2, namespaces=own)] == ["a.x"]
+        counts = await summaries.ends(NOON, limit=3, by_job=True, namespaces=own)
+        assert (counts.since, counts.counts) == (NOON, {"failed": {End(NOON + 6 * MINUTE, "a.x", 1): 1}})
+        assert await summaries.failed_jobs(failures=1, limit=1, namespaces=()) == []

@@ -1,6 +1,6 @@
 """Summaries of the history, each from a bounded number of rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
@@ -114,14 +114,19 @@ class HistorySummaries(Protocol):
         """Count the executions of a queue, all at one moment; `since`: see `QueueCounts.ended`."""
         ...
 
-    async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
+    async def ends(
+        self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
+    ) -> EndCounts:
         """Count the ends at or after an instant by minute.
 
-        With `by_job` they are also counted by job and definition. At most the newest `limit` ends of each status are read.
+        With `by_job` they are also counted by job and definition. At most the newest `limit` ends of each status are read. `namespaces`: those of
+        the jobs; None: all jobs. Executions of others do not count for a limit, here and in the other summaries.
         """
         ...
 
-    async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
+    async def oldest(
+        self, status: Status, *, limit: int, namespaces: Collection[str] | None = None
+    ) -> Sequence[ExecutionHead]:
         """Return the executions with a status that were scheduled first, oldest first."""
         ...
 
@@ -129,7 +134,9 @@ class HistorySummaries(Protocol):
         """Return the `limit` executions of each job that were scheduled last, newest first."""
         ...
 
-    async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
+    async def failed_jobs(
+        self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
+    ) -> Sequence[str]:
         """Return the jobs of the newest `failures` failed executions, the last to fail first."""
         ...
 

@@ -5,7 +5,7 @@ Each part comes from a bounded number of reads.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -143,15 +143,21 @@ class OpenExecutions:
 
 
 async def open_executions(
-    log: EventLog, summaries: HistorySummaries, hold_ups: HoldUpReader, sees: SeesRun
+    log: EventLog,
+    summaries: HistorySummaries,
+    hold_ups: HoldUpReader,
+    sees: SeesRun,
+    namespaces: Collection[str] | None = None,
 ) -> OpenExecutions:
     """Return the open executions that a caller sees.
+
+    `namespaces`: those to which the caller is bound; None: all.
 
     Raises:
         LogUnavailable: the log did not answer.
     """
-    running, is_all_running = await _oldest(summaries, "running", sees)
-    pending, is_all_pending = await _oldest(summaries, "pending", sees)
+    running, is_all_running = await _oldest(summaries, "running", sees, namespaces)
+    pending, is_all_pending = await _oldest(summaries, "pending", sees, namespaces)
     result = OpenExecutions(running, pending, is_all_running and is_all_pending)
     examined = [*pending[:MAX_EXAMINED], *running[:MAX_EXAMINED]]
     result.examined = len(examined)
@@ -159,8 +165,10 @@ async def open_executions(
     return result
 
 
-async def _oldest(summaries: HistorySummaries, status: Status, sees: SeesRun) -> tuple[Sequence[ExecutionHead], bool]:
-    heads = await summaries.oldest(status, limit=MAX_OPEN)
+async def _oldest(
+    summaries: HistorySummaries, status: Status, sees: SeesRun, namespaces: Collection[str] | None
+) -> tuple[Sequence[ExecutionHead], bool]:
+    heads = await summaries.oldest(status, limit=MAX_OPEN, namespaces=namespaces)
     return [head for head in heads if await _sees_head(sees, head)], len(heads) < MAX_OPEN
 
 
@@ -205,13 +213,16 @@ class FailingJob:
 
 
 async def failing_jobs(
-    summaries: HistorySummaries, is_seen: Callable[[str], bool], sees: SeesRun
+    summaries: HistorySummaries,
+    is_seen: Callable[[str], bool],
+    sees: SeesRun,
+    namespaces: Collection[str] | None = None,
 ) -> Sequence[FailingJob]:
     """Return the jobs that fail, and that a caller sees, the last to fail first.
 
-    `is_seen` is false for a job that is not registered.
+    `is_seen` is false for a job that is not registered. `namespaces`: as for `open_executions`.
     """
-    failed = await summaries.failed_jobs(failures=MAX_ENDS, limit=MAX_FAILED_JOBS)
+    failed = await summaries.failed_jobs(failures=MAX_ENDS, limit=MAX_FAILED_JOBS, namespaces=namespaces)
     names = [name for name in failed if is_seen(name)]
     failing = list[FailingJob]()
     for begin in range(0, len(names), JOBS_AT_ONCE):

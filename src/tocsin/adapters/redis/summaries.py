@@ -1,7 +1,7 @@
 """Implementation of `ports.summaries` in Redis."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast
@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from ...domain.events import ENDED_STATES, OPEN_STATES, JobState
 from ...domain.execution_record import Status
+from ...domain.namespaces import is_within
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds
 from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts
@@ -43,11 +44,13 @@ class RedisSummaries:
         """See `ports.HistorySummaries`."""
         return await runs(self._client, self._installation, jobs)
 
-    async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
+    async def ends(
+        self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
+    ) -> EndCounts:
         """See `ports.HistorySummaries`."""
         ends: dict[Status, Counter[End]] = {}
         for status in ENDED:
-            pairs = await self._newest(status, limit, since=since)
+            pairs = await self._newest(status, limit, since=since, namespaces=namespaces)
             ends[status] = Counter(_end(member, score) if by_job else End(_minute(score)) for member, score in pairs)
         return counted(ends, since, limit)
 
@@ -64,10 +67,19 @@ class RedisSummaries:
             {state: new for state, (_, new) in all_and_new.items() if new},
         )
 
-    async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
+    async def oldest(
+        self, status: Status, *, limit: int, namespaces: Collection[str] | None = None
+    ) -> Sequence[ExecutionHead]:
         """See `ports.HistorySummaries`."""
-        of_status = keys.executions_by("status", status)
-        return await self._heads(cast("list[str]", await self._client.zrange(of_status, 0, limit - 1)))
+        of_status, heads, begin = keys.executions_by("status", status), list[ExecutionHead](), 0
+        while len(heads) < limit:
+            ids = cast("list[str]", await self._client.zrange(of_status, begin, begin + limit - 1))
+            found = await self._heads(ids)
+            heads += [head for head in found if namespaces is None or is_within(head.job_name, namespaces)]
+            if namespaces is None or len(ids) < limit:
+                break
+            begin += limit
+        return heads[:limit]
 
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
         """See `ports.HistorySummaries`."""
@@ -88,20 +100,31 @@ class RedisSummaries:
                 break
         return heads
 
-    async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
+    async def failed_jobs(
+        self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
+    ) -> Sequence[str]:
         """See `ports.HistorySummaries`."""
         last: dict[str, float] = {}
-        for member, score in await self._newest("failed", failures):
+        for member, score in await self._newest("failed", failures, namespaces=namespaces):
             last.setdefault(from_json(member)[1], score)
         return sorted(last, key=lambda job: (-last[job], job))[:limit]
 
     async def _newest(
-        self, status: Status, limit: int, *, since: datetime | None = None
+        self, status: Status, limit: int, *, namespaces: Collection[str] | None, since: datetime | None = None
     ) -> Sequence[tuple[str, float]]:
         """Return the newest ends of a status with their times."""
         least = "-inf" if since is None else str(microseconds(since))
-        pairs = await self._client.zrevrangebyscore(keys.ended(status), "+inf", least, 0, limit, withscores=True)
-        return cast("list[tuple[str, float]]", pairs)
+        ends, begin = list[tuple[str, float]](), 0
+        while len(ends) < limit:
+            page = cast(
+                "list[tuple[str, float]]",
+                await self._client.zrevrangebyscore(keys.ended(status), "+inf", least, begin, limit, withscores=True),
+            )
+            ends += [end for end in page if namespaces is None or is_within(from_json(end[0])[1], namespaces)]
+            if namespaces is None or len(page) < limit:
+                break
+            begin += limit
+        return ends[:limit]
 
     async def _heads(self, ids: Sequence[str]) -> list[ExecutionHead]:
         heads = list[ExecutionHead]()

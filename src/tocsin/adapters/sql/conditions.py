@@ -1,5 +1,6 @@
 """The conditions of queries on the rows of the history."""
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, false, not_, or_
@@ -29,7 +30,7 @@ def execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[Colum
         )
         if value is not None
     ]
-    conditions += _namespace_conditions(query, _EXECUTIONS.job_name)
+    conditions += within(query.namespaces, _EXECUTIONS.job_name)
     return conditions + _common_conditions(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
 
 
@@ -38,17 +39,18 @@ def dead_letter_conditions(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
     conditions = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
     if query.unresolved:
         conditions.append(not_(_DEAD_LETTERS.resolved))
-    conditions += _namespace_conditions(query, _DEAD_LETTERS.job_name)
+    conditions += within(query.namespaces, _DEAD_LETTERS.job_name)
     return conditions + _common_conditions(
         query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id
     )
 
 
-def _namespace_conditions(query: ExecutionQuery | DeadLetterQuery, job: Column[Any]) -> list[ColumnElement[bool]]:
-    if query.namespaces is None:
+def within(namespaces: Collection[str] | None, job: Column[Any]) -> list[ColumnElement[bool]]:
+    """Return the condition that jobs are in some namespaces; None: all jobs."""
+    if namespaces is None:
         return []
-    within = (job.startswith(f"{namespace}{SEPARATOR}", autoescape=True) for namespace in query.namespaces)
-    return [or_(false(), *within)]
+    names = (job.startswith(f"{namespace}{SEPARATOR}", autoescape=True) for namespace in namespaces)
+    return [or_(false(), *names)]
 
 
 def _common_conditions(

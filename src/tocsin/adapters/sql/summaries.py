@@ -1,7 +1,7 @@
 """Implementation of `ports.summaries` in a SQL database."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -13,7 +13,7 @@ from ...ports.queries import DeadLetterQuery
 from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts
 from ..history.ends import counted
 from . import tables
-from .conditions import dead_letter_conditions
+from .conditions import dead_letter_conditions, within
 from .rows import execution_head
 from .runs import runs
 
@@ -55,17 +55,21 @@ class SqlSummaries:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(runs, jobs=jobs, installation=self._installation))
 
-    async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
+    async def ends(
+        self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
+    ) -> EndCounts:
         """See `ports.HistorySummaries`."""
-        return await self._read(partial(_ends, since=since, limit=limit, by_job=by_job))
+        return await self._read(partial(_ends, since=since, limit=limit, by_job=by_job, namespaces=namespaces))
 
     async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(_of_queue, queue=queue, since=since))
 
-    async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
+    async def oldest(
+        self, status: Status, *, limit: int, namespaces: Collection[str] | None = None
+    ) -> Sequence[ExecutionHead]:
         """See `ports.HistorySummaries`."""
-        return await self._read(partial(_oldest, status=status, limit=limit))
+        return await self._read(partial(_oldest, status=status, limit=limit, namespaces=namespaces))
 
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
         """See `ports.HistorySummaries`."""
@@ -75,9 +79,11 @@ class SqlSummaries:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(_letters, query=query, limit=limit))
 
-    async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
+    async def failed_jobs(
+        self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
+    ) -> Sequence[str]:
         """See `ports.HistorySummaries`."""
-        return await self._read(partial(_failed_jobs, failures=failures, limit=limit))
+        return await self._read(partial(_failed_jobs, failures=failures, limit=limit, namespaces=namespaces))
 
 
 def _of_queue(connection: Connection, *, queue: str, since: datetime) -> QueueCounts:
@@ -89,7 +95,9 @@ def _of_queue(connection: Connection, *, queue: str, since: datetime) -> QueueCo
     )
 
 
-def _ends(connection: Connection, *, since: datetime, limit: int, by_job: bool) -> EndCounts:
+def _ends(
+    connection: Connection, *, since: datetime, limit: int, by_job: bool, namespaces: Collection[str] | None
+) -> EndCounts:
     is_file = connection.dialect.name == "sqlite"
     completed_at = _EXECUTIONS.completed_at
     minute = (
@@ -103,6 +111,7 @@ def _ends(connection: Connection, *, since: datetime, limit: int, by_job: bool) 
         newest = (
             select(minute.label("minute"), *run)
             .where(_EXECUTIONS.status == status, completed_at.is_not(None), completed_at >= since)
+            .where(*within(namespaces, _EXECUTIONS.job_name))
             .order_by(completed_at.desc())
             .limit(limit)
         )
@@ -124,8 +133,10 @@ def _minute(value: str | datetime) -> datetime:
     return value.astimezone(UTC)
 
 
-def _oldest(connection: Connection, *, status: Status, limit: int) -> Sequence[ExecutionHead]:
-    statement = select(*_HEAD).where(_EXECUTIONS.status == status)
+def _oldest(
+    connection: Connection, *, status: Status, limit: int, namespaces: Collection[str] | None
+) -> Sequence[ExecutionHead]:
+    statement = select(*_HEAD).where(_EXECUTIONS.status == status, *within(namespaces, _EXECUTIONS.job_name))
     ordered = statement.order_by(_EXECUTIONS.scheduled_time, _EXECUTIONS.execution_id).limit(limit)
     return [execution_head(row) for row in connection.execute(ordered)]
 
@@ -137,10 +148,13 @@ def _newest_of(connection: Connection, *, jobs: Sequence[str], limit: int) -> Ma
     }
 
 
-def _failed_jobs(connection: Connection, *, failures: int, limit: int) -> Sequence[str]:
+def _failed_jobs(
+    connection: Connection, *, failures: int, limit: int, namespaces: Collection[str] | None
+) -> Sequence[str]:
     newest = (
         select(_EXECUTIONS.job_name, _EXECUTIONS.completed_at)
         .where(_EXECUTIONS.status == "failed", _EXECUTIONS.completed_at.is_not(None))
+        .where(*within(namespaces, _EXECUTIONS.job_name))
         .order_by(_EXECUTIONS.completed_at.desc())
         .limit(failures)
         .subquery()

@@ -154,9 +154,11 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
     summaries = here.history.summaries
     of_jobs, of_open, failing, ends, leader = await asyncio.gather(
         calculate(lambda effort: overview.jobs_now(jobs, caller.may_see, here.instants, now, effort)),
-        overview.open_executions(here.log, summaries, here.hold_ups(caller), sees),
-        overview.failing_jobs(summaries, lambda name: _is_seen(caller, registered(name)), sees),
-        summaries.ends(overview.first_minute(now), limit=overview.MAX_ENDS, by_job=not sees.all),
+        overview.open_executions(here.log, summaries, here.hold_ups(caller), sees, caller.reached),
+        overview.failing_jobs(summaries, lambda name: _is_seen(caller, registered(name)), sees, caller.reached),
+        summaries.ends(
+            overview.first_minute(now), limit=overview.MAX_ENDS, by_job=not sees.all, namespaces=caller.reached
+        ),
         _leader(here, caller, now),
     )
     rates = await overview.rates(ends, now, None if sees.all else sees)
