@@ -17,7 +17,7 @@ from tests.ojs.served import PATIENCE
 
 ROOT: Final = Path(__file__).parents[2]
 IMAGES: Final = ROOT / "docs/images/console"
-RUN_S: Final = 90.0
+RUN_S: Final = 60.0
 """How long the jobs run first, so that there is something to see."""
 SIZE: Final[ViewportSize] = {"width": 1280, "height": 800}
 PAGES: Final = {
@@ -25,7 +25,15 @@ PAGES: Final = {
     "jobs": "/console/jobs",
     "job": "/console/jobs/provider-health-check",
     "execution": "/console/executions/{execution}",
+    "executions": "/console/executions",
     "dead-letters": "/console/dead-letters",
+    "queues": "/console/queues",
+    "agents": "/console/agents",
+    "schedule": "/console/schedule",
+    "events": "/console/events",
+    "changes": "/console/changes",
+    "what-if": "/console/what-if?job=provider-health-check&days=-1",
+    "edit-job": "/console/edit-job/provider-health-check",
 }
 
 
