@@ -269,3 +269,10 @@ def test_sub_second_occurrences_stay_apart(scene: Scene) -> None:
     heading, _, nearest, *_ = scene.why("2026-01-01T00:00:10.500Z")
     assert "00:00:10.5Z" in heading
     assert "01:00:11 +0100" in nearest
+
+
+def test_events_that_started_nothing_are_referred_to(scene: Scene) -> None:
+    scene.define(schedule=None)
+    assert "triggers ignored" not in scene.why("2026-01-01T03:00Z")[1]
+    scene.define(schedule=None, triggers=[{"nats": "orders.>", "when": "body.total > 1"}])
+    assert "`tocsin triggers ignored nightly`" in scene.why("2026-01-01T03:00Z")[1]

@@ -21,12 +21,13 @@ async def test_programs_of_the_page_run(site: Site, capsys: pytest.CaptureFixtur
         code = compile(program.replace(URL, site.url), "python-client.md", "exec")
         await in_thread(lambda code=code: exec(code, {}))  # type: ignore[misc] # noqa: S102 - our own page
         printed.append(capsys.readouterr().out)
-    first, second, third, _, last = (
+    first, second, third, _, once, last = (
         "".join(line for line in text.splitlines() if "\x1b" not in line) for text in printed
     )
     assert first == "{'rows': 3}"
     assert second.endswith("{'rows': 3}")
     assert third == "{'rows': 3}"
+    assert once == "drop"
     assert "completed" in last
 
 
