@@ -1,0 +1,41 @@
+"""The end of the program, if a library has threads that do not survive the end of the interpreter.
+
+obstore completes requests in threads of Rust. Such a thread aborts the process (exit code 134) if it wants the interpreter's lock
+after the interpreter began to end, which happens in few of many ends, on a busy machine (pyo3-async-runtimes issue 40).
+"""
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+THREADED: Final = "obstore"
+"""The module with such threads."""
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Let the process end with the exit code of the block, in a way that such threads cannot disturb."""
+    code = 1
+
+    def leave() -> None:
+        """End at once, after the handlers of `atexit` that the command registered, and with those of `logging`."""
+        if THREADED not in sys.modules:
+            return
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # the reader has gone, or the stream was closed
+                stream.flush()
+        os._exit(code)
+
+    atexit.register(leave)
+    try:
+        yield
+        code = 0
+    except SystemExit as request:
+        if request.code is None or isinstance(request.code, int):
+            code = request.code or 0
+        raise
