@@ -1,4 +1,4 @@
-"""The end of the program, if a library has threads that do not survive the end of the interpreter.
+"""The end of the program beside a library's threads.
 
 obstore completes requests in threads of Rust. Such a thread aborts the process (exit code 134) if it wants the interpreter's lock
 after the interpreter began to end, which happens in few of many ends, on a busy machine (pyo3-async-runtimes issue 40).
@@ -18,11 +18,11 @@ THREADED: Final = "obstore"
 
 @contextmanager
 def leaving() -> Iterator[None]:
-    """Let the process end with the exit code of the block, in a way that such threads cannot disturb."""
+    """End the process with the exit code of the block, undisturbed by such threads."""
     code = 1
 
     def leave() -> None:
-        """End at once, after the handlers of `atexit` that the command registered, and with those of `logging`."""
+        """End at once, after the handlers that the command registered."""
         if THREADED not in sys.modules:
             return
         logging.shutdown()

@@ -26,6 +26,8 @@ CLOSED_CHECK_INTERVAL_S: Final = 0.5
 """Seconds between two looks at whether the server ended the connection for good."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
+CLOSED_WITHIN_S: Final = 2.0
+"""Seconds that a connection may take to close after its task was cancelled again."""
 
 CLOSING_ERRORS: Final = (OSError, RuntimeError, *CONNECTION_ERRORS)
 """Errors of closing a client whose server is away: the client flushes into a closed transport."""
@@ -279,8 +281,25 @@ async def connect(
         async with ending.watched(opening.where) if settings.get("allow_reconnect", True) else nullcontext():
             yield connection
     finally:
-        with suppress(*CLOSING_ERRORS):
-            await client.close()
+        await _close(client)
+
+
+async def _close(client: Client) -> None:
+    """Close a client, also if this task is cancelled meanwhile.
+
+    nats-py would leave the socket open then. After a cancellation it waits `CLOSED_WITHIN_S` seconds at most.
+    """
+    closing = asyncio.ensure_future(client.close())
+    try:
+        await asyncio.wait([closing])
+    except asyncio.CancelledError:
+        await asyncio.wait([closing], timeout=CLOSED_WITHIN_S)
+        closing.cancel()
+        raise
+    finally:
+        if closing.done():
+            with suppress(*CLOSING_ERRORS, asyncio.CancelledError):
+                closing.result()
 
 
 class _Ending:
