@@ -99,6 +99,43 @@ def test_job_that_comes_waits_a_round() -> None:
     assert waves == [[1], [2], [10], [3], [11], [4], [12]]
 
 
+def test_queue_that_comes_waits_a_round() -> None:
+    queues = "default", "mail", "x"
+    board = board_of(*(task(n, queue=queue) for n, queue in enumerate(queues[:2] * 3, 1)))
+    waves = [chosen(board, offer(queues=queues), limit=1)]
+    for number in range(10, 12):
+        board.dispatch(task(number, queue="x"))
+        waves += [chosen(board, offer(queues=queues), limit=1) for _ in range(3)]
+    assert waves == [[1], [2], [3], [10], [4], [5], [11]]
+
+
+def test_queues_without_tasks_are_forgotten() -> None:
+    board = TaskBoard()
+
+    def use(number: int) -> None:
+        queue = f"invented-{number}"
+        for sequence in (2 * number, 2 * number + 1):
+            board.dispatch(task(sequence, queue=queue, job=queue, limit=9, value=queue))
+        ((each, _),) = board.assign([offer(queues=(queue,))], limit=1)
+        claim = board.confirm(each, "a", sequence=1_000_000 + number, after=None)
+        board.answer(each.scope, each.step, each.attempt, claim=claim.sequence)
+        board.end_execution(each.scope)
+        board.end_execution(task(2 * number + 1, job=queue).scope)
+        board.take_over()
+
+    use(1)
+    before = attributes_of(board)
+    for number in range(2, 50):
+        use(number)
+    assert attributes_of(board) == before
+
+
+def attributes_of(board: TaskBoard) -> dict[str, int]:
+    """Return the number of entries in each collection of a board and its lanes."""
+    parts = {**vars(board), **vars(board._open)}
+    return {name: len(part) for name, part in parts.items() if hasattr(part, "__len__")}
+
+
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +233,7 @@ class Model:
     open: dict[int, OpenTask] = field(default_factory=dict)
     running: dict[int, OpenTask] = field(default_factory=dict)
     turns: dict[tuple[str, str], int] = field(default_factory=dict)
-    queue_turns: Counter[str] = field(default_factory=Counter)
+    queue_turns: dict[str, int] = field(default_factory=dict)
     counter: int = 0
     sequence: int = 0
     is_ordered: bool = True
@@ -209,12 +246,18 @@ class Model:
         self.sequence += 1
         each = task(self.sequence, **fields)  # type: ignore[arg-type]
         self.open[each.sequence] = each
-        self.turns.setdefault((each.queue, each.job), self.turn())
+        self.come(each)
         self.board.dispatch(each)
+
+    def come(self, each: OpenTask) -> None:
+        self.queue_turns.setdefault(each.queue, self.turn())
+        self.turns.setdefault((each.queue, each.job), self.turn())
 
     def forget(self, each: OpenTask) -> None:
         if not any((other.queue, other.job) == (each.queue, each.job) for other in self.open.values()):
             del self.turns[each.queue, each.job]
+        if not any(other.queue == each.queue for other in self.open.values()):
+            del self.queue_turns[each.queue]
 
     def runnable(self, slots: dict[str, int]) -> Iterator[OpenTask]:
         counts = Counter(each.group for each in self.running.values() if each.group)
@@ -257,7 +300,7 @@ class Model:
         del tasks[each.sequence]
         if name == "put_back":
             self.open[each.sequence] = each
-            self.turns.setdefault((each.queue, each.job), self.turn())
+            self.come(each)
             self.is_ordered = False
             self.board.put_back(each)
         elif name == "report":

@@ -42,6 +42,7 @@ class TaskLanes:
         self._owned: dict[str, Counter[LaneKey]] = {}
         """The number of open tasks of each lane that only the owner of a resource gets, by resource."""
         self._queue_turns: dict[str, int] = {}
+        """The turn of each queue with tasks: it is the last when it comes, and when it was served."""
         self._namespace_turns: dict[str | None, int] = {}
         self._turn = 0
 
@@ -67,10 +68,10 @@ class TaskLanes:
     def refuse(self, task: OpenTask, agents: frozenset[str]) -> None:
         """Give a task to none of some agents."""
         if task.refused_by != agents:
-            turn = self._turns[task.queue, task.job]
+            turn, queue_turn = self._turns[task.queue, task.job], self._queue_turns[task.queue]
             self._extract(task)
             task.refused_by = agents
-            self._turns[task.queue, task.job] = turn
+            self._turns[task.queue, task.job], self._queue_turns[task.queue] = turn, queue_turn
             self._insert(task, is_first=True)
 
     def occupy(self, task: OpenTask) -> None:
@@ -85,6 +86,8 @@ class TaskLanes:
     def vacate(self, task: OpenTask) -> None:
         """Do not count a task any more."""
         self._running[task.queue] -= 1
+        if not self._running[task.queue]:
+            del self._running[task.queue]
         if task.group is not None:
             group = self._groups[task.group]
             group.running -= 1
@@ -133,7 +136,7 @@ class TaskLanes:
         lanes = {queue: heap for queue, heap in self._lanes_by_queue(slots) if room_left.get(queue, 1) > 0}
         by_namespace: dict[str | None, list[tuple[int, str]]] = {}
         for queue in lanes:
-            turn = self._queue_turns.get(queue, 0), queue
+            turn = self._queue_turns[queue], queue
             by_namespace.setdefault(declared_of(queue, declared), []).append(turn)
         for of_namespace in by_namespace.values():
             heapify(of_namespace)
@@ -160,7 +163,7 @@ class TaskLanes:
                 most[namespace] -= 1
             room_left[queue] = room_left.get(queue, limit) - 1
             if room_left[queue] > 0:
-                heapreplace(queues, (self._queue_turns[queue], queue))
+                heapreplace(queues, (self._turn, queue))
             else:
                 heappop(queues)
         for line in refused:
@@ -298,6 +301,9 @@ class TaskLanes:
         if (lane := self._lanes.get(lane_key)) is None:
             lane = self._lanes[lane_key] = Lane(lane_key)
             self._priorities.setdefault(task.queue, {}).setdefault(name, set()).add(task.priority)
+            if task.queue not in self._queue_turns:
+                self._turn += 1
+                self._queue_turns[task.queue] = self._turn
         if task.resource is not None:
             self._owned.setdefault(task.resource, Counter())[task.queue, name] += 1
         if (job := lane.jobs.get(task.job)) is None:
@@ -378,7 +384,7 @@ class TaskLanes:
         if not functions[name]:
             del functions[name]
             if not functions:
-                del self._priorities[queue]
+                del self._priorities[queue], self._queue_turns[queue]
 
     def _forget_owned(self, resource: str, lane: LaneKey) -> None:
         lanes = self._owned[resource]
