@@ -114,6 +114,22 @@ def test_property_may_have_the_name_of_data(name: str) -> None:
     assert (problem.code, problem.field) == ("schema-mismatch", f"input.{name}")
 
 
+@pytest.mark.parametrize("name", ["unevaluatedItems", "unevaluatedProperties"])
+def test_property_may_have_the_name_of_a_refused_keyword(name: str) -> None:
+    schemas: list[dict[str, JsonValue]] = [
+        {"properties": {name: {"type": "string"}}, "required": [name]},
+        {"allOf": [{"patternProperties": {name: {"type": "string"}}}]},
+        {"$defs": {name: {"properties": {name: {"type": "string"}}}}, "$ref": f"#/$defs/{name}"},
+    ]
+    for schema in schemas:
+        assert list(input_problems({name: "x"}, (), schema)) == []
+        [problem] = input_problems({name: 1}, (), schema)
+        assert (problem.code, problem.field) == ("schema-mismatch", f"input.{name}")
+    reference: dict[str, JsonValue] = {"$ref": "#/properties", "properties": {name: {}}}
+    [problem] = input_problems({"a": 1}, (), reference)
+    assert problem.code == "invalid-json-schema"
+
+
 @pytest.mark.parametrize(
     "schema",
     [

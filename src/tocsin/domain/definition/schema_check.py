@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 
 from pydantic import JsonValue, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
@@ -43,6 +43,11 @@ _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _COMPARISONS: Final = frozenset({"const", "enum"})
 _DATA: Final = frozenset({"const", "enum", "default", "examples"})
 """Keywords whose values are no schemas."""
+_NAMES: Final = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+"""Keywords whose values have schemas under names that the author chooses."""
+_UNBOUNDED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 
 Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
 """A function of jsonschema: the errors of an instance by the value of a keyword."""
@@ -189,28 +194,32 @@ def _registry_of(kind: Any, schema: Mapping[str, JsonValue]) -> Any:  # noqa: AN
 
 def _check(schema: Mapping[str, JsonValue], budget: _Budget) -> None:
     """Raise `UnusableSchema` for parts whose work cannot be counted."""
-    waiting: list[JsonValue | Mapping[str, JsonValue]] = [schema]
+    waiting: list[tuple[JsonValue | Mapping[str, JsonValue], bool]] = [(schema, False)]
     has_ids = has_dynamic_references = False
     while waiting:
-        part = waiting.pop()
+        part, has_names = waiting.pop()
         if isinstance(part, list):
-            waiting += part
+            waiting += ((item, False) for item in part)
         elif isinstance(part, Mapping):
             has_ids = has_ids or (part is not schema and isinstance(part.get("$id"), str))
             has_dynamic_references = has_dynamic_references or isinstance(part.get("$dynamicRef"), str)
             for name, value in part.items():
+                if name in _UNBOUNDED and not has_names:
+                    _refuse(name)
                 _check_keyword(name, value, budget)
                 if name not in _DATA:
-                    waiting.append(value)
+                    waiting.append((value, name in _NAMES and not has_names))
     if has_ids and has_dynamic_references:  # each would search the whole schema for each id
         raise UnusableSchema("a schema with `$dynamicRef` may have one `$id`, that of the whole")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise UnusableSchema(f"`{name}` is not supported: write `additionalProperties` or `items`")
 
 
 def _check_keyword(name: str, value: JsonValue, budget: _Budget) -> None:
     if name == "$schema" and isinstance(value, str):
         raise UnusableSchema("only the whole schema may name its `$schema`")
-    if name in {"unevaluatedProperties", "unevaluatedItems"}:
-        raise UnusableSchema(f"`{name}` is not supported: write `additionalProperties` or `items`")
     if name == "pattern" and isinstance(value, str):
         budget.compile(value)
     if name == "patternProperties" and isinstance(value, dict):
@@ -351,7 +360,13 @@ def _error(message: str) -> Any:  # noqa: ANN401
     return jsonschema.ValidationError(message)
 
 
+def _unevaluated(name: str) -> Keyword:
+    """Return a keyword that is refused: a reference may lead to names of properties that `_check` took for no keywords."""
+    return lambda *_: _refuse(name)
+
+
 _OWN: Final[Mapping[str, Keyword]] = {
+    **{name: _unevaluated(name) for name in _UNBOUNDED},
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
