@@ -43,7 +43,7 @@ from tocsin.services.agents import backlogs
 from tocsin.services.namespaces import Namespaces
 from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher import claim_checks, claims, stage, trials
-from tocsin.stages.matcher.agents import SILENCE_S
+from tocsin.stages.matcher.agents import KEPT_S, SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, MAX_HAND_OVERS, REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
@@ -1407,3 +1407,30 @@ async def test_standby_forgets_processes_that_are_gone(hall: Hall, monkeypatch: 
         await hall.work()
         standby.agents._forget(standby.agents.with_id(invented(number))[0])
     assert len(standby._trials._proved) <= 3
+
+
+async def test_standby_forgets_silent_agents(hall: Hall) -> None:
+    leader, standby = await hall.matcher(), await hall.matcher(leads=False)
+    for number in range(6):
+        await hall.agent(invented(number))
+        await hall.passes(KEPT_S / 2)
+    for matcher in (leader, standby):
+        assert len([*matcher.agents]) <= 3
+
+
+async def test_new_process_gets_a_task_beside_thieves(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older processes, each with a name of its own, lose the tokens of all names as they come."""
+    monkeypatch.setattr(trials, "SHARED", TokenBucket(limit=1, per=1.0, burst=1))
+    await hall.job(timeout=600)
+    await hall.matcher()
+    thieves = [Agent(hall, invented(number), f"thief-{number}") for number in range(10)]
+    for thief in thieves:
+        await thief.announce()
+    agent = await hall.agent(invented(99))
+    for _ in range(3):
+        await hall.trigger()
+    for _ in range(12):
+        for thief in thieves:
+            await thief.announce()
+        await hall.passes(1.0)
+    assert len(agent.got) == 1

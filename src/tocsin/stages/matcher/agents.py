@@ -1,7 +1,7 @@
 """The agents that the matcher hears, by their hold lists."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -16,6 +16,8 @@ SILENCE_S: Final = 30.0
 """Time without a hold list after which an agent is lost."""
 KEPT_S: Final = 300.0
 """Time after which a silent agent without claims is forgotten."""
+FORGET_INTERVAL_S: Final = 5.0
+"""Time between two looks for such agents."""
 _CLAIM_BYTES: Final = 40
 """The bytes that the sequence of a claim uses."""
 
@@ -102,6 +104,7 @@ class HeardAgents:
     _all: dict[str, HeardAgent] = field(default_factory=dict)
     _of_name: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     """The keys of each name, in the order in which they were heard last."""
+    _looked_at: float = float("-inf")
 
     def __post_init__(self) -> None:
         """Create the inbox."""
@@ -139,15 +142,24 @@ class HeardAgents:
         """Return the agent with an id, and those of other names that claim it."""
         return [agent for agent in self if agent.agent_id == agent_id]
 
-    def forget_silent(self, *, but: frozenset[str]) -> None:
-        """Forget agents that are silent for long, except those in `but`."""
+    def note_served(self, key: str) -> None:
+        """Let other agents go first, because a task was assigned to this agent."""
+        if (agent := self._all.pop(key, None)) is not None:
+            self._all[key] = agent
+
+    def forget_silent(self, *, but: Callable[[], Collection[str]]) -> None:
+        """Forget agents that are silent for long, except those in `but()`; it may be called at any rate."""
         now = self.monotonic()
+        if now - self._looked_at < FORGET_INTERVAL_S:
+            return
+        self._looked_at = now
+        kept = frozenset(but())
         for entry in self:
-            if now - entry.heard_at >= KEPT_S and entry.key not in but:
+            if now - entry.heard_at >= KEPT_S and entry.key not in kept:
                 self._forget(entry)
 
     def __iter__(self) -> Iterator[HeardAgent]:
-        """Iterate over a copy."""
+        """Iterate over a copy: the agents that got no task for the longest time go first."""
         return iter(tuple(self._all.values()))
 
     def _hear(self, arrived: ArrivedHoldList) -> None:

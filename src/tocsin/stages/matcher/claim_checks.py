@@ -122,7 +122,6 @@ class ClaimChecks:
             for claim in await self._releases.still_open(self._board.claims_of(key)[:AT_ONCE]):
                 await self._releases.release(claim, "lease_over")
         await self._ends.check()
-        self._agents.forget_silent(but=frozenset(self._board.agents))
         await self._check_other_claims(now)
 
     async def _check_other_claims(self, now: float) -> None:

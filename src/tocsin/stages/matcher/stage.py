@@ -241,6 +241,7 @@ class Matcher:
         While tasks wait for slots, every report makes room for another wave. So each wave has a look at everything else first.
         """
         self.agents.read()
+        self.agents.forget_silent(but=lambda: self.board.agents)  # also while another matcher leads
         self._trials.learn()
         if not self._channel.connections:
             self._checks.begin()
@@ -277,6 +278,8 @@ class Matcher:
         if not assignments:
             return False
         admitted, trials = self._trials.admit(assignments)
+        for _, key in admitted:
+            self.agents.note_served(key)
         stored: list[StoredClaim] = []
         try:
             stored = await self._claims.store(
