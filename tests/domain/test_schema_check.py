@@ -115,7 +115,7 @@ def test_property_may_have_the_name_of_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["unevaluatedItems", "unevaluatedProperties"])
-def test_property_may_have_the_name_of_a_refused_keyword(name: str) -> None:
+def test_property_may_be_named_like_refused_keyword(name: str) -> None:
     schemas: list[dict[str, JsonValue]] = [
         {"properties": {name: {"type": "string"}}, "required": [name]},
         {"allOf": [{"patternProperties": {name: {"type": "string"}}}]},

@@ -361,7 +361,10 @@ def _error(message: str) -> Any:  # noqa: ANN401
 
 
 def _unevaluated(name: str) -> Keyword:
-    """Return a keyword that is refused: a reference may lead to names of properties that `_check` took for no keywords."""
+    """Return a keyword that is refused.
+
+    A reference may lead to names of properties that `_check` did not take for keywords.
+    """
     return lambda *_: _refuse(name)
 
 

@@ -148,7 +148,10 @@ class HeardAgents:
             self._all[key] = agent
 
     def forget_silent(self, *, but: Callable[[], Collection[str]]) -> None:
-        """Forget agents that are silent for long, except those in `but()`; it may be called at any rate."""
+        """Forget agents that are silent for long, except those in `but()`.
+
+        It may be called at any rate.
+        """
         now = self.monotonic()
         if now - self._looked_at < FORGET_INTERVAL_S:
             return
@@ -159,7 +162,7 @@ class HeardAgents:
                 self._forget(entry)
 
     def __iter__(self) -> Iterator[HeardAgent]:
-        """Iterate over a copy: the agents that got no task for the longest time go first."""
+        """Iterate over a copy; agents without a task for the longest time go first."""
         return iter(tuple(self._all.values()))
 
     def _hear(self, arrived: ArrivedHoldList) -> None:
