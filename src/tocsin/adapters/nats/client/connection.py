@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final, Literal, TypeAlias
 
 from nats.aio.client import Client
+from nats.errors import StaleConnectionError
 from pydantic_core import from_json
 
 from .... import telemetry
@@ -24,6 +25,10 @@ PUBLISH_TIMEOUT_S: Final = 15.0
 _STATE_QUERIES: Final = ("STREAM.INFO.", "CONSUMER.INFO.")
 CLOSED_CHECK_INTERVAL_S: Final = 0.5
 """Seconds between two looks at whether the server ended the connection for good."""
+MAX_LONG_REPLIES: Final = 24
+"""Replies of several messages that one client receives at a time. The server disconnects a client that has more than 64 MiB to read."""
+REPEAT_PAUSES_S: Final = (0.1, 0.4, 1.0)
+"""Pauses before a read is repeated whose reply was lost with the connection."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 CLOSED_WITHIN_S: Final = 2.0
@@ -63,6 +68,7 @@ class Connection:
         self._patience = patience
         self._requests = Requests(client, self.transport, timeout)
         self._on_interrupt: set[Callable[[], None]] = set()
+        self._long_replies = asyncio.Semaphore(MAX_LONG_REPLIES)
 
     @property
     def greeting(self) -> Json:
@@ -200,12 +206,23 @@ class Connection:
         return await self._requests.ask_each(messages)
 
     async def request_many(self, subject: str, body: bytes) -> tuple[list[Reply], Reply]:
-        """Send a request; return its replies, and the status message that ends them.
+        """Send a read; return its replies, and the status message that ends them.
+
+        Few are read at a time, because the server counts what a client has not read yet. A read is repeated if the connection was lost.
 
         Raises:
             LogUnavailable: the replies did not end in time.
         """
-        return await self._requests.ask_many(Outgoing(subject, body))
+        message = Outgoing(subject, body)
+        async with self._long_replies:
+            for pause in REPEAT_PAUSES_S:
+                try:
+                    return await self._requests.ask_many(message)
+                except LogUnavailable as error:
+                    if not isinstance(error.__cause__, StaleConnectionError):
+                        raise
+                await asyncio.sleep(pause)
+            return await self._requests.ask_many(message)
 
 
 def _is_silence(result: int | Exception | None) -> bool:

@@ -15,6 +15,8 @@ from ..client.wire import JetStreamError, Reply, status_of
 
 FILTERS_PER_REQUEST: Final = 192
 """The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
+PAGE_BYTES: Final = 1_048_576
+"""After this size, the server ends a reply, and the rest is requested."""
 _BATCH: Final = 1_000
 
 
@@ -57,12 +59,23 @@ class DirectGet:
         """Return the newest message of each subject, and the last sequence that the reply covers.
 
         The sequence is 0 if the reply does not name it.
+
+        A long reply comes in pages. A subject that gets a newer message between two of them is in a later page, so that none is missing.
         """
-        messages, end = await self._connection.request_many(self._api, _json({"multi_last": filters}))
-        if status_of(end) == wire.TOO_MANY_SUBJECTS:
-            return await self._in_parts(filters)
-        _check(end)
-        return _newest_of_each(map(_stored, messages)), int((end.headers or {}).get(wire.UP_TO, 0))
+        request: Json = {"multi_last": filters, "max_bytes": PAGE_BYTES}
+        stored: list[Stored] = []
+        covered: int | None = None
+        while True:
+            messages, end = await self._connection.request_many(self._api, _json(request))
+            if status_of(end) == wire.TOO_MANY_SUBJECTS:
+                return await self._in_parts(filters)
+            _check(end)
+            stored.extend(map(_stored, messages))
+            if covered is None:
+                covered = int((end.headers or {}).get(wire.UP_TO, 0))
+            if not messages or not _has_more(end):
+                return _newest_of_each(stored), covered
+            request["seq"] = stored[-1].sequence + 1
 
     async def newer(self, filter_subject: str, *, after: int) -> list[Stored]:
         """Return the newest message of each matching subject after a sequence, oldest first.
@@ -85,11 +98,11 @@ class DirectGet:
         matches: list[Stored] = []
         while limit is None or len(matches) < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - len(matches))
-            request = {"batch": batch, "seq": after + 1, "next_by_subj": filter_subject}
+            request = {"batch": batch, "max_bytes": PAGE_BYTES, "seq": after + 1, "next_by_subj": filter_subject}
             messages, end = await self._connection.request_many(self._api, _json(request))
             _check(end)
             matches.extend(map(_stored, messages))
-            if not messages or (end.headers or {}).get(wire.PENDING, "0") == "0":
+            if not messages or not _has_more(end):
                 break
             after = matches[-1].sequence
         return matches
@@ -97,6 +110,10 @@ class DirectGet:
 
 def _json(request: Json) -> bytes:
     return to_json(request)
+
+
+def _has_more(end: Reply) -> bool:
+    return (end.headers or {}).get(wire.PENDING, "0") != "0"
 
 
 def _newest_of_each(messages: Iterable[Stored]) -> list[Stored]:

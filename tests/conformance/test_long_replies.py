@@ -1,0 +1,71 @@
+"""Reads whose replies have many bytes: in pages, few at a time, and again after a lost connection."""
+
+import asyncio
+
+import pytest
+
+from tests.conformance.given import dispatched
+from tests.conformance.worlds import NatsWorld
+from tocsin import subjects
+from tocsin.adapters.nats.log import direct_get
+from tocsin.adapters.nats.log.direct_get import DirectGet
+from tocsin.subjects import Stream
+
+SCOPE = subjects.execution("a.job", "e1")
+SIZE = 60_000
+
+
+async def stored(nats: NatsWorld, count: int, size: int = SIZE) -> list[int]:
+    """Store events of one execution, each of `size` bytes."""
+    sequences: list[int] = []
+    for number in range(count):
+        event = dispatched(step=f"s{number}").model_copy(update={"input": {"x": "x" * size}})
+        sequences.append(await nats.log.append(event, expect=sequences[-1] if sequences else 0))
+    return sequences
+
+
+async def test_long_reply_is_read_in_pages(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = await stored(nats, 9, size=1_000)
+    for size in (1, 2_500, 4_000, 100_000):
+        monkeypatch.setattr(direct_get, "PAGE_BYTES", size)
+        assert [event.sequence for event in await nats.log.load(SCOPE)] == sequences
+        assert [event.sequence for event in await nats.log.read("execution.>")] == sequences
+        loaded = await nats.log.load_each(SCOPE, subjects.execution("a.job", "e2"))
+        assert [[event.sequence for event in facts] for facts in loaded.facts] == [sequences, []]
+
+
+async def test_change_between_pages_is_not_missed(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = await stored(nats, 4, size=1_000)
+    newest = sequences[-1]
+    request_many = nats.connection.request_many
+
+    async def then_changed(subject: str, body: bytes) -> object:
+        nonlocal newest
+        answer = await request_many(subject, body)
+        if newest == sequences[-1]:  # after the first page, an event that the next page would have is replaced
+            newest = await nats.log.append(dispatched(step="s2"), expect=newest)
+        return answer
+
+    monkeypatch.setattr(direct_get, "PAGE_BYTES", 2_500)
+    monkeypatch.setattr(nats.connection, "request_many", then_changed)
+    loaded = await nats.log.load(SCOPE)
+    assert [event.sequence for event in loaded] == [sequences[0], sequences[1], sequences[3], newest]
+
+
+async def test_long_replies_keep_the_connection(nats: NatsWorld) -> None:
+    """The server disconnects a client that has more than 64 MiB to read."""
+    sequences = await stored(nats, 50)
+    before = nats.connection.client.stats["reconnects"]
+    loads = await asyncio.gather(*(nats.log.load_each(SCOPE) for _ in range(40)))
+    assert {len(loaded.facts[0]) for loaded in loads} == {len(sequences)}
+    assert nats.connection.client.stats["reconnects"] == before
+
+
+async def test_read_is_repeated_after_a_lost_connection(nats: NatsWorld) -> None:
+    sequences = await stored(nats, 2)
+    stream = DirectGet(nats.connection, nats.names.stream(Stream.LOG))
+    reading = asyncio.create_task(stream.last_of_each([nats.names.to_wire(SCOPE)]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    nats.connection.interrupt()  # before the reply is read, as the client does when its connection is lost
+    assert [message.sequence for message in await reading] == sequences
