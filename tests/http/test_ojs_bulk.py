@@ -46,7 +46,7 @@ async def test_nothing_is_stored_if_the_log_refuses(world: World, monkeypatch: p
 
     monkeypatch.setattr(world.log, "publish_together", refuse)
     answer = await world.ask("POST", f"/ojs/v1/jobs/{path}", {"jobs": JOBS})
-    assert (answer.status_code, await requests(world)) == (503, [])
+    assert (answer.status_code, answer.headers["Retry-After"], await requests(world)) == (503, "1", [])
 
 
 @pytest.mark.parametrize("is_planned", [True, False])

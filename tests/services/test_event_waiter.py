@@ -10,10 +10,11 @@ import structlog.testing
 from tests.domain.given import ID, JOB, KEY, admitted
 from tocsin import subjects
 from tocsin.domain import execution
-from tocsin.domain.events import Cancelled, Message, Recorded, Recovered
+from tocsin.domain.events import Admitted, Cancelled, Message, Recorded, Recovered
 from tocsin.ports import Batch, Decode, Loaded
 from tocsin.services.operations import event_waiter
 from tocsin.services.operations.event_waiter import EventWaiter, Facts
+from tocsin.services.operations.execution_requests import has_begun
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog
 
@@ -117,6 +118,18 @@ async def test_what_does_not_suffice_takes_nobodys_patience(
         await cancel(log, expect=5)
         assert of(await waiting)[-4:] == [Recovered, Recovered, Recovered, Cancelled]
     assert log.looks == 0
+
+
+async def test_later_event_alone_is_no_beginning(
+    log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a job that another replaces while the waiter begins to follow the log."""
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (0.01,))
+    await hearing(heard)
+    with heard.of(SCOPE) as awaited:  # the execution was admitted before, and only its end is received
+        await cancel(log, expect=1)
+        facts = await awaited.until(has_begun)
+    assert of(facts) == [Admitted, Cancelled]
 
 
 async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: EventWaiter) -> None:

@@ -16,7 +16,18 @@ from typing import Final, TypeAlias
 
 from ... import subjects
 from ...domain import execution
-from ...domain.events import Actor, Admitted, CancelRequest, Dispatched, Enqueued, FannedOut, Skipped, Terminal
+from ...domain.events import (
+    Actor,
+    Admitted,
+    CancelRequest,
+    Dispatched,
+    Enqueued,
+    FannedOut,
+    Requested,
+    Skipped,
+    Terminal,
+    unfold,
+)
 from ...domain.execution import Status
 from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
@@ -199,8 +210,12 @@ async def request(log: EventLog, *wishes: Enqueued, arrivals: EventWaiter | None
 
 
 def has_begun(facts: Facts) -> bool:
-    """Return whether an execution has a task, is scheduled for later, or is over."""
-    return any(
+    """Return whether an execution has a task, is scheduled for later, or is over.
+
+    A reader that began to follow the log a moment ago may have received a later event without the first. That is not enough to fold.
+    """
+    begins = any(isinstance(fact.message, Requested | Skipped | FannedOut) for fact in unfold(facts))
+    return begins and any(
         isinstance(fact.message, Dispatched | Skipped | Terminal)
         or (isinstance(fact.message, Admitted) and fact.message.plan.start_at is not None)
         for fact in facts

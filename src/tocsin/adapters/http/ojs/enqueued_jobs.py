@@ -9,7 +9,6 @@ from typing import Any, Final
 from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.events import Enqueued, Requested, Skipped, newest_of, unfold
-from ....domain.execution import Status
 from ....domain.namespaces import namespace_of
 from ....services import daily_room
 from ....services.operations import execution_requests, lookup
@@ -166,7 +165,7 @@ async def _outcome(here: Components, caller: Principal, job_input: Enqueued, fac
     skipped = newest_of(facts, Skipped)
     if skipped is not None:
         return await _duplicate(here, caller, job_input, skipped.message.active_execution_id or "")
-    if execution.fold(facts).status is not Status.UNKNOWN:
+    if execution.fold(facts).requested is not None:
         return Outcome(job_view.job(facts))
     if job_input.unique is not None:
         reason = (

@@ -27,6 +27,9 @@ PLAIN: Final = "application/json"
 PREFIX: Final = "/ojs/"
 VERSION: Final = "1.0"
 DOCS: Final = "https://openjobspec.org/docs/errors#"
+RETRY_AFTER: Final = "1"
+"""Seconds after which a request is sent again that says nothing else (ojs-errors §5.1)."""
+_RETRYABLE: Final = frozenset({429, 503})
 _MAX_REQUEST_ID_LENGTH: Final = 128
 
 
@@ -153,7 +156,9 @@ def as_response(problem: Problem, request: Request) -> Response:
     """Return a problem in the error shape of the specification."""
     request_id = request.headers.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}"
     answer = OjsErrorAnswer(error=as_error(problem, request_id)).model_dump(exclude_none=True)
-    return OjsResponse(answer, status_of(problem), problem.headers)
+    status = status_of(problem)
+    headers = {"Retry-After": RETRY_AFTER} | (problem.headers or {}) if status in _RETRYABLE else problem.headers
+    return OjsResponse(answer, status, headers)
 
 
 def as_error(problem: Problem, request_id: str | None = None) -> OjsError:
@@ -165,7 +170,7 @@ def as_error(problem: Problem, request_id: str | None = None) -> OjsError:
         code=code,
         type="validation_error" if status in {400, 422} else None,
         message=problem.detail,
-        retryable=status in {429, 503},
+        retryable=status in _RETRYABLE,
         hint=ERRORS[code].hint,
         docs_url=DOCS + code,
         request_id=request_id,
