@@ -225,6 +225,14 @@ async def test_several_scopes_are_loaded_at_once(world: World) -> None:
     assert loaded.upto == 4
 
 
+async def test_executions_are_loaded_without_their_jobs(world: World) -> None:
+    await world.log.append(dispatched(), expect=0)
+    await world.log.append(dispatched(execution_id="another"), expect=0)
+    scopes = [subjects.execution(subjects.ANY, id_) for id_ in ("another", "e1", "another", "nothing")]
+    loaded = await world.log.load_each(*scopes)
+    assert [[fact.sequence for fact in facts] for facts in loaded.facts] == [[2], [1], [2], []]
+
+
 @pytest.mark.parametrize("near", [0, SCAN_LIMIT])
 async def test_lock_is_loaded_from_the_oldest_that_waits(
     world: World, near: int, monkeypatch: pytest.MonkeyPatch

@@ -138,6 +138,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ("PUT", "/ojs/v1/jobs/{id}/progress"): ({ADMIN, WORKER}, f"/ojs/v1/jobs/{RUN}/progress", {"progress": 1}),
     ("POST", "/ojs/v1/workers/fetch"): ({ADMIN, WORKER}, "/ojs/v1/workers/fetch", {"queues": ["default"]}),
     ("POST", "/ojs/v1/workers/ack"): ({ADMIN, WORKER}, "/ojs/v1/workers/ack", {"job_id": RUN}),
+    ("POST", "/ojs/v1/workers/ack/batch"): ({ADMIN, WORKER}, "/ojs/v1/workers/ack/batch", {"acks": [{"job_id": RUN}]}),
     ("POST", "/ojs/v1/workers/nack"): ({ADMIN, WORKER}, "/ojs/v1/workers/nack", {"job_id": RUN, "error": {}}),
     ("POST", "/ojs/v1/workers/heartbeat"): ({ADMIN, WORKER}, "/ojs/v1/workers/heartbeat", {}),
     ("GET", "/ojs/v1/queues"): (READERS, "/ojs/v1/queues", None),
@@ -156,6 +157,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
 }
 NOT_NOW = {
     ("POST", "/ojs/v1/workers/ack"): 409,
+    ("POST", "/ojs/v1/workers/ack/batch"): 422,
     ("POST", "/ojs/v1/workers/nack"): 409,
     ("GET", "/ojs/v1/queues/{name}/stats"): 503,
     # An author may cancel and replay what is its own, and no other job of the list.

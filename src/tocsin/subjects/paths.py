@@ -285,6 +285,12 @@ def execution(job: str, execution_id: str) -> str:
     return f"execution.{token(job)}.{execution_id}.>"
 
 
+def of_any_job(scope: str) -> str:
+    """Return the scope of an execution with a wildcard for its job."""
+    kind, _, rest = scope.partition(".")
+    return f"{kind}.*.{rest.partition('.')[2]}"
+
+
 def lock(job: str, shard: str | None = None) -> str:
     """Return the scope of a job's lock, or of one of its shards."""
     return f"lock.{token(job)}.*" if shard is None else f"lock.{token(job)}.{token(shard)}.*"

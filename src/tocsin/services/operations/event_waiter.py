@@ -29,6 +29,7 @@ POLL_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.016, *(0.03,) * 10, *(0.1,
 """Pauses before each read without a follower: a result takes a few milliseconds unless the stages are busy or down."""
 
 Facts: TypeAlias = Sequence[Recorded[Message]]
+IsEnough: TypeAlias = Callable[[Facts], bool]
 
 _log = telemetry.get_logger("tocsin.operations")
 
@@ -106,7 +107,7 @@ class Awaited:
             self._facts.append(fact)
             self._changed.set()
 
-    async def until(self, is_enough: Callable[[Facts], bool]) -> Facts:
+    async def until(self, is_enough: IsEnough) -> Facts:
         """Return the facts as soon as `is_enough` accepts them, or after some seconds."""
         [facts] = await until_each(self._log, [self], is_enough)
         return facts
@@ -137,30 +138,39 @@ class Awaited:
             self._facts = list(facts)
 
 
-async def until_each(log: EventLog, awaited: Sequence[Awaited], is_enough: Callable[[Facts], bool]) -> list[Facts]:
+async def until_each(log: EventLog, awaited: Sequence[Awaited], is_enough: IsEnough) -> list[Facts]:
     """Return the facts of each scope as soon as `is_enough` accepts all of them.
 
     After some seconds it returns what is known. What is missing after a pause is read in one request.
     """
+    await until_all(log, [(waiting, is_enough) for waiting in awaited])
+    return [waiting.facts for waiting in awaited]
+
+
+async def until_all(log: EventLog, awaited: Sequence[tuple[Awaited, IsEnough]]) -> None:
+    """Wait as `until_each` does, with a condition for each scope. A scope may be there several times."""
+
+    def is_missing(wish: tuple[Awaited, IsEnough]) -> bool:
+        waiting, is_enough = wish
+        return not (waiting.facts and is_enough(waiting.facts))
+
     fallback, polling = iter(FALLBACK_PAUSES_S), iter(POLL_PAUSES_S)
-    missing = [waiting for waiting in awaited if not (waiting.facts and is_enough(waiting.facts))]
+    missing = list(filter(is_missing, awaited))
     while missing:
-        pause = next(fallback if missing[0].is_following else polling, None)
+        pause = next(fallback if missing[0][0].is_following else polling, None)
         if pause is None:
             break
         try:
             async with asyncio.timeout(pause):
                 while missing:
-                    await missing[-1].next()
-                    while missing and missing[-1].facts and is_enough(missing[-1].facts):
+                    await missing[-1][0].next()
+                    while missing and not is_missing(missing[-1]):
                         missing.pop()
         except TimeoutError:
-            for waiting, facts in zip(
-                missing, (await log.load_each(*(waiting.scope for waiting in missing))).facts, strict=True
-            ):
+            reads = await log.load_each(*(waiting.scope for waiting, _ in missing))
+            for (waiting, _), facts in zip(missing, reads.facts, strict=True):
                 waiting.learn(facts)
-            missing = [waiting for waiting in missing if not (waiting.facts and is_enough(waiting.facts))]
-    return [waiting.facts for waiting in awaited]
+            missing = list(filter(is_missing, missing))
 
 
 def awaited_of(
@@ -170,7 +180,7 @@ def awaited_of(
     return nullcontext(Awaited(log, scope, known)) if arrivals is None else arrivals.of(scope, known)
 
 
-async def until(log: EventLog, scope: str, is_enough: Callable[[Facts], bool]) -> Facts:
+async def until(log: EventLog, scope: str, is_enough: IsEnough) -> Facts:
     """Read a scope until `is_enough` accepts its facts, or some seconds passed."""
     facts: Facts = ()
     for pause in POLL_PAUSES_S:

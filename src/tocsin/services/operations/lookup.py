@@ -88,7 +88,7 @@ async def match_execution(
         NotFound: no execution matches.
         Ambiguous: several executions match.
     """
-    if not given or not all(c.isalnum() or c == "-" for c in given):
+    if not is_id(given):
         raise NotAnId(f"{given!r} is not an execution id. An id has only letters, digits and hyphens.")
     if facts := await read(given, job):
         return ExecutionMatch(subjects.job_of(facts[0].subject), given, tuple(facts))
@@ -103,6 +103,11 @@ async def match_execution(
     kind = f"execution of {job!r}" if job else "execution"
     shortened = list_executions is not None and len(given) < FULL_ID_LENGTH
     raise NotFound(f"no {kind} has the id {given!r}" + (", or an id that begins with it" if shortened else ""))
+
+
+def is_id(given: str) -> bool:
+    """Return whether a text can be an execution id or its beginning."""
+    return bool(given) and all(c.isalnum() or c == "-" for c in given)
 
 
 async def was_archived(execution_id: str, history: History, stored: StoredLog) -> bool:

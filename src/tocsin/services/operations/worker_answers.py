@@ -3,6 +3,10 @@
 The report is an input as any worker's is. The call waits for the decision of the stages and returns it.
 """
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -14,7 +18,7 @@ from ...domain.events import DeadLettered, Failed, Failure, Report, Started
 from ...domain.execution import Phase
 from ...ports import EventLog
 from .errors import ResultTooLarge
-from .event_waiter import EventWaiter, Facts, awaited_of, until
+from .event_waiter import EventWaiter, Facts, awaited_of, until, until_all
 from .lookup import ExecutionMatch
 from .task_leases import Held
 
@@ -35,10 +39,57 @@ async def complete(
     """
     if (size := size_of(result)) > MAX_INPUT_BYTES:
         error = ResultTooLarge.of(size)
-        failure = Failure(type=INVALID_RESULT, message=str(error), retryable=False)
-        await _answer(log, held, _report(held, key, error=failure), arrivals)
+        await _answer(log, held, _report(held, key, error=_too_large(error)), arrivals)
         raise error
     return await _answer(log, held, _report(held, key, result=result), arrivals)
+
+
+async def complete_each(
+    log: EventLog, answers: Sequence[tuple[Held, JsonValue]], *, key: bytes, arrivals: EventWaiter
+) -> list[ExecutionMatch | Exception]:
+    """Report the success of several steps together; return the execution of each after the decision, or why it was not reported.
+
+    The arguments are those of `complete`.
+    """
+    with ExitStack() as waiting:
+        scopes = [subjects.scope_of(held.task.message) for held, _ in answers]
+        awaited = [
+            waiting.enter_context(arrivals.of(scope, held.found.facts))
+            for scope, (held, _) in zip(scopes, answers, strict=True)
+        ]
+        reported = await asyncio.gather(
+            *(_published(log, held, result, key) for held, result in answers), return_exceptions=True
+        )
+        is_enough = [partial(_is_decided, held.claim.message) for held, _ in answers]
+        sent = [index for index, error in enumerate(reported) if error is None]
+        await until_all(log, [(awaited[index], is_enough[index]) for index in sent])
+    outcomes: list[ExecutionMatch | Exception] = []
+    for (held, _), error, each in zip(answers, reported, awaited, strict=True):
+        if isinstance(error, BaseException) and not isinstance(error, Exception):
+            raise error
+        found = ExecutionMatch(held.found.job, held.found.execution_id, tuple(each.facts))
+        outcomes.append(found if error is None else error)
+    return outcomes
+
+
+async def _published(log: EventLog, held: Held, result: JsonValue, key: bytes) -> None:
+    """Publish a report of success, or of failure if the result is too large.
+
+    Raises:
+        ResultTooLarge: the result is too large.
+    """
+    error: ResultTooLarge | None = None
+    if (size := size_of(result)) > MAX_INPUT_BYTES:
+        error = ResultTooLarge.of(size)
+    report = _report(held, key, result=result) if error is None else _report(held, key, error=_too_large(error))
+    subject = subjects.subject_of(report)
+    await log.publish(subject, report, message_id=ids.report_id(report.proof or "", subject))
+    if error is not None:
+        raise error
+
+
+def _too_large(error: ResultTooLarge) -> Failure:
+    return Failure(type=INVALID_RESULT, message=str(error), retryable=False)
 
 
 async def fail(
@@ -57,16 +108,16 @@ async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWait
     with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
         message_id = ids.report_id(report.proof or "", subject)
         await log.publish(subject, report, message_id=message_id)
-        facts = await awaited.until(lambda facts: not _is_held(facts, held.claim.message))
+        facts = await awaited.until(partial(_is_decided, held.claim.message))
     return ExecutionMatch(held.found.job, held.found.execution_id, tuple(facts))
 
 
-def _is_held(facts: Facts, claim: Started) -> bool:
+def _is_decided(claim: Started, facts: Facts) -> bool:
     state = execution.fold(facts)
     step = state.steps.get(claim.step)
     if not facts or step is None:
-        return True  # a lagging replica answered
-    return not state.is_over and step.phase is Phase.STARTED and step.attempt == claim.attempt
+        return False  # a lagging replica answered
+    return state.is_over or step.phase is not Phase.STARTED or step.attempt != claim.attempt
 
 
 def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure | None = None) -> Report:

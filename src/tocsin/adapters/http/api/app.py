@@ -24,11 +24,11 @@ from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
 from ..middleware.latency import Latency
 from ..middleware.rate_limit import RateLimit
-from ..ojs import batches, cron, manifest, progress, protocol, queues, workers, workflows
+from ..ojs import ack_batches, batches, cron, manifest, progress, protocol, queues, workers, workflows
 from ..ojs import dead_letters as ojs_dead_letters
 from ..ojs import events as ojs_events
 from ..ojs import jobs as ojs_jobs
-from ..ojs.workers import FastRoutes
+from ..ojs.fast_routes import FastRoutes
 from . import (
     agents,
     apply,
@@ -239,6 +239,7 @@ ROUTERS: Final = (
     workflows.router,
     progress.router,
     workers.router,
+    ack_batches.router,
     queues.router,
     ojs_dead_letters.router,
     ojs_events.router,

@@ -71,7 +71,7 @@ def _with_results(description: str, *alternatives: Json) -> Json:
     return {"description": description, "content": {protocol.MEDIA_TYPE: schema, protocol.PLAIN: schema}}
 
 
-_PARTIAL: Final[dict[int | str, Json]] = {
+PARTIAL: Final[dict[int | str, Json]] = {
     207: _with_results("The jobs have different results."),
     422: _with_results("No job was changed.", {"$ref": "#/components/schemas/OjsErrorAnswer"}),
 }
@@ -97,7 +97,7 @@ async def push_batch(
     "/bulk",
     status_code=201,
     operation_id="bulkEnqueueJobs",
-    responses=_PARTIAL,
+    responses=PARTIAL,
     openapi_extra=protocol.body_schema(
         "jobs", jobs=_JOBS, atomicity={"type": "string", "enum": ["partial", "atomic"]}, idempotency_key=_KEY
     ),
@@ -114,14 +114,14 @@ async def bulk_enqueue(
     items = [_item(index, outcome) for index, outcome in enumerate(outcomes)]
     failed = sum(item["status"] == "failed" for item in items)
     response.headers[BATCH_SIZE] = str(len(items))
-    response.status_code = _status(len(items), failed, success=HTTPStatus.CREATED)
+    response.status_code = status_of_items(len(items), failed, success=HTTPStatus.CREATED)
     return {"total": len(items), "succeeded": len(items) - failed, "failed": failed, "items": items}
 
 
 @router.post(
     "/bulk/cancel",
     operation_id="bulkCancelJobs",
-    responses=_PARTIAL,
+    responses=PARTIAL,
     openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
 )
 async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: Body) -> Json:
@@ -132,7 +132,7 @@ async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: B
 @router.post(
     "/bulk/retry",
     operation_id="bulkRetryJobs",
-    responses=_PARTIAL,
+    responses=PARTIAL,
     openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
 )
 async def bulk_retry(here: Here, caller: Replayer, response: Response, body: Body) -> Json:
@@ -270,11 +270,12 @@ async def _change_each(body: Json, response: Response, done: str, change: Callab
     items = await asyncio.gather(*(item(*pair) for pair in enumerate(listed)))
     skipped = sum(item["status"] == "skipped" for item in items)
     response.headers[BATCH_SIZE] = str(len(items))
-    response.status_code = _status(len(items), skipped, success=HTTPStatus.OK)
+    response.status_code = status_of_items(len(items), skipped, success=HTTPStatus.OK)
     return {"total_matched": len(items), done: len(items) - skipped, "skipped": skipped, "items": items}
 
 
-def _status(total: int, failed: int, *, success: HTTPStatus) -> int:
+def status_of_items(total: int, failed: int, *, success: HTTPStatus = HTTPStatus.OK) -> int:
+    """Return the status of an answer with results, of which some failed."""
     if not failed:
         return success
     return HTTPStatus.UNPROCESSABLE_ENTITY if failed == total else HTTPStatus.MULTI_STATUS

@@ -1,22 +1,18 @@
 """`/ojs/v1/workers`: workers in any language fetch tasks and report (ojs-worker-protocol, ojs-http-binding §10).
 
-Every job needs these endpoints, so `FastRoutes` finds them by path in a table. FastAPI would search its routes and resolve a
-graph of dependencies, which takes longer than the handler. The handlers stay routes of the application, which documents
-them and answers other methods.
+`fast_routes` serves them.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request
-from fastapi.routing import APIRoute
 from pydantic import JsonValue
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....domain import execution
-from ....domain.access import Permission, Principal
+from ....domain.access import Principal
 from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S
 from ....domain.trace_context import process_of
@@ -28,11 +24,11 @@ from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder
-from ..api.dependencies import Components, Here, parts_of, until_disconnect
+from ..api.dependencies import Components, Here, until_disconnect
 from ..api.problems import FieldError, Problem
-from ..auth.security import TaskWorker, not_bound, permitted_to
+from ..auth.security import TaskWorker, not_bound
 from . import job_view, known_queues, protocol, worker_requests, workflow_view
-from .protocol import Body, OjsResponse, documented, read_object
+from .protocol import Body, OjsResponse, documented
 
 PREFIX: Final = "/ojs/v1/workers"
 MAX_TRIES: Final = 5
@@ -101,7 +97,7 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
     return _Fetched(holder, claims, {"jobs": jobs})
 
 
-async def _fetched_by(request: Request, here: Components, caller: Principal, body: dict[str, Any]) -> dict[str, Any]:
+async def fetched_by(request: Request, here: Components, caller: Principal, body: dict[str, Any]) -> dict[str, Any]:
     """Fetch jobs, and hand them back if the client has left.
 
     Who leaves after the answer is sent keeps its jobs until their leases end.
@@ -134,14 +130,19 @@ def _not_matched(name: str) -> Problem:
 async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job completed."""
     id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
-    claim = await _held(here, id, worker_requests.holder(caller, body))
+    claim = await held_of(here, id, worker_requests.holder(caller, body))
     result = worker_requests.result(body)
     facts = await worker_answers.complete(here.log, claim, result, key=here.report_key, arrivals=here.arrivals)
-    state, step = execution.fold(facts.facts), claim.claim.message.step
-    shown = job_view.progress(facts.facts, state, step)
+    return {"acknowledged": True, "id": id, "job_id": id, **outcome_of(claim, facts)}
+
+
+def outcome_of(held: Held, found: ExecutionMatch) -> dict[str, Any]:
+    """Return the progress of a job after it was reported as completed."""
+    state, step = execution.fold(found.facts), held.claim.message.step
+    shown = job_view.progress(found.facts, state, step)
     if state.steps[step].phase is Phase.COMPLETED and not job_view.is_workflow(state):
         shown["state"] = "completed"  # also if other steps continue
-    return {"acknowledged": True, "id": id, "job_id": id, **shown}
+    return shown
 
 
 @router.post(
@@ -158,7 +159,7 @@ async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     if body.get("requeue") is True:
         facts, claim = await _requeued(here, id, holder)
     else:
-        claim = await _held(here, id, holder)
+        claim = await held_of(here, id, holder)
         error = worker_requests.failure(body)
         facts = await worker_answers.fail(here.log, claim, error, key=here.report_key, arrivals=here.arrivals)
     shown = job_view.job(facts.facts, id=id, step=claim.claim.message.step)
@@ -222,7 +223,7 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     }
 
 
-async def _held(
+async def held_of(
     here: Components,
     id: str,  # noqa: A002 - the field has this name
     holder: Holder,
@@ -238,9 +239,7 @@ async def _held(
     step = id.partition(":")[2] or None
 
     async def reaches(match: ExecutionMatch) -> bool:
-        requested = execution.fold(match.facts).requested
-        steps = () if requested is None else requested.plan.steps
-        return any(holder.may_run(each.queue, each.function) for each in steps if step in {None, each.name})
+        return reaches_step(holder, match, step)
 
     job, why = await job_view.find(here.log, id, sees=reaches), ""
     if not await reaches(job):  # a retry may be in another queue
@@ -262,6 +261,13 @@ async def _held(
     raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
 
 
+def reaches_step(holder: Holder, match: ExecutionMatch, step: str | None) -> bool:
+    """Return whether a token includes a step, or with None any step of an execution."""
+    requested = execution.fold(match.facts).requested
+    steps = () if requested is None else requested.plan.steps
+    return any(holder.may_run(each.queue, each.function) for each in steps if step in {None, each.name})
+
+
 async def held_if_active(here: Components, id: str, holder: Holder) -> Held | None:  # noqa: A002 - as above
     """Return the lease that a worker reports on; None: the job is not active.
 
@@ -270,7 +276,7 @@ async def held_if_active(here: Components, id: str, holder: Holder) -> Held | No
         Problem: another holder has the job.
     """
     try:
-        return await _held(here, id, holder)
+        return await held_of(here, id, holder)
     except Problem:
         job = await job_view.find(here.log, id)
         if job_view.job(job.facts, step=id.partition(":")[2] or None)["state"] == "active":
@@ -287,7 +293,7 @@ async def _extended(here: Components, id: str, holder: Holder, asked: float | No
     """
     tries = 1
     while True:
-        claim = await _held(here, id, holder, exactly=True)
+        claim = await held_of(here, id, holder, exactly=True)
         try:
             await task_leases.extend(here.log, here.clock, claim, asked=asked)
             return claim
@@ -306,7 +312,7 @@ async def _requeued(here: Components, id: str, holder: Holder) -> tuple[Executio
         Problem: the caller does not hold the job; the lease ended; another worker may hold the job.
         OutdatedState: other writers changed the execution at every try.
     """
-    held, tries = await _held(here, id, holder, exactly=True), 1
+    held, tries = await held_of(here, id, holder, exactly=True), 1
     claim = held.claim.sequence
     while True:
         try:
@@ -316,7 +322,7 @@ async def _requeued(here: Components, id: str, holder: Holder) -> tuple[Executio
             if tries == MAX_TRIES:
                 raise
         tries += 1
-        held = await _held(here, id, holder, exactly=True)
+        held = await held_of(here, id, holder, exactly=True)
         if held.claim.sequence != claim:
             raise Problem(409, "conflict", f"the lease of job {id} ended, and the job was fetched again")
 
@@ -329,39 +335,3 @@ def _directive(here: Components, held: Held) -> str | None:
     metadata = options.get("metadata") if isinstance(options, dict) else None
     directive = metadata.get("test_directive") if isinstance(metadata, dict) else None
     return directive if directive in {"quiet", "terminate"} else None
-
-
-Handler: TypeAlias = Callable[[Components, Principal, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
-
-DIRECT: Final[Mapping[str, Handler]] = {
-    f"{PREFIX}/fetch": fetch,
-    f"{PREFIX}/ack": ack,
-    f"{PREFIX}/nack": nack,
-    f"{PREFIX}/heartbeat": heartbeat,
-}
-"""Path of a POST request -> its handler, as the routes declare it."""
-_ROUTES: Final = {route.path: route for route in router.routes if isinstance(route, APIRoute)}
-
-
-class FastRoutes:
-    """Answer the requests in `DIRECT`, and pass the others on."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        handle = DIRECT.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if handle is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = _ROUTES[scope["path"]]  # as FastAPI has it; `Latency` reads it
-        request = Request(scope, receive)
-        caller = await permitted_to(request, Permission.WORK)
-        body = await read_object(request)
-        if handle is fetch:
-            answer = await _fetched_by(request, parts_of(request), caller, body)
-        else:
-            answer = await handle(parts_of(request), caller, body)
-        await OjsResponse(answer)(scope, receive, send)

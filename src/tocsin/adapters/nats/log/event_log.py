@@ -147,7 +147,7 @@ class NatsEventLog:
         """Return the facts of each scope as `load` does, with few requests."""
         known = after or {}
         stream = self._streams[subjects.stream_of(scopes[0])]
-        filters = list(map(self._names.to_wire, scopes))
+        filters = list(map(self._names.to_wire, dict.fromkeys(scopes)))
         portions = (
             filters[first : first + FILTERS_PER_REQUEST] for first in range(0, len(filters), FILTERS_PER_REQUEST)
         )
@@ -159,6 +159,8 @@ class NatsEventLog:
                 scope = (
                     subject if subject in facts else subjects.guard_of(subject) or subjects.scope_of(recorded.message)
                 )
+                if scope not in facts:
+                    scope = subjects.of_any_job(scope)
                 if recorded.sequence > known.get(scope, 0):
                     facts[scope].append(recorded)
         incomplete = [scope for scope, newest in facts.items() if lock.first_needed(newest)]

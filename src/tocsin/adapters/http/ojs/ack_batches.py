@@ -1,0 +1,130 @@
+"""`/ojs/v1/workers/ack/batch`: report several jobs as completed in one request, an extension.
+
+A worker that fetched several jobs in one request ends them in one, for a fraction of the cost of a request for each.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+from fastapi import APIRouter, Response
+from pydantic import JsonValue
+
+from .... import subjects
+from ....domain import execution
+from ....domain.errors import TocsinError
+from ....domain.execution import Status
+from ....domain.task_fetch import MAX_COUNT
+from ....ports import LogUnavailable
+from ....services.operations import lookup, task_leases, worker_answers
+from ....services.operations.errors import OperationError
+from ....services.operations.lookup import ExecutionMatch
+from ....services.operations.task_leases import Held, Holder
+from ..api.dependencies import Components, Here
+from ..api.problems import problem_of
+from ..auth.security import TaskWorker
+from . import batches, protocol, worker_requests, workers
+from .protocol import Body, OjsResponse, as_error
+
+Json: TypeAlias = dict[str, Any]
+
+router = APIRouter(
+    prefix=workers.PREFIX,
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses={**protocol.documented(400, 401, 403, 413, 422, 429, 500, 503), **batches.PARTIAL},
+)
+_ACKS: Final[Json] = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MAX_COUNT,
+    "items": {"type": "object", "properties": {"job_id": {"type": "string"}, "result": {}}, "required": ["job_id"]},
+}
+
+
+@router.post(
+    "/ack/batch",
+    operation_id="ackJobs",
+    openapi_extra=protocol.body_schema("acks", acks=_ACKS, worker_id={"type": "string"}),
+)
+async def ack_jobs(here: Here, caller: TaskWorker, response: Response, body: Body) -> Json:
+    """Report that several jobs completed, with the outcome of each (an extension)."""
+    holder, acks = worker_requests.holder(caller, body), _acks(body)
+    found = await _held_each(here, [id_ for id_, _ in acks], holder)
+    held = [(claim, result) for claim, (_, result) in zip(found, acks, strict=True) if isinstance(claim, Held)]
+    reported = iter(await worker_answers.complete_each(here.log, held, key=here.report_key, arrivals=here.arrivals))
+    outcomes = [(claim, next(reported) if isinstance(claim, Held) else claim) for claim in found]
+    errors = [outcome for _, outcome in outcomes if isinstance(outcome, Exception)]
+    if errors and all(isinstance(error, LogUnavailable) for error in errors) and len(errors) == len(outcomes):
+        raise errors[0]
+    items = [
+        _item(index, id_, claim, outcome)
+        for index, ((id_, _), (claim, outcome)) in enumerate(zip(acks, outcomes, strict=True))
+    ]
+    answer = {"total": len(items), "acknowledged": len(items) - len(errors), "failed": len(errors), "items": items}
+    response.status_code = batches.status_of_items(len(items), len(errors))
+    return answer
+
+
+def _acks(body: Json) -> list[tuple[str, JsonValue]]:
+    """Return the id and the result of each job.
+
+    Raises:
+        Problem: one of them is invalid.
+    """
+    given = body.get("acks")
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_COUNT:
+        raise worker_requests.wrong("acks", f"must be an array of 1 to {MAX_COUNT} objects with a `job_id`")
+    for index, each in enumerate(given):
+        if not isinstance(each, dict) or not isinstance(each.get("job_id"), str) or not each["job_id"]:
+            raise worker_requests.wrong(f"acks[{index}].job_id", "must be the id of a job")
+        if unknown := each.keys() - {"job_id", "result"}:
+            raise worker_requests.wrong(f"acks[{index}].{min(unknown)}", "is no field of an ack")
+    return [(each["job_id"], worker_requests.result(each)) for each in given]
+
+
+async def _held_each(here: Components, ids: Sequence[str], holder: Holder) -> list[Held | TocsinError]:
+    """Return the lease of each job, or why there is none; the usual case is one read for all jobs."""
+    scopes = [subjects.execution(subjects.ANY, id_.partition(":")[0]) for id_ in ids if _is_id(id_)]
+    facts: dict[str, Sequence[Any]] = {}
+    if scopes:
+        with suppress(subjects.DecodeError):  # perhaps of a newer version: then each job is read on its own
+            facts = dict(zip(scopes, (await here.log.load_each(*scopes)).facts, strict=True))
+
+    async def held(id_: str) -> Held | TocsinError:
+        execution_id, _, step = id_.partition(":")
+        known = lookup.of_one_job(facts.get(subjects.execution(subjects.ANY, execution_id), ()), execution_id)
+        if (claim := _known(known, execution_id, step or None, holder)) is not None:
+            return claim
+        try:
+            return await workers.held_of(here, id_, holder)
+        except TocsinError as error:
+            return error
+
+    return await asyncio.gather(*map(held, ids))
+
+
+def _is_id(id_: str) -> bool:
+    return lookup.is_id(id_.partition(":")[0])
+
+
+def _known(facts: Sequence[Any], execution_id: str, step: str | None, holder: Holder) -> Held | None:
+    """Return the lease of a job in the facts that were read; None: look closer."""
+    if not subjects.has_events(facts) or execution.fold(facts).status is not Status.ADMITTED:
+        return None
+    match = ExecutionMatch(subjects.job_of(facts[0].subject), execution_id, tuple(facts))
+    if not workers.reaches_step(holder, match, step):
+        return None
+    try:
+        return task_leases.held_of(match, step=step, holder=holder)
+    except OperationError:
+        return None
+
+
+def _item(index: int, id_: str, claim: Held | TocsinError, outcome: ExecutionMatch | Exception) -> Json:
+    if isinstance(outcome, Exception) or not isinstance(claim, Held):
+        assert isinstance(outcome, Exception)  # noqa: S101 - for the type checker
+        error = as_error(problem_of(outcome)).model_dump(exclude_none=True)
+        return {"index": index, "job_id": id_, "status": "failed", "error": error}
+    return {"index": index, "job_id": id_, "status": "acknowledged", **workers.outcome_of(claim, outcome)}
