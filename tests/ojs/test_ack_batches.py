@@ -26,7 +26,7 @@ async def taken(client: httpx.AsyncClient, count: int, **more: Any) -> list[str]
     return ids
 
 
-async def test_each_job_of_a_batch_completes_with_its_result(client: httpx.AsyncClient) -> None:
+async def test_each_job_completes_with_its_result(client: httpx.AsyncClient) -> None:
     ids = await taken(client, 20)
     status, answer = await acknowledged(client, *({"job_id": id_, "result": n} for n, id_ in enumerate(ids)))
     assert (status, answer["total"], answer["acknowledged"], answer["failed"]) == (200, 20, 20, 0)

@@ -148,7 +148,10 @@ async def until_each(log: EventLog, awaited: Sequence[Awaited], is_enough: IsEno
 
 
 async def until_all(log: EventLog, awaited: Sequence[tuple[Awaited, IsEnough]]) -> None:
-    """Wait as `until_each` does, with a condition for each scope. A scope may be there several times."""
+    """Wait as `until_each` does, with a condition for each scope.
+
+    A scope may be there several times.
+    """
 
     def is_missing(wish: tuple[Awaited, IsEnough]) -> bool:
         waiting, is_enough = wish

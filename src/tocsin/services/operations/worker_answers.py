@@ -47,9 +47,9 @@ async def complete(
 async def complete_each(
     log: EventLog, answers: Sequence[tuple[Held, JsonValue]], *, key: bytes, arrivals: EventWaiter
 ) -> list[ExecutionMatch | Exception]:
-    """Report the success of several steps together; return the execution of each after the decision, or why it was not reported.
+    """Report the success of several steps together.
 
-    The arguments are those of `complete`.
+    Return the execution of each after the decision, or why it was not reported. The arguments are those of `complete`.
     """
     with ExitStack() as waiting:
         scopes = [subjects.scope_of(held.task.message) for held, _ in answers]

@@ -85,7 +85,10 @@ def _acks(body: Json) -> list[tuple[str, JsonValue]]:
 
 
 async def _held_each(here: Components, ids: Sequence[str], holder: Holder) -> list[Held | TocsinError]:
-    """Return the lease of each job, or why there is none; the usual case is one read for all jobs."""
+    """Return the lease of each job, or why it has no lease.
+
+    The usual case is one read for all jobs.
+    """
     scopes = [subjects.execution(subjects.ANY, id_.partition(":")[0]) for id_ in ids if _is_id(id_)]
     facts: dict[str, Sequence[Any]] = {}
     if scopes:

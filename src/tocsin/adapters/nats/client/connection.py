@@ -26,7 +26,7 @@ _STATE_QUERIES: Final = ("STREAM.INFO.", "CONSUMER.INFO.")
 CLOSED_CHECK_INTERVAL_S: Final = 0.5
 """Seconds between two looks at whether the server ended the connection for good."""
 MAX_LONG_REPLIES: Final = 24
-"""Replies of several messages that one client receives at a time. The server disconnects a client that has more than 64 MiB to read."""
+"""Replies of several messages that a client receives at a time. The server disconnects a client that has more than 64 MiB to read."""
 REPEAT_PAUSES_S: Final = (0.1, 0.4, 1.0)
 """Pauses before a read is repeated whose reply was lost with the connection."""
 _FIRST_PAUSE_S: Final = 0.05
