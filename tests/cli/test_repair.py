@@ -115,6 +115,26 @@ def test_unreadable_event_is_voided_on_request(world: World) -> None:
     assert again.out == "no unreadable events\n"
 
 
+@pytest.mark.parametrize(
+    ("subject", "reason"),
+    [
+        (f"execution.{JOB}.e1.from-the-future", "no readable beginning"),
+        (f"lock.{JOB}.from-the-future", "who is let in"),
+        ("unique.0123.from-the-future", "who is let in"),
+    ],
+)
+def test_event_that_nothing_replaces_is_kept(world: World, subject: str, reason: str) -> None:
+    """Without it, an input would begin its execution again, or another would be let in."""
+    sequence = world.log.receive(subject, b'{"v": 9}', headers=guarded(subject))
+    result = world.call("repair", "--unreadable", "--yes", "-o", "json")
+    assert (result.code, result.json["messages"], result.json["voided"]) == (1, [], 0)
+    [kept] = result.json["kept"]
+    assert (kept["stream"], kept["sequence"]) == ("LOG", sequence)
+    assert reason in kept["reason"]
+    assert reason in world.call("repair", "--unreadable", "--dry-run").out
+    assert world.do(world.log.read("repair.>")) == []
+
+
 def test_repair_after_a_crash_cancels_nothing_twice(world: World) -> None:
     world.append(admitted().model_copy(update={"execution_id": "e1"}))
     subject = f"execution.{JOB}.e1.from-the-future"

@@ -14,6 +14,7 @@ from datetime import datetime
 from .. import subjects
 from ..domain import execution
 from ..domain.events import Actor, Message, Recorded, Voided
+from ..domain.execution import Status
 from ..ports import EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage
 from ..subjects import DECISION_STREAMS, Bucket, DecodeError, Stream, digest_of
 
@@ -89,6 +90,27 @@ async def void(
         number += await _void(log, message, by, reason)
     await _clear(projections, messages)
     return number
+
+
+async def kept(log: EventLog, messages: Collection[FoundMessage]) -> dict[tuple[Stream, int], str]:
+    """Return why unreadable events may not be voided, by their keys; the others may be.
+
+    Without the beginning of an execution, its input would begin it again. Without the newest event of a lock, a unique key or an
+    owner, the event before it would count, and let two in.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    reasons: dict[tuple[Stream, int], str] = {}
+    for message in messages:
+        if message.stream is not Stream.LOG:
+            continue
+        scope = subjects.guard_of(message.subject)
+        if scope is None or not message.subject.startswith("execution."):
+            reasons[message.key] = "it decides who is let in: only a version that reads it may go on"
+        elif execution.fold(await _readable(log, scope)).status is Status.UNKNOWN:
+            reasons[message.key] = "its execution has no readable beginning, and would begin again"
+    return reasons
 
 
 async def cancel_of(

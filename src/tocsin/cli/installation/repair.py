@@ -36,15 +36,21 @@ def repair(
 
     With `--unreadable`, void events instead that a stage stored and this version cannot read, such as those of a newer version
     that was taken back. First upgrade, if there is a version that reads them: they wait for it, and nothing is lost. An open execution with such an event
-    is cancelled, and never runs again. Then readers skip the event, and what waited for it goes on.
+    is cancelled, and never runs again. Then readers skip the event, and what waited for it goes on. Events are kept, with exit code 1,
+    of an execution whose beginning cannot be read, and of locks, unique keys, agents and owners.
 
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """
     session = session_of(context)
 
-    async def find() -> list[FoundMessage]:
+    async def find() -> tuple[list[FoundMessage], list[tuple[FoundMessage, str]]]:
         async with session.installation() as installation:
-            return await repairs.find(installation.stored, unreadable=unreadable)
+            messages = await repairs.find(installation.stored, unreadable=unreadable)
+            reasons = await repairs.kept(installation.log, messages) if unreadable else {}
+        return (
+            [message for message in messages if message.key not in reasons],
+            [(message, reasons[message.key]) for message in messages if message.key in reasons],
+        )
 
     async def void() -> tuple[int, list[str]]:
         async with session.installation() as installation:
@@ -54,7 +60,7 @@ def repair(
 
     if not dry_run:
         check("void messages?", yes=yes)
-    found = run(find())
+    found, kept = run(find())
     if found and not dry_run:
         end = " and cancel their open executions" if unreadable else ""
         confirm(f"void {counted(len(found), 'message')}{end}?", yes=yes, otherwise="nothing was voided")
@@ -64,6 +70,7 @@ def repair(
             "messages": [_plain(message) for message in found],
             "voided": number,
             "cancelled": cancelled,
+            "kept": [_plain(message) | {"reason": why} for message, why in kept],
             "dry_run": dry_run,
         },
         lambda: [
@@ -74,9 +81,12 @@ def repair(
                 least=("REASON", "STORED"),
             ),
             *(Text(f"cancelled execution {execution_id}") for execution_id in cancelled),
+            *(Text(f"kept {m.stream.value} {m.sequence} {m.subject}: {why}") for m, why in kept),
             *([Text(f"{'would void' if dry_run else 'voided'} {len(found) if dry_run else number}")] if found else []),
         ],
     )
+    if kept:
+        raise typer.Exit(1)
 
 
 def _plain(message: FoundMessage) -> dict[str, Any]:
