@@ -3,12 +3,16 @@
 import asyncio
 
 import pytest
+from pydantic_core import from_json
 
 from tests.conformance.given import dispatched
 from tests.conformance.worlds import NatsWorld
 from tocsin import subjects
+from tocsin.adapters.nats.client import wire
+from tocsin.adapters.nats.client.wire import Reply
 from tocsin.adapters.nats.log import direct_get
 from tocsin.adapters.nats.log.direct_get import DirectGet
+from tocsin.ports import LaggingReplica
 from tocsin.subjects import Stream
 
 SCOPE = subjects.execution("a.job", "e1")
@@ -50,6 +54,32 @@ async def test_change_between_pages_is_not_missed(nats: NatsWorld, monkeypatch: 
     monkeypatch.setattr(nats.connection, "request_many", then_changed)
     loaded = await nats.log.load(SCOPE)
     assert [event.sequence for event in loaded] == [sequences[0], sequences[1], sequences[3], newest]
+
+
+@pytest.mark.parametrize("lags", [1, 99])
+async def test_page_of_a_lagging_replica_is_read_again(
+    nats: NatsWorld, monkeypatch: pytest.MonkeyPatch, lags: int
+) -> None:
+    """Such a page may lack a subject that the first page left to it."""
+    sequences = await stored(nats, 4, size=1_000)
+    request_many, left = nats.connection.request_many, lags
+
+    async def behind(subject: str, body: bytes) -> tuple[list[Reply], Reply]:
+        nonlocal left
+        messages, end = await request_many(subject, body)
+        if "seq" in from_json(body) and left:
+            left -= 1
+            return [], end._replace(headers={**(end.headers or {}), wire.UP_TO: str(sequences[1])})
+        return messages, end
+
+    monkeypatch.setattr(direct_get, "PAGE_BYTES", 2_500)
+    monkeypatch.setattr(nats.connection, "request_many", behind)
+    reading = DirectGet(nats.connection, nats.names.stream(Stream.LOG)).last_of_each([nats.names.to_wire(SCOPE)])
+    if lags > 1:
+        with pytest.raises(LaggingReplica):
+            await reading
+    else:
+        assert [message.sequence for message in await reading] == sequences
 
 
 async def test_long_replies_keep_the_connection(nats: NatsWorld) -> None:

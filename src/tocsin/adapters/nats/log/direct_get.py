@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
+from ....ports import LaggingReplica
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.wire import JetStreamError, Reply, status_of
@@ -17,6 +18,8 @@ FILTERS_PER_REQUEST: Final = 192
 """The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
 PAGE_BYTES: Final = 1_048_576
 """After this size, the server ends a reply, and the rest is requested."""
+LAG_PAUSES_S: Final = (0.05, 0.2, 0.8)
+"""Pauses before a long reply is read again of which a replica that is behind answered a part."""
 _BATCH: Final = 1_000
 
 
@@ -61,7 +64,22 @@ class DirectGet:
         The sequence is 0 if the reply does not name it.
 
         A long reply comes in pages. A subject that gets a newer message between two of them is in a later page, so that none is missing.
+        A later page may come from a replica that is behind the first. It may lack a subject whose newest message the first page left to it,
+        so the reply is read again.
+
+        Raises:
+            LaggingReplica: each attempt got such a page.
         """
+        for pause in (*LAG_PAUSES_S, None):
+            reply = await self._newest_of_filters(filters)
+            if reply is not None:
+                return reply
+            if pause is not None:
+                await asyncio.sleep(pause)
+        raise LaggingReplica("a replica that is behind others answered a part of a long read")
+
+    async def _newest_of_filters(self, filters: Sequence[str]) -> tuple[list[Stored], int] | None:
+        """Read all pages; None: a later page comes from a replica that is behind."""
         request: Json = {"multi_last": filters, "max_bytes": PAGE_BYTES}
         stored: list[Stored] = []
         covered: int | None = None
@@ -71,8 +89,10 @@ class DirectGet:
                 return await self._in_parts(filters)
             _check(end)
             stored.extend(map(_stored, messages))
-            if covered is None:
-                covered = int((end.headers or {}).get(wire.UP_TO, 0))
+            upto = int((end.headers or {}).get(wire.UP_TO, 0))
+            covered = upto if covered is None else covered
+            if upto < covered:
+                return None
             if not messages or not _has_more(end):
                 return _newest_of_each(stored), covered
             request["seq"] = stored[-1].sequence + 1
