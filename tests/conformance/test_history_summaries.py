@@ -13,6 +13,7 @@ from tests.conformance.test_history import Databases, EmptyDatabase
 from tests.domain.given import NOON, plan
 from tests.properties import examples
 from tocsin import subjects
+from tocsin.adapters.redis import summaries as redis_summaries
 from tocsin.domain.events import (
     Admitted,
     Cancelled,
@@ -304,3 +305,17 @@ async def test_others_use_up_no_limit(empty_database: EmptyDatabase) -> None:
         counts = await summaries.ends(NOON, limit=3, by_job=True, namespaces=own)
         assert (counts.since, counts.counts) == (NOON, {"failed": {End(NOON + 6 * MINUTE, "a.x", 1): 1}})
         assert await summaries.failed_jobs(failures=1, limit=1, namespaces=()) == []
+
+
+@pytest.mark.parametrize("empty_database", ["redis"], indirect=True)
+async def test_search_for_namespaces_is_bounded(empty_database: EmptyDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis has no index of namespaces, so the executions of others are read and left out."""
+    async with empty_database() as database, database.open() as history:
+        for status, first, mine in (("failed", 10, NOON), ("running", 20, NOON + 40 * MINUTE)):
+            others = [life(n, status, job=f"b.{n}", at=NOON + n * MINUTE) for n in range(first, first + 4)]
+            await record(history, *others, life(first // 10, status, job="a.x", at=mine))
+        for examined, found in ((4, []), (5, ["a.x"])):
+            monkeypatch.setattr(redis_summaries, "MAX_EXAMINED", examined)
+            jobs = await history.summaries.failed_jobs(failures=1, limit=1, namespaces=("a",))
+            heads = await history.summaries.oldest("running", limit=1, namespaces=("a",))
+            assert ([*jobs], [head.job_name for head in heads]) == (found, found)

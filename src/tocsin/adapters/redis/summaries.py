@@ -22,6 +22,8 @@ from .runs import runs
 
 ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
 
+MAX_EXAMINED: Final = 100_000
+"""Executions that are looked at to find those of some namespaces. A reader of a small namespace sees none that come after more of others."""
 STATES: Final[tuple[JobState, ...]] = (*OPEN_STATES, *sorted(ENDED_STATES))
 
 _MINUTE_US: Final = 60_000_000
@@ -72,7 +74,7 @@ class RedisSummaries:
     ) -> Sequence[ExecutionHead]:
         """See `ports.HistorySummaries`."""
         of_status, heads, begin = keys.executions_by("status", status), list[ExecutionHead](), 0
-        while len(heads) < limit:
+        while len(heads) < limit and begin < MAX_EXAMINED:
             ids = cast("list[str]", await self._client.zrange(of_status, begin, begin + limit - 1))
             found = await self._heads(ids)
             heads += [head for head in found if namespaces is None or is_within(head.job_name, namespaces)]
@@ -115,7 +117,7 @@ class RedisSummaries:
         """Return the newest ends of a status with their times."""
         least = "-inf" if since is None else str(microseconds(since))
         ends, begin = list[tuple[str, float]](), 0
-        while len(ends) < limit:
+        while len(ends) < limit and begin < MAX_EXAMINED:
             page = cast(
                 "list[tuple[str, float]]",
                 await self._client.zrevrangebyscore(keys.ended(status), "+inf", least, begin, limit, withscores=True),
