@@ -51,13 +51,6 @@ async def test_failed_acks_affect_no_others(client: httpx.AsyncClient) -> None:
     assert (status, answer["items"][0]["error"]["code"]) == (422, "conflict")
 
 
-async def test_same_job_twice_is_one_report(client: httpx.AsyncClient) -> None:
-    [id_] = await taken(client, 1)
-    status, answer = await acknowledged(client, {"job_id": id_, "result": 1}, {"job_id": id_, "result": 2})
-    assert (status, answer["acknowledged"]) == (200, 2)
-    assert (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]["result"] == 1
-
-
 async def test_jobs_of_a_workflow_complete_together(client: httpx.AsyncClient) -> None:
     queue = fresh()
     member = {"type": "t.a", "args": [], "options": {"queue": queue}}
@@ -79,6 +72,8 @@ async def test_jobs_of_a_workflow_complete_together(client: httpx.AsyncClient) -
         ([1], "acks[0].job_id"),
         ([{"job_id": "a"}, {"result": 1}], "acks[1].job_id"),
         ([{"job_id": "a", "error": {}}], "acks[0].error"),
+        ([{"job_id": "a"}, {"job_id": "b"}, {"job_id": "a", "result": 2}], "acks[2].job_id"),
+        ([{"job_id": "a" * 513}], "acks[0].job_id"),
     ],
 )
 async def test_invalid_batch_reports_nothing(client: httpx.AsyncClient, acks: object, field: str) -> None:

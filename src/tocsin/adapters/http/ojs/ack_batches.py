@@ -35,6 +35,8 @@ router = APIRouter(
     default_response_class=OjsResponse,
     responses={**protocol.documented(400, 401, 403, 413, 422, 429, 500, 503), **batches.PARTIAL},
 )
+MAX_ID_LENGTH: Final = 512
+"""Characters of the id of a job: an execution and a step."""
 _ACKS: Final[Json] = {
     "type": "array",
     "minItems": 1,
@@ -76,11 +78,17 @@ def _acks(body: Json) -> list[tuple[str, JsonValue]]:
     given = body.get("acks")
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_COUNT:
         raise worker_requests.wrong("acks", f"must be an array of 1 to {MAX_COUNT} objects with a `job_id`")
+    earlier = set[str]()
     for index, each in enumerate(given):
         if not isinstance(each, dict) or not isinstance(each.get("job_id"), str) or not each["job_id"]:
             raise worker_requests.wrong(f"acks[{index}].job_id", "must be the id of a job")
         if unknown := each.keys() - {"job_id", "result"}:
             raise worker_requests.wrong(f"acks[{index}].{min(unknown)}", "is no field of an ack")
+        if len(each["job_id"]) > MAX_ID_LENGTH:
+            raise worker_requests.wrong(f"acks[{index}].job_id", f"has more than {MAX_ID_LENGTH} characters")
+        if each["job_id"] in earlier:
+            raise worker_requests.wrong(f"acks[{index}].job_id", "is there twice; a job has one result")
+        earlier.add(each["job_id"])
     return [(each["job_id"], worker_requests.result(each)) for each in given]
 
 
