@@ -177,6 +177,9 @@ def _end_descendants() -> list[int]:
         except ChildProcessError:
             return []
         if time.monotonic() >= last:
+            for process in stopped:  # none stays stopped
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
             return descendants
         if not has_new:
             time.sleep(_LOOK_S)
