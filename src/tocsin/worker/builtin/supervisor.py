@@ -177,7 +177,7 @@ def _end_descendants() -> list[int]:
         except ChildProcessError:
             return []
         if time.monotonic() >= last:
-            for process in stopped:  # none stays stopped
+            for process in descendants:  # none stays stopped
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, signal.SIGKILL)
             return descendants
