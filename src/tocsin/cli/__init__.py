@@ -9,7 +9,7 @@ import gc
 from typing import Final
 
 from .app import app
-from .runtime.leaving import leaving
+from .runtime.program_end import program_end
 
 __all__ = ["app", "main"]
 
@@ -24,5 +24,5 @@ Collections that free nothing took an eighth of the CPU of `tocsin jobs list`.
 def main() -> None:
     """Run one command and exit: the program `tocsin`."""
     gc.set_threshold(GC_THRESHOLD)  # `runtime.event_loop.serve` sets others for processes that keep running
-    with leaving():
+    with program_end():
         app()

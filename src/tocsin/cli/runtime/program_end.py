@@ -17,7 +17,7 @@ THREADED: Final = "obstore"
 
 
 @contextmanager
-def leaving() -> Iterator[None]:
+def program_end() -> Iterator[None]:
     """End the process with the exit code of the block, undisturbed by such threads."""
     code = 1
 
