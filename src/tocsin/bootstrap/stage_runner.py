@@ -14,7 +14,8 @@ from faststream.nats import NatsBroker
 from .. import __version__, telemetry
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
-from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
+from ..adapters.nats.client.connection import RECONNECT_FOREVER
+from ..adapters.nats.client.connection_end import CLOSING_ERRORS
 from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router

@@ -6,7 +6,8 @@ from typing import Final
 
 from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
 from .client import wire
-from .client.connection import CLOSING_ERRORS, Connection
+from .client.connection import Connection
+from .client.connection_end import CLOSING_ERRORS
 from .client.names import Names
 from .client.transport import Outgoing, Receive
 from .client.wire import too_large

@@ -6,7 +6,8 @@ from ... import subjects
 from ...domain.events import CronAlert, CronAlertData
 from ...domain.notification import Notification
 from ...ports import ChannelRefused, LogUnavailable, RequestRefused
-from .client.connection import CLOSING_ERRORS, Connection
+from .client.connection import Connection
+from .client.connection_end import CLOSING_ERRORS
 from .client.names import Names
 from .core_messages import CoreMessages
 

@@ -8,7 +8,8 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from ...ports import LogUnavailable
-from .client.connection import CLOSING_ERRORS, Connection
+from .client.connection import Connection
+from .client.connection_end import CLOSING_ERRORS
 from .client.transport import Outgoing, Receive
 from .client.wire import too_large
 

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from ...ports import Answer, Refusal, Submission
-from .client.connection import CLOSING_ERRORS, Connection
+from .client.connection import Connection
+from .client.connection_end import CLOSING_ERRORS
 from .client.names import PROBE, Names
 from .client.requests import MAX_WIRE_SUBJECT_BYTES
 from .client.transport import SERVER_REPLIES, Outgoing

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, Literal, TypeAlias
 
 from nats.aio.client import Client
@@ -10,11 +10,12 @@ from nats.errors import StaleConnectionError
 from pydantic_core import from_json
 
 from .... import telemetry
-from ....ports import ConnectionEnded, LogUnavailable, NotAllowed
+from ....ports import LogUnavailable, NotAllowed
 from ..fast_client import FastTransport, is_supported, server_info
 from .cancellations import keep_cancellations
 from .connection_attempts import ConnectionFailed, FirstConnection
-from .requests import CONNECTION_ERRORS, Requests
+from .connection_end import Ending, close
+from .requests import Requests
 from .transport import Headers, Outgoing, PublicTransport, Transport
 from .wire import JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
 
@@ -23,19 +24,13 @@ REQUEST_TIMEOUT_S: Final = 5.0
 PUBLISH_TIMEOUT_S: Final = 15.0
 """The time for which a publish is retried. Electing the leader of a replicated stream takes 4 to 9 seconds."""
 _STATE_QUERIES: Final = ("STREAM.INFO.", "CONSUMER.INFO.")
-CLOSED_CHECK_INTERVAL_S: Final = 0.5
-"""Seconds between two looks at whether the server ended the connection for good."""
 MAX_LONG_REPLIES: Final = 24
 """Replies of several messages that a client receives at a time. The server disconnects a client that has more than 64 MiB to read."""
 REPEAT_PAUSES_S: Final = (0.1, 0.4, 1.0)
 """Pauses before a read is repeated whose reply was lost with the connection."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
-CLOSED_WITHIN_S: Final = 2.0
-"""Seconds that a connection may take to close after its task was cancelled again."""
 
-CLOSING_ERRORS: Final = (OSError, RuntimeError, *CONNECTION_ERRORS)
-"""Errors of closing a client whose server is away: the client flushes into a closed transport."""
 
 FastClient: TypeAlias = Literal["auto", "off"]
 """Whether private names of nats-py are used where they are there (`auto`), or only its public methods."""
@@ -265,7 +260,7 @@ async def connect(
     """
     client = Client()
     connection = Connection(client, fast_client=fast_client)
-    opening, ending = FirstConnection(servers), _Ending(client)
+    opening, ending = FirstConnection(servers), Ending(client)
 
     async def on_disconnect() -> None:
         connection.interrupt()
@@ -298,62 +293,4 @@ async def connect(
         async with ending.watched(opening.where) if settings.get("allow_reconnect", True) else nullcontext():
             yield connection
     finally:
-        await _close(client)
-
-
-async def _close(client: Client) -> None:
-    """Close a client, also if this task is cancelled meanwhile.
-
-    nats-py would leave the socket open then. After a cancellation it waits `CLOSED_WITHIN_S` seconds at most.
-    """
-    closing = asyncio.ensure_future(client.close())
-    try:
-        await asyncio.wait([closing])
-    except asyncio.CancelledError:
-        await asyncio.wait([closing], timeout=CLOSED_WITHIN_S)
-        closing.cancel()
-        raise
-    finally:
-        if closing.done():
-            with suppress(*CLOSING_ERRORS, asyncio.CancelledError):
-                closing.result()
-
-
-class _Ending:
-    """Cancels a task if the server ends the connection for good.
-
-    nats-py calls no callback if it fails while it closes a connection, for example on data that it cannot send any more.
-    So its state is looked at instead.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._reason: str | None = None
-
-    async def _cancel_when_closed(self, task: "asyncio.Task[object] | None") -> None:
-        while not self._client.is_closed:  # noqa: ASYNC110 - the client may end without a callback
-            await asyncio.sleep(CLOSED_CHECK_INTERVAL_S)
-        self._reason = str(self._client.last_error or "no reason given")
-        _log.error("NATS ended the connection for good", action="nats-connection-ended", error=self._reason)
-        if task is not None:
-            task.cancel()
-
-    @asynccontextmanager
-    async def watched(self, where: str) -> AsyncIterator[None]:
-        """Watch the connection to the server `where` on behalf of the task inside.
-
-        Raises:
-            ConnectionEnded: the server ended it.
-        """
-        task = asyncio.current_task()
-        watcher = asyncio.create_task(self._cancel_when_closed(task))
-        try:
-            yield
-        except BaseException as error:
-            if self._reason is None:
-                raise
-            if task is not None:
-                task.uncancel()
-            raise ConnectionEnded.of(where, self._reason) from error
-        finally:
-            watcher.cancel()
+        await close(client)
