@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from .events import Namespace, Planned, Requested, Skipped
+from .events import Namespace, Requested, Skipped
 
 LIFETIME_S: Final = 2 * 86_400.0
 """How long the entry of a namespace is kept after it was written, in seconds."""
@@ -77,14 +77,4 @@ def need_of(first: Requested, number: int, quota: Namespace) -> Need:
 
 def over_quota(first: Requested) -> Skipped:
     """Return the end of an occurrence or trigger beyond a daily quota."""
-    return Skipped(
-        job=first.job,
-        execution_id=first.execution_id,
-        reason="namespace_quota",
-        scheduled_time=first.scheduled_time,
-        trigger=first.trigger,
-        definition=first.plan.definition,
-        cron_expression=first.plan.cron_expression,
-        timezone=first.plan.timezone,
-        trigger_id=first.trigger_id if isinstance(first, Planned) else None,
-    )
+    return Skipped.of(first, "namespace_quota")

@@ -51,14 +51,4 @@ def execution_ids(fact: FannedOut) -> dict[str, str]:
 
 def without_shard(first: Requested) -> Skipped:
     """Return the end of an occurrence or trigger for which no shard is active."""
-    return Skipped(
-        job=first.job,
-        execution_id=first.execution_id,
-        reason="no_shard",
-        scheduled_time=first.scheduled_time,
-        trigger=first.trigger,
-        definition=first.plan.definition,
-        cron_expression=first.plan.cron_expression,
-        timezone=first.plan.timezone,
-        trigger_id=first.trigger_id if isinstance(first, Planned) else None,
-    )
+    return Skipped.of(first, "no_shard")

@@ -1,7 +1,7 @@
 """Events of an execution: its plan, admission, recovery and end."""
 
 from datetime import datetime
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import JsonValue
 
@@ -264,6 +264,22 @@ class Skipped(ExecutionFact):
     """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
     shard: str | None = None
     """The shard of the execution."""
+
+    @classmethod
+    def of(cls, first: Requested, reason: SkipReason, **more: Any) -> Self:  # noqa: ANN401 - other fields
+        """Return the end of an execution by its first event; `more` are other fields."""
+        return cls(
+            job=first.job,
+            execution_id=first.execution_id,
+            reason=reason,
+            scheduled_time=first.scheduled_time,
+            trigger=first.trigger,
+            definition=first.plan.definition,
+            cron_expression=first.plan.cron_expression,
+            timezone=first.plan.timezone,
+            trigger_id=first.trigger_id if isinstance(first, Planned) else None,
+            **more,
+        )
 
     @property
     def is_announced(self) -> bool:

@@ -21,7 +21,6 @@ from ..events import (
     ExecutionFact,
     Failed,
     Failure,
-    Planned,
     QueuePurged,
     Recorded,
     Report,
@@ -90,17 +89,10 @@ def skip(state: Execution, *, active: str | None, reason: SkipReason = "overlap_
     if state.status is not Status.PLANNED or requested is None:
         return []
     return [
-        Skipped(
-            job=requested.job,
-            execution_id=requested.execution_id,
-            reason=reason,
-            scheduled_time=requested.scheduled_time,
-            trigger=requested.trigger,
-            definition=requested.plan.definition,
-            cron_expression=requested.plan.cron_expression,
-            timezone=requested.plan.timezone,
+        Skipped.of(
+            requested,
+            reason,
             active_execution_id=active,
-            trigger_id=requested.trigger_id if isinstance(requested, Planned) else None,
             traceparent=requested.traceparent,
             shard=requested.plan.shard,
         )
