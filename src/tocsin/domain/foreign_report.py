@@ -4,6 +4,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
+from .text import printable
+
 
 class ForeignReport(BaseModel):
     """A foreign message or an unreadable event that a process met."""
@@ -19,3 +21,8 @@ class ForeignReport(BaseModel):
     """The reason why no stage can have stored it, or why the process cannot read it."""
     is_unreadable: bool = False
     """Whether a stage stored it, and the process cannot read it."""
+
+    @property
+    def place(self) -> str:
+        """Its subject, its stream and its sequence, to be shown."""
+        return f"{printable(self.subject)} ({self.stream} {self.sequence})"

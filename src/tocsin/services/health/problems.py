@@ -6,8 +6,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...domain.foreign_report import ForeignReport
-from ...domain.text import counted, printable
+from ...domain.text import counted
 from ..unserved import line_of
 
 if TYPE_CHECKING:  # the status includes its problems
@@ -66,7 +65,7 @@ def _foreign(seen: "Status") -> Iterator[str]:
     foreign = [report for report in seen.foreign if not report.is_unreadable]
     if foreign:
         messages = counted(len(foreign), "message")
-        yield f"{messages} that no stage stored, the first is {_place(foreign[0])}: run `tocsin repair --dry-run`"
+        yield f"{messages} that no stage stored, the first is {foreign[0].place}: run `tocsin repair --dry-run`"
 
 
 def _unread(seen: "Status") -> Iterator[str]:
@@ -74,8 +73,4 @@ def _unread(seen: "Status") -> Iterator[str]:
     unreadable = [report for report in seen.foreign if report.is_unreadable]
     if unreadable:
         events = counted(len(unreadable), "event")
-        yield f"{events} that this version cannot read, the first is {_place(unreadable[0])}; see `tocsin doctor`"
-
-
-def _place(report: ForeignReport) -> str:
-    return f"{printable(report.subject)} ({report.stream} {report.sequence})"
+        yield f"{events} that this version cannot read, the first is {unreadable[0].place}; see `tocsin doctor`"

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from ....domain.foreign_report import ForeignReport
 from ....ports.server_inspection import Drift, StreamState
 from ....subjects import INPUT_STREAMS, Bucket, Stream
 from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
@@ -171,12 +170,12 @@ async def key(context: CheckContext) -> list[Finding]:
 
 async def foreign(context: CheckContext) -> list[Finding]:
     """Report messages that no stage stored (`foreign-messages`)."""
-    return _FOREIGN.report([_place(report) for report in context.status.foreign if not report.is_unreadable])
+    return _FOREIGN.report([report.place for report in context.status.foreign if not report.is_unreadable])
 
 
 async def unreadable(context: CheckContext) -> list[Finding]:
     """Report events that processes could not read (`event-unreadable`)."""
-    return _UNREADABLE.report([_place(report) for report in context.status.foreign if report.is_unreadable])
+    return _UNREADABLE.report([report.place for report in context.status.foreign if report.is_unreadable])
 
 
 _FOREIGN: Final = OverdueKind(
@@ -198,10 +197,6 @@ _UNREADABLE: Final = OverdueKind(
     details="messages",
     all_well="no process met an event that it cannot read",
 )
-
-
-def _place(report: ForeignReport) -> str:
-    return f"{report.subject} ({report.stream} {report.sequence})"
 
 
 def _cluster(stream: StreamState) -> list[Finding]:
