@@ -243,8 +243,8 @@ class DeliveryPolicy:
     async def _on_unreadable(self, batch: _Batch, delivery: Delivery, error: subjects.DecodeError) -> None:
         """Hand back a message whose decision needs an event that is unreadable here.
 
-        The message may be the event itself.         A newer version of Tocsin may have written it; a stage of that version can decide on the message. If an operator set the event
-        aside, nothing is decided on it, and decisions that need it are made without it.
+        The message may be the event itself. A newer version of Tocsin may have written it; a stage of that version can decide on the
+        message. If an operator set the event aside, nothing is decided on it, and decisions that need it are made without it.
         """
         unreadable = error.stored or subjects.UnreadableMessage(
             subjects.stream_of(delivery.subject),

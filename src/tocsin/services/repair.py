@@ -92,7 +92,7 @@ async def void(
     return number
 
 
-async def kept(log: EventLog, messages: Collection[FoundMessage]) -> dict[tuple[Stream, int], str]:
+async def reasons_to_keep(log: EventLog, messages: Collection[FoundMessage]) -> dict[tuple[Stream, int], str]:
     """Return why unreadable events may not be voided, by their keys; the others may be.
 
     Without the beginning of an execution, its input would begin it again. Without the newest event of a lock, a unique key or an

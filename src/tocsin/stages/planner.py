@@ -171,8 +171,9 @@ class Planner:
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
         first, rule = execution_plan.from_enqueued(enqueued), enqueued.message.unique
         if rule is not None:
-            more: dict[str, Any] = {"key": self._key, "quotas": self._quotas, "sampling": self._sampling}
-            return begin_unique(first, rule, enqueued.time, states, now, **more)
+            return begin_unique(
+                *(first, rule, enqueued.time, states, now), key=self._key, quotas=self._quotas, sampling=self._sampling
+            )
         # The API has accepted the job, and so it runs. Beyond a quota the API accepts none.
         counted = self._quotas.count(first, states, now)
         if isinstance(counted, Step):

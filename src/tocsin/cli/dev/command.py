@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.cluster import Node
     from ...bootstrap import Installation
     from ...domain.definition import JobDefinition
-    from ...services.health.status import Queue, Status
+    from ...services.health.status import Status
     from ...settings import Settings
     from ...worker import Worker
 
@@ -271,23 +271,23 @@ async def _watch_queues(session: Session, installation: "Installation") -> None:
             status = await session.backend.status(installation)
         except LogUnavailable:
             continue  # the cluster elects a leader; check again later
-        found = {(queue.name, function): text for queue, function, text in _unserved(status)}
+        found = {(queue, function): text for queue, function, text in _unserved(status)}
         for (name, function), text in found.items():
             if (name, function) not in reported:
                 _say(session, "queue", text, queue=name, function=function)
         reported = set(found)
 
 
-def _unserved(status: "Status") -> "Iterator[tuple[Queue, str | None, str]]":
+def _unserved(status: "Status") -> Iterator[tuple[str, str | None, str]]:
     """Yield queues and functions whose tasks wait without a worker, with their lines."""
     waiting = {queue.name: queue for queue in status.queues if queue.waiting}
     for queue in waiting.values():
         if queue.is_unattended:
             advice = "run `tocsin worker …`, or pass an application, --worker or --builtin"
-            yield queue, None, f"tasks of queue `{queue.name}` wait without a worker: {advice}"
+            yield queue.name, None, f"tasks of queue `{queue.name}` wait without a worker: {advice}"
     for each in status.missing:
         if each.queue in waiting and each.function in (waiting[each.queue].functions or {}):
-            yield waiting[each.queue], each.function, f"tasks wait: {each}"
+            yield each.queue, each.function, f"tasks wait: {each}"
 
 
 async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | None = None) -> None:

@@ -46,7 +46,7 @@ def repair(
     async def find() -> tuple[list[FoundMessage], list[tuple[FoundMessage, str]]]:
         async with session.installation() as installation:
             messages = await repairs.find(installation.stored, unreadable=unreadable)
-            reasons = await repairs.kept(installation.log, messages) if unreadable else {}
+            reasons = await repairs.reasons_to_keep(installation.log, messages) if unreadable else {}
         return (
             [message for message in messages if message.key not in reasons],
             [(message, reasons[message.key]) for message in messages if message.key in reasons],

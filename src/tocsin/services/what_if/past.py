@@ -109,11 +109,8 @@ class PastReader:
 
     async def has_grants(self) -> bool:
         """Return whether agents of some name may get some functions only."""
-        newest: dict[str, AgentGranted] = {}
-        for fact in await self._ledger_events(*subjects.filters_of(AgentGranted)):
-            if isinstance(fact.message, AgentGranted):
-                newest[fact.message.name] = fact.message
-        return bool(newest)
+        facts = await self._ledger_events(*subjects.filters_of(AgentGranted))
+        return any(isinstance(fact.message, AgentGranted) for fact in facts)
 
     async def _ledger_events(self, *filters: str) -> list[Recorded[Message]]:
         upto = (await self.stored.extent(Stream.LEDGER)).last
