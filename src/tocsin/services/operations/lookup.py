@@ -89,7 +89,10 @@ async def match_execution(
         Ambiguous: several executions match.
     """
     if not is_id(given):
-        raise NotAnId(f"{given!r} is not an execution id. An id has only letters, digits and hyphens.")
+        shown = repr(given) if len(given) <= FULL_ID_LENGTH else f"A text of {len(given):,} characters"
+        raise NotAnId(
+            f"{shown} is not an execution id. An id has only letters, digits and hyphens, at most {FULL_ID_LENGTH}."
+        )
     if facts := await read(given, job):
         return ExecutionMatch(subjects.job_of(facts[0].subject), given, tuple(facts))
     if list_executions is not None and MIN_ID_LENGTH <= len(given) < FULL_ID_LENGTH:
@@ -107,7 +110,7 @@ async def match_execution(
 
 def is_id(given: str) -> bool:
     """Return whether a text can be an execution id or its beginning."""
-    return bool(given) and all(c.isalnum() or c == "-" for c in given)
+    return 0 < len(given) <= FULL_ID_LENGTH and all(c.isalnum() or c == "-" for c in given)
 
 
 async def was_archived(execution_id: str, history: History, stored: StoredLog) -> bool:

@@ -84,7 +84,7 @@ def _acks(body: Json) -> list[tuple[str, JsonValue]]:
             raise worker_requests.wrong(f"acks[{index}].job_id", "must be the id of a job")
         if unknown := each.keys() - {"job_id", "result"}:
             raise worker_requests.wrong(f"acks[{index}].{min(unknown)}", "is no field of an ack")
-        if len(each["job_id"]) > MAX_ID_LENGTH:
+        if len(each["job_id"]) > MAX_ID_LENGTH:  # the answer repeats it
             raise worker_requests.wrong(f"acks[{index}].job_id", f"has more than {MAX_ID_LENGTH} characters")
         if each["job_id"] in earlier:
             raise worker_requests.wrong(f"acks[{index}].job_id", "is there twice; a job has one result")
