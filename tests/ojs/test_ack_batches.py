@@ -99,7 +99,7 @@ async def test_jobs_of_a_large_workflow_complete_together(client: httpx.AsyncCli
 
 @pytest.mark.parametrize("report", ["ack", "nack", "heartbeat"])
 async def test_id_without_bounds_is_refused(client: httpx.AsyncClient, report: str) -> None:
-    """It would make a subject that is longer than a message may be."""
+    """Such an id makes a subject that is longer than a message may be."""
     field = "active_jobs" if report == "heartbeat" else "job_id"
     huge = "a" * 1_500_000
     status, _ = await told(client, report, **{field: [huge] if report == "heartbeat" else huge, "worker_id": "w"})

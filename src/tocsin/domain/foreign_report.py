@@ -24,5 +24,5 @@ class ForeignReport(BaseModel):
 
     @property
     def place(self) -> str:
-        """Its subject, its stream and its sequence, to be shown."""
+        """The subject, the stream and the sequence of the message, to be shown."""
         return f"{printable(self.subject)} ({self.stream} {self.sequence})"

@@ -1,4 +1,4 @@
-"""The end of a connection: the task that opened it closes it, or the server ends it for good."""
+"""The end of a connection, by the task that opened it or by the server."""
 
 import asyncio
 from collections.abc import AsyncIterator
