@@ -15,13 +15,15 @@ from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Dispatched, Failed, LeaseTimer, Recorded, Released, Started, Timer
+from tocsin.domain.execution import Status
 from tocsin.domain.task_fetch import Answer
 from tocsin.domain.visibility_lease import Lease
 from tocsin.engine.outside_workers import CHANGE_INTERVAL_S
 from tocsin.ports import LogUnavailable
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
-from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, TooManyFetches
+from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, ResultTooLarge, TooManyFetches
+from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, TaskFetches
 from tocsin.services.operations.task_leases import Held, Holder
 from tocsin.services.queue_decisions import QueueDecisions
@@ -217,6 +219,22 @@ async def test_limit_of_a_job_counts_fetched_tasks(desk: Desk) -> None:
     await desk.hall.work()
     assert len(agent.got) == 1
     assert await desk.fetch(limit=5) == []
+
+
+async def test_batch_of_results_awaits_the_failure_of_large(desk: Desk) -> None:
+    await desk.hall.matcher()
+    await desk.hall.trigger()
+    [held] = await desk.fetch()
+    log = desk.hall.world.log
+    arrivals = EventWaiter(log)
+    answer = asyncio.create_task(worker_answers.complete_each(log, [(held, "x" * 70_000)], key=KEY, arrivals=arrivals))
+    await settle()
+    assert not answer.done()
+    await desk.hall.work()
+    [outcome] = await answer
+    await arrivals.aclose()
+    assert isinstance(outcome, ResultTooLarge)
+    assert execution.fold(await log.load(subjects.scope_of(held.claim.message))).status is Status.FAILED
 
 
 async def test_two_leaders_keep_a_limit_for_fetches(desk: Desk) -> None:

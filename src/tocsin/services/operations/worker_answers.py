@@ -61,7 +61,8 @@ async def complete_each(
             *(_published(log, held, result, key) for held, result in answers), return_exceptions=True
         )
         is_enough = [partial(_is_decided, held.claim.message) for held, _ in answers]
-        sent = [index for index, error in enumerate(reported) if error is None]
+        # a result that is too large was reported too, as a failure
+        sent = [index for index, error in enumerate(reported) if error is None or isinstance(error, ResultTooLarge)]
         await until_all(log, [(awaited[index], is_enough[index]) for index in sent])
     outcomes: list[ExecutionMatch | Exception] = []
     for (held, _), error, each in zip(answers, reported, awaited, strict=True):
