@@ -51,6 +51,7 @@ async def test_registered_job_has_series_before_it_runs(world: World, metrics: M
     assert counts["hanzo_scheduler_retries_total", "nightly"] == 0
     assert counts["hanzo_scheduler_execution_duration_seconds_count", "nightly"] == 0
     assert counts["tocsin_instants_missed_total", "nightly", "missed"] == 0
+    assert counts["tocsin_job_registered_timestamp_seconds", "nightly"] == world.clock.now().timestamp()
     assert counts["tocsin_dead_letters_total",] == 0
 
 

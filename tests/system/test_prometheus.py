@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.conformance.test_history import A_FAILURE, story
@@ -11,7 +12,9 @@ from tests.system.prometheus import NEEDS_PROMETHEUS, prometheus, until, values
 from tocsin.adapters.http.metrics import Metrics, metrics_app
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
+from tocsin.adapters.memory.clock import ManualClock
 from tocsin.adapters.sql import open_history
+from tocsin.domain.events import Message
 from tocsin.settings import Server
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream
 
@@ -54,19 +57,31 @@ def firing(alert: str, *, job: str | None = None) -> str:
 
 async def test_first_failures_fire_alerts_despite_a_restart(tmp_path: Path) -> None:
     async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
-        world = World(tmp_path, history)
-        world.clock.monotonic = asyncio.get_running_loop().time  # type: ignore[method-assign] # the cache ends by it
+        clock = ManualClock(datetime.now(UTC) - timedelta(days=2))
+        world = World(tmp_path, history, clock)
+        clock.monotonic = asyncio.get_running_loop().time  # type: ignore[method-assign] # the cache ends by it
+        await world.given(name="old", schedule="0 3 * * *")
+        clock.advance(timedelta(days=2).total_seconds())
         await world.given(name="nightly", schedule="0 3 * * *")
+        await world.given(name="hasty", schedule="0 3 * * *")
+        before = [fact for job in ("old", "hasty") for n in range(5) for fact in failure(f"{job}-{n}", job)]
+        await history.record(Stream.LOG, recorded(before), after=0, upto=len(before))
         await world.projections.put(Bucket.LEADER, TICKER_LEASE, b"{}")
         copies = Copies(world)
         ports = [await copies.start(), await copies.start()]
         try:
             async with prometheus(tmp_path, tocsin=ports) as client:
+                # `hasty` failed before Prometheus read its counters first, which are born at five.
                 await until(client, 'hanzo_scheduler_dead_letters_total{job="nightly"}', [0, 0])
-                assert await values(client, firing("DeadLettersAccumulating")) == []
+                await until(client, 'hanzo_scheduler_dead_letters_total{job="hasty"}', [5, 5])
+                await until(client, firing("DeadLettersAccumulating", job="hasty"), [1])
+                await until(client, firing("ScheduledJobFailing", job="hasty"), [1])
+                assert await values(client, firing("DeadLettersAccumulating")) == [1]
+                assert await values(client, firing("ScheduledJobFailing")) == [1]
 
-                failures = [fact for n in range(5) for fact in story(*A_FAILURE, execution_id=str(n))]
-                await history.record(Stream.LOG, recorded(failures), after=0, upto=len(failures))
+                failures = [fact for n in range(5) for fact in failure(f"nightly-{n}", "nightly")]
+                upto = len(before) + len(failures)
+                await history.record(Stream.LOG, recorded(failures), after=len(before), upto=upto)
                 await until(client, firing("DeadLettersAccumulating", job="nightly"), [1])
                 await until(client, firing("ScheduledJobFailing", job="nightly"), [1])
 
@@ -81,9 +96,16 @@ async def test_first_failures_fire_alerts_despite_a_restart(tmp_path: Path) -> N
                     == []
                 )
                 assert await values(client, firing("DeadLettersAccumulating", job="nightly")) == [1]
+                assert await values(client, firing("DeadLettersAccumulating")) == [2]
+                assert await values(client, 'ALERTS{job="old"}') == []
 
                 await world.projections.remove(Bucket.LEADER, TICKER_LEASE)
                 await until(client, firing("SchedulerLeaderLost"), [1])
         finally:
             await copies.close()
             world.calculations.close()
+
+
+def failure(execution_id: str, job: str) -> list[Message]:
+    """Return the events of an execution that failed."""
+    return story(*A_FAILURE, execution_id=execution_id, job=job)

@@ -71,6 +71,13 @@ MISSED: Final = Metric(
 RECOVERED: Final = Metric("executions_recovered", "counter", "Recoveries of executions that were lost on their way.")
 LOST: Final = Metric("messages_lost", "counter", "Messages that were lost and recovered, by their type.", ("what",))
 ABANDONED: Final = Metric("executions_abandoned", "counter", "Executions that could not be recovered.")
+REGISTERED: Final = Metric(
+    "job_registered_timestamp_seconds",
+    "gauge",
+    "Unix time of the first registration of a job. Alerts take the counters of a job that is younger than their window as an "
+    "increase from zero.",
+    ("job",),
+)
 LEFT_OUT: Final = Metric(
     "metrics_jobs_left_out", "gauge", "Jobs without series of their own: those beyond `metrics.max_jobs`."
 )

@@ -100,17 +100,20 @@ class Metrics:
 
     async def _jobs(self) -> list[Family]:
         number, next_fire = self._gauge(catalog.JOBS), self._gauge(catalog.NEXT_FIRE)
+        registered = self._gauge(catalog.REGISTERED)
         now = self._parts.clock.now()
         jobs = await self._oldest_first()
         number.add_metric((), len(jobs))
         shown = jobs[: self._max_jobs]
+        for job in shown:
+            registered.add_metric((job.name,), job.created_at.timestamp())
         next_times = await self._parts.calculations.run(
             lambda _: [(job.name, job.next_fire_time(now)) for job in shown]
         )
         for name, next_time in next_times:
             if next_time is not None:
                 next_fire.add_metric((name,), (next_time - now).total_seconds())
-        return [number, next_fire]
+        return [number, next_fire, registered]
 
     async def _locks(self) -> list[Family]:
         held = self._gauge(catalog.LOCKS)
