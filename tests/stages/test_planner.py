@@ -1,13 +1,14 @@
 """The planner: instants and triggers become executions, once."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.domain.given import NOON
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import ids
+from tocsin.domain import ids, job_record
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -21,6 +22,8 @@ from tocsin.domain.events import (
     PoisonMessage,
     Queued,
     Requested,
+    Shard,
+    ShardsDefined,
     Skipped,
 )
 from tocsin.engine.lock_projection import Held, LockProjection
@@ -169,6 +172,33 @@ async def test_occurrence_is_planned_by_its_named_definition(world: World) -> No
     await world.run(world.planner)
     [planned] = await world.stored(Admitted)
     assert planned.plan.steps[0].function == "old"
+
+
+@pytest.mark.parametrize("work", ["sql", "procedure", "step", "shards", "function"])
+async def test_plan_of_sql_names_the_registration(world: World, work: str) -> None:
+    """The id is the `job_uuid` of the history, also after the definition was replaced."""
+    sql = {"connection": "dwh", "statement": "SELECT 1"}
+    works: dict[str, dict[str, Any]] = {
+        "sql": {"sql": sql},
+        "procedure": {"procedure": {"connection": "dwh", "name": "refresh"}},
+        "step": {"dag": [{"name": "a", "function": "f"}, {"name": "b", "sql": sql, "depends_on": ["a"]}]},
+        "shards": {"sql": sql, "partition": "all_shards"},
+        "function": {"function": "f"},
+    }
+    await world.given(ShardsDefined(shards=(Shard(shard_id="north"), Shard(shard_id="south"))))
+    [map_] = await world.log.load(subjects.shard_map())
+    await world.define({"name": "nightly", "schedule": "0 * * * *", **works[work]})
+    world.clock.advance(5)
+    definition = await world.define({"name": "nightly", "schedule": "0 * * * *", "priority": 1, **works[work]})
+    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition, shards=map_.sequence))
+    await world.trigger("nightly")
+    await world.run(world.planner, world.dag_advancer)
+    [record] = job_record.fold({}, await world.log.read("ledger.nightly.>")).values()
+    plans = [requested.plan for requested in await world.stored(Requested)]
+    assert len(plans) == (4 if work == "shards" else 2)
+    assert {plan.job_uuid for plan in plans} == {None if work == "function" else record.id}
+    tasks = [task.task for task in await world.stored(Dispatched)]
+    assert {task.job_uuid for task in tasks} == {plans[0].job_uuid}
 
 
 async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:

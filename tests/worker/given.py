@@ -90,6 +90,7 @@ class Bench:
         queue: str = "default",
         builtin: dict[str, JsonValue] | None = None,
         bind: dict[str, JsonValue] | None = None,
+        job_uuid: str | None = None,
     ) -> list[Dispatched]:
         steps = tuple(
             PlannedStep(
@@ -105,7 +106,7 @@ class Bench:
             )
             for name, depends_on in graph.items()
         )
-        start = admitted(Plan(definition=1, steps=steps), fence=7).model_copy(
+        start = admitted(Plan(definition=1, steps=steps, job_uuid=job_uuid), fence=7).model_copy(
             update={"execution_id": execution_id, "traceparent": self.traceparent}
         )
         await self.given(start)

@@ -11,7 +11,7 @@ from typing_extensions import override
 from . import ids, start_jitter, trace_context
 from .callbacks import dependencies_of, workflow_of
 from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
-from .definition.builtin_work import specification
+from .definition.builtin_work import SQL_FUNCTIONS, specification
 from .errors import TocsinError
 from .event_trigger import ignored_event
 from .events import (
@@ -304,6 +304,27 @@ def traced(first: First, sampling: Sampling | None) -> First:
     given = first.traceparent
     context = trace_context.begin(first.execution_id, trace_context.parse(given), sampling)
     return first if context == given else type(first).trusted(**{**vars(first), "traceparent": context})
+
+
+def definition_to_identify(first: Planned | Admitted | Skipped) -> int:
+    """Return the sequence of the definition whose registration a plan lacks.
+
+    0: no step runs SQL, or the plan names the registration.
+    """
+    if isinstance(first, Skipped) or first.plan.job_uuid is not None:
+        return 0
+    return first.plan.definition if any(step.function in SQL_FUNCTIONS for step in first.plan.steps) else 0
+
+
+def registered(first: First, registered_at: datetime) -> First:
+    """Return the first event of an execution with the id of its job's registration.
+
+    `registered_at`: the time (UTC) at which the job was registered first.
+    """
+    if isinstance(first, Skipped):
+        return first
+    plan = first.plan.model_copy(update={"job_uuid": ids.job_id(first.job, registered_at)})
+    return type(first).trusted(**{**vars(first), "plan": plan})
 
 
 def largest_message_bytes(definition: JobDefinition) -> int:

@@ -19,7 +19,7 @@ from ..domain.trace_context import Sampling
 from ..ports import StaleRead
 from .daily_quotas import DailyQuotas
 from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
-from .locks import begin, states_of_beginning
+from .locks import begin, identified, states_of_beginning
 from .public_events import required_event, triggered_event
 from .step import DONE, Events, Ref, States, Step, Then, again
 
@@ -70,7 +70,7 @@ def _begin_on(
     shard: str, first: Planned | Admitted, states: States, now: datetime, key: bytes, sampling: Sampling | None
 ) -> Step:
     """Begin the only execution of an occurrence or trigger, on one shard."""
-    request = traced(on_shard(first, shard), sampling)
+    request = traced(identified(on_shard(first, shard), states), sampling)
     if isinstance(request, Planned) and first.trigger != "cron":
         # The newest map may be another on a redelivery: fix the shard before its lock is acquired.
         return again(Events(execution_state(first.job, first.execution_id), (request,)))

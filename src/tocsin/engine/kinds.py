@@ -119,6 +119,23 @@ DEFINITION: Final = Reading("definition", _definitions, is_lasting=True)
 """The definition of a job that was stored at a sequence of the ledger: the key is (job, sequence)."""
 
 
+async def _registration_times(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], datetime]:
+    times: dict[tuple[str, int], datetime] = {}
+    for job, sequence in keys:
+        recorded = await sources.log.get(subjects.ledger(job), sequence)
+        if recorded is None or not isinstance(recorded.message, Defined):
+            raise StaleRead.of(subjects.ledger(job))
+        times[job, sequence] = recorded.message.created_at or recorded.time
+    return times
+
+
+REGISTERED_AT: Final = Reading("registration", _registration_times, is_lasting=True)
+"""The time (UTC) of the first registration of a job whose definition was stored at a sequence of the ledger.
+
+The key is (job, sequence).
+"""
+
+
 async def _in_force(
     sources: Sources, keys: Sequence[tuple[str, int | None]]
 ) -> Mapping[tuple[str, int | None], tuple[JobDefinition, int] | None]:

@@ -15,11 +15,11 @@ from ..domain import lock
 from ..domain.events import Admitted, Planned, Skipped, TriggerKind
 from ..domain.execution import Status
 from ..domain.execution.state import request_fields
-from ..domain.execution_plan import traced
+from ..domain.execution_plan import First, definition_to_identify, registered, traced
 from ..domain.lock import Lock, Waiter
 from ..domain.trace_context import Sampling
 from ..subjects import Bucket, Stream
-from .kinds import execution_state
+from .kinds import REGISTERED_AT, execution_state
 from .lock_projection import Held
 from .public_events import announce_decision, answer_to_queued, plan, triggered_event
 from .step import DONE, Events, Reading, Ref, Scope, Sources, States, Step, again, done
@@ -94,6 +94,12 @@ def hand_on(
     return acquire(job, shard, first, ttl, states, rests_on=rests_on if request else (*rests_on, ref))
 
 
+def identified(first: First, states: States) -> First:
+    """Return the first event of an execution with its `job_uuid`, if a step runs SQL."""
+    sequence = definition_to_identify(first)
+    return registered(first, states(REGISTERED_AT((first.job, sequence)))) if sequence else first
+
+
 def begin(
     first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes, sampling: Sampling | None = None
 ) -> Step:
@@ -102,7 +108,7 @@ def begin(
     If the execution requires its job's lock, acquire the lock first. `key` signs the task that an admission holds. `sampling` decides
     on the export of its trace; None: no trace is made.
     """
-    first = traced(first, sampling)
+    first = traced(identified(first, states), sampling)
     if isinstance(first, Planned):
         return _begin_with_lock(first, states, now, key)
     return plan(first, states, now, key=key)

@@ -75,6 +75,8 @@ class BuiltinCall:
     """Replaces the secrets in a text by their references."""
     timeout: float
     """Seconds after which the attempt ends."""
+    job_uuid: str | None = None
+    """The id of the job's registration; None: the job is not registered, or runs no SQL."""
     is_handed_back: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Returns whether the worker stops, so that another continues the attempt."""
 

@@ -208,7 +208,7 @@ class HandlerRunner:
             return partial(
                 handler.function,
                 BuiltinCall(
-                    *(context, task.builtin, output, secrets.look_up, secrets.redact, task.timeout),
+                    *(context, task.builtin, output, secrets.look_up, secrets.redact, task.timeout, task.job_uuid),
                     is_handed_back=lambda: held_task.stopped is StopReason.SHUTDOWN,
                 ),
             )

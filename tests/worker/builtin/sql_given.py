@@ -31,7 +31,7 @@ class SqlBench(Bench):
 
     async def give(self, statement: str, **more: Any) -> HeldTask:  # noqa: ANN401 - as `SqlStatement`, and `given_tasks`
         """Dispatch and claim a task with a statement."""
-        task = {name: more.pop(name) for name in ("input", "timeout") if name in more}
+        task = {name: more.pop(name) for name in ("input", "timeout", "job_uuid") if name in more}
         fields = {"connection": "dwh", "statement": statement, **more}
         builtin = SqlStatement(**fields).model_dump(mode="json", exclude_defaults=True)
         await self.given_task(function="tocsin.sql", builtin=builtin, **task)

@@ -17,6 +17,7 @@ from tocsin.settings.builtin import SqlConnection, SqlRules
 from tocsin.worker.builtin.sql import ProcedureFunction, SqlFunction
 from tocsin.worker.outcome import StopReason
 
+JOB_UUID = "019ac5a6-cb80-7d43-8c3a-1f0f2a6f9e01"
 CREATE = "CREATE TABLE days (day text, amount numeric CHECK (amount >= 0), more text)"
 INSERT = "INSERT INTO days VALUES (:day, :amount, :more)"
 SLEEP = "INSERT INTO days SELECT 'late', 1, pg_sleep(600)::text"
@@ -143,10 +144,23 @@ async def test_failed_statement_leaves_nothing(bench: SqlBench) -> None:
 
 
 async def test_transaction_names_its_execution(database: str) -> None:
-    names = ("job", "job_run_uuid", "step", "attempt", "fence")
+    names = ("job", "job_uuid", "job_run_uuid", "step", "attempt", "fence")
     columns = ", ".join(f"current_setting('tocsin.{name}') AS {name}" for name in names)
-    read = await SqlBench(database).execute(f"SELECT {columns}", max_rows=1)
-    assert read["rows"] == [{"job": JOB, "job_run_uuid": ID, "step": "main", "attempt": "1", "fence": "7"}]
+    read = await SqlBench(database).execute(f"SELECT {columns}", max_rows=1, job_uuid=JOB_UUID)
+    named = {"job": JOB, "job_uuid": JOB_UUID, "job_run_uuid": ID, "step": "main", "attempt": "1", "fence": "7"}
+    assert read["rows"] == [named]
+    rows(
+        database,
+        "CREATE PROCEDURE refresh() LANGUAGE sql AS "
+        "$$ INSERT INTO days VALUES (current_setting('tocsin.job_uuid'), 1, current_setting('tocsin.job_run_uuid')) $$",
+    )
+    await SqlBench(database).call("refresh", [], job_uuid=JOB_UUID)
+    assert rows(database, "SELECT day, more FROM days") == [(JOB_UUID, ID)]
+
+
+async def test_unregistered_job_has_an_empty_uuid(database: str) -> None:
+    read = await SqlBench(database).execute("SELECT current_setting('tocsin.job_uuid') AS job_uuid", max_rows=1)
+    assert read["rows"] == [{"job_uuid": ""}]
 
 
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])

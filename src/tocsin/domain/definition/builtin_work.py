@@ -92,6 +92,10 @@ def specification(work: Work) -> dict[str, JsonValue] | None:
     return None if part is None else part.model_dump(mode="json", exclude_defaults=True)
 
 
+SQL_FUNCTIONS: Final = frozenset({"tocsin.sql", "tocsin.procedure"})
+"""The built-in functions that work in a database."""
+
+
 def runs_code(definition: Steps) -> bool:
     """Return whether a step of a job runs a program or a statement."""
     return any(getattr(work, field) is not None for work in (definition, *definition.dag) for field in _CODE)

@@ -112,6 +112,8 @@ class Plan(Message):
     """The shard on which the execution runs; absent: the job is not divided."""
     occurrence: str | None = None
     """The id under which the execution and those of other shards were fanned out; absent: it stands for itself."""
+    job_uuid: str | None = None
+    """The id of the job's registration (scratchbird, `job_uuid`); absent: no step runs SQL, or the job is not registered."""
     workflow: Workflow | None = None
     """The workflow that decides when a step is ready; absent: the dependencies of the steps do."""
 

@@ -70,6 +70,9 @@ class Dispatched(ExecutionFact):
     builtin: dict[str, JsonValue] | None = None
     """The specification of a built-in function, from the definition alone; absent: the function is not built in, or the plan of
     the admission has it."""
+    job_uuid: str | None = None
+    """The id of the job's registration (scratchbird, `job_uuid`); absent: the job runs no SQL, it is not registered, or the plan of
+    the admission has it."""
     queue: str = "default"
     """The queue that delivers the task."""
     priority: int = 0
@@ -164,6 +167,7 @@ class Dispatched(ExecutionFact):
             "input": _own(plan.input if step is None or step.input is None else step.input),
             "args": _own(plan.args if step is None or step.args is None else step.args),
             "builtin": None if step is None else step.builtin,
+            "job_uuid": plan.job_uuid,
             "bind": None if step is None else step.bind,
             "meta": _own({**meta_of(plan, self.job, self.trigger, self.scheduled_time), **own_meta}),
             "tags": plan.tags,

@@ -108,12 +108,21 @@ def _task(
     state: Execution, step: PlannedStep, attempt: int, key: bytes, admission: Admission | None = None
 ) -> Dispatched:
     requested = state.request
-    content: _Content = {"input": {}, "args": (), "builtin": None, "bind": None, "meta": {}, "tags": ()}
+    content: _Content = {
+        "input": {},
+        "args": (),
+        "builtin": None,
+        "job_uuid": None,
+        "bind": None,
+        "meta": {},
+        "tags": (),
+    }
     if admission is None:  # otherwise the plan of the admission has the content, and it is not stored twice
         content = {
             "input": requested.plan.input if step.input is None else step.input,
             "args": requested.plan.args if step.args is None else step.args,
             "builtin": step.builtin,
+            "job_uuid": requested.plan.job_uuid,
             "bind": step.bind,
             "meta": requested.meta if step.meta is None else {**requested.meta, **step.meta},
             "tags": requested.plan.tags,
@@ -173,6 +182,7 @@ class _Content(TypedDict):
     input: Input
     args: tuple[JsonValue, ...]
     builtin: dict[str, JsonValue] | None
+    job_uuid: str | None
     bind: dict[str, JsonValue] | None
     meta: Input
     tags: tuple[str, ...]

@@ -29,7 +29,8 @@ MAX_ROWS_BYTES: Final = 49_152
 _QUERY: Final = re.compile(r"[(\s]*SELECT\b(?!.*\bINTO\b)", re.IGNORECASE | re.DOTALL)
 """A statement whose rows PostgreSQL can send in parts."""
 _CONFIGURE: Final = text(
-    "SELECT set_config('tocsin.job', :job, true), set_config('tocsin.job_run_uuid', :job_run_uuid, true), "
+    "SELECT set_config('tocsin.job', :job, true), set_config('tocsin.job_uuid', :job_uuid, true), "
+    "set_config('tocsin.job_run_uuid', :job_run_uuid, true), "
     "set_config('tocsin.step', :step, true), set_config('tocsin.attempt', :attempt, true), "
     "set_config('tocsin.fence', :fence, true), set_config('statement_timeout', :statement_timeout, true)"
 )
@@ -178,6 +179,7 @@ def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
     context, started = call.context, time.monotonic()
     values = {
         "job": context.job,
+        "job_uuid": call.job_uuid or "",
         "job_run_uuid": context.execution_id,
         "step": context.step,
         "attempt": str(context.attempt),
