@@ -76,9 +76,9 @@ async def test_filtered_list_comes_in_pages(shop: World) -> None:
 class Exhausted(Calculations):
     """Calculations whose time is over at once."""
 
-    async def run(self, compute: Callable[[Effort], T], /, *, client: str = "") -> T:
+    async def run(self, compute: Callable[[Effort], T], /, *, party: str = "") -> T:
         """Run one in place."""
-        _ = client
+        _ = party
         return compute(Effort(0))
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.http.conftest import World
 from tests.system.running import DEADLINE
 from tocsin.adapters.http.api import apply, schedule
+from tocsin.adapters.http.auth.security import ANONYMOUS
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
 from tocsin.services import calculations
@@ -114,7 +115,7 @@ async def test_calculation_is_abandoned_when_the_client_leaves(world: World, mon
 async def test_too_many_calculations_are_refused_with_a_problem(world: World) -> None:
     released = Event()
     busy = calculations.Calculations(threads=1, most=1)
-    holding = asyncio.create_task(busy.run(lambda _: released.wait()))
+    holding = asyncio.create_task(busy.run(lambda _: released.wait(), party=f"local:{ANONYMOUS}"))
     await asyncio.sleep(0)
     world.calculations = busy
     world.client = world.copy()

@@ -9,7 +9,6 @@ import pytest
 from tests.domain.given import admitted
 from tests.http.conftest import LOCAL, World
 from tocsin.adapters.http.api.app import api
-from tocsin.adapters.http.api.dependencies import MAX_SELECTS
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.domain.access import Role
@@ -17,6 +16,7 @@ from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Shard, Trigger
 from tocsin.services import statements
 from tocsin.services.shards import ShardMaps
+from tocsin.services.turns import MAX_WAITING
 from tocsin.subjects import Bucket, Stream
 
 RUN = "11111111-1111-7111-8111-111111111111"
@@ -312,20 +312,44 @@ async def test_select_cannot_change_anything(world: World) -> None:
         assert "line 2, column 2" in detail
 
 
-async def test_selects_wait_for_each_other(world: World) -> None:
+async def test_selects_of_two_teams_take_turns(world: World) -> None:
+    """A team with many requests waits in its own line; another team is answered meanwhile."""
     parts = world.parts()
-    for _ in range(MAX_SELECTS):
-        await parts.selects.acquire()
-    transport = httpx.ASGITransport(
-        api(parts, Authentication(Tokens(parts.projections, parts.clock), None, parts.clock), world.rate)
-    )
+    authentication = Authentication(Tokens(parts.projections, parts.clock), None, parts.clock)
+    transport = httpx.ASGITransport(api(parts, authentication, world.rate))
     client = httpx.AsyncClient(transport=transport, base_url=LOCAL)
-    assert (await client.post("/v1/sql", json={"sql": "SHOW JOBS"})).status_code == 200
-    waiting = asyncio.create_task(client.post("/v1/sql", json={"sql": "SELECT 1"}))
-    assert (await client.post("/v1/sql", json={"sql": "SHOW JOBS"})).status_code == 200
-    assert not waiting.done()
-    parts.selects.release()
-    assert (await waiting).status_code == 200
+    tokens = [await world.token(name, Role.OPERATOR, namespaces=(name[:1],)) for name in ("a1", "a2", "b")]
+    ours, same_team, others = ({"Authorization": f"Bearer {token}"} for token in tokens)
+
+    async def ask(text: str, headers: dict[str, str]) -> httpx.Response:
+        return await client.post("/v1/sql", json={"sql": text}, headers=headers)
+
+    async with parts.selects.turn("@a"):
+        waiting = [asyncio.create_task(ask("SELECT 1", headers)) for headers in (ours, same_team) for _ in range(5)]
+        assert (await ask("SELECT 1", others)).status_code == 200
+        assert (await ask("SHOW JOBS", ours)).status_code == 200
+        assert not any(task.done() for task in waiting)
+        async with parts.selects.turn("@c"):
+            late = asyncio.create_task(ask("SELECT 1", others))
+            assert (await ask("SHOW JOBS", others)).status_code == 200
+            assert not late.done()
+    assert {answer.status_code for answer in await asyncio.gather(late, *waiting)} == {200}
+
+
+async def test_selects_beyond_a_line_are_refused(world: World) -> None:
+    parts = world.parts()
+    authentication = Authentication(Tokens(parts.projections, parts.clock), None, parts.clock)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(api(parts, authentication, world.rate)), base_url=LOCAL)
+    headers = {"Authorization": f"Bearer {await world.token('a', Role.OPERATOR, namespaces=('a',))}"}
+    async with parts.selects.turn("@a"):
+        tasks = [
+            asyncio.create_task(client.post("/v1/sql", json={"sql": "SELECT 1"}, headers=headers))
+            for _ in range(MAX_WAITING + 1)
+        ]
+        [refused, *_], _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        answer = refused.result()
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:tocsin:problem:busy")
+    assert sorted(answer.status_code for answer in await asyncio.gather(*tasks)) == [*[200] * MAX_WAITING, 503]
 
 
 async def test_runs_are_read_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

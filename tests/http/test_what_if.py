@@ -1,10 +1,15 @@
 """`POST /v1/what-if`: the caller's own jobs alone, nothing registered, and errors that name the field."""
 
+import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.http.conftest import World
+from tests.http.conftest import LOCAL, World
+from tocsin.adapters.http.api.app import api
+from tocsin.adapters.http.auth.authentication import Authentication
+from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.domain.access import Role
 from tocsin.services.what_if import replays
 
@@ -80,3 +85,20 @@ async def test_invalid_definition_is_refused(world: World) -> None:
     answer = await world.ask("POST", "/v1/what-if", {"jobs": [{**NIGHTLY, "schedule": "61 * * * *"}]})
     assert answer.status_code == 422
     assert answer.json()["type"].endswith("invalid-definition")
+
+
+async def test_replays_of_two_teams_take_turns(world: World) -> None:
+    parts = world.parts()
+    authentication = Authentication(Tokens(parts.projections, parts.clock), None, parts.clock)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(api(parts, authentication, world.rate)), base_url=LOCAL)
+    ours, others = [await world.token(name, Role.VIEWER, namespaces=(name,)) for name in ("a", "b")]
+
+    async def ask(token: str) -> httpx.Response:
+        body = {"until": WEEK, "jobs": [{**NIGHTLY, "queue": "q"}]}
+        return await client.post("/v1/what-if", json=body, headers={"Authorization": f"Bearer {token}"})
+
+    async with parts.what_ifs.turn("@a"):
+        waiting = [asyncio.create_task(ask(ours)) for _ in range(5)]
+        assert (await ask(others)).status_code == 200
+        assert not any(task.done() for task in waiting)
+    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}

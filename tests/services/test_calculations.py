@@ -10,13 +10,12 @@ from tests.system.running import DEADLINE
 from tocsin.services import calculations
 from tocsin.services.calculations import (
     MAX_OPEN,
-    MAX_WAITING,
     CalculationAbandoned,
     Calculations,
-    CalculationsBusy,
     Effort,
     in_place,
 )
+from tocsin.services.turns import MAX_WAITING, ServerBusy
 
 
 async def test_event_loop_continues_during_a_calculation() -> None:
@@ -68,16 +67,19 @@ async def test_calculation_ends_when_its_caller_is_cancelled(monkeypatch: pytest
 async def test_calculations_beyond_the_limit_are_refused() -> None:
     released = Event()
     with closing(Calculations(threads=1, most=2)) as pool:
-        tasks = [asyncio.create_task(pool.run(lambda _: released.wait(), client=client)) for client in "aa"]
+        tasks = [asyncio.create_task(pool.run(lambda _: released.wait(), party=party)) for party in "aa"]
         await asyncio.sleep(0)
-        with pytest.raises(CalculationsBusy):
-            await pool.run(lambda _: None)
+        with pytest.raises(ServerBusy):
+            await pool.run(lambda _: None, party="a")
+        other = asyncio.create_task(pool.run(lambda _: "other", party="b"))
+        await asyncio.sleep(0)
+        assert not other.done()
         released.set()
-        assert await asyncio.gather(*tasks) == [True, True]
+        assert await asyncio.gather(*tasks, other) == [True, True, "other"]
         assert await pool.run(lambda _: "again") == "again"
 
 
-async def test_calculations_of_a_client_wait_for_each_other() -> None:
+async def test_calculations_of_a_party_wait_for_each_other() -> None:
     released, began = Event(), Event()
 
     def hold(_: Effort) -> bool:
@@ -85,38 +87,38 @@ async def test_calculations_of_a_client_wait_for_each_other() -> None:
         return released.wait()
 
     with closing(Calculations(threads=2)) as pool:
-        held = [asyncio.create_task(pool.run(hold, client="a")) for _ in range(3)]
+        held = [asyncio.create_task(pool.run(hold, party="a")) for _ in range(3)]
         assert await asyncio.to_thread(began.wait, DEADLINE)
-        assert await asyncio.wait_for(pool.run(lambda _: "other", client="b"), DEADLINE) == "other"
+        assert await asyncio.wait_for(pool.run(lambda _: "other", party="b"), DEADLINE) == "other"
         held[1].cancel()
         released.set()
         assert (await held[0], await held[2]) == (True, True)
-        assert await pool.run(lambda _: "same", client="a") == "same"
+        assert await pool.run(lambda _: "same", party="a") == "same"
 
 
-async def test_client_with_many_calculations_is_refused_alone() -> None:
+async def test_party_with_many_calculations_is_refused_alone() -> None:
     released = Event()
     with closing(Calculations()) as pool:
-        tasks = [asyncio.create_task(pool.run(lambda _: released.wait(), client="a")) for _ in range(MAX_OPEN)]
+        tasks = [asyncio.create_task(pool.run(lambda _: released.wait(), party="a")) for _ in range(MAX_OPEN)]
         await asyncio.sleep(0)
-        assert await asyncio.wait_for(pool.run(lambda _: "other", client="b"), DEADLINE) == "other"
+        assert await asyncio.wait_for(pool.run(lambda _: "other", party="b"), DEADLINE) == "other"
         released.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert results[: MAX_WAITING + 1] == [True] * (MAX_WAITING + 1)
-        assert {type(result) for result in results[MAX_WAITING + 1 :]} == {CalculationsBusy}
+        assert {type(result) for result in results[MAX_WAITING + 1 :]} == {ServerBusy}
 
 
 async def test_cancelled_calculations_take_no_place() -> None:
     released = Event()
     with closing(Calculations()) as pool:
-        first = asyncio.create_task(pool.run(lambda _: released.wait(), client="a"))
+        first = asyncio.create_task(pool.run(lambda _: released.wait(), party="a"))
         await asyncio.sleep(0)
         for _ in range(2 * MAX_WAITING):
-            cancelled = asyncio.create_task(pool.run(lambda _: None, client="a"))
+            cancelled = asyncio.create_task(pool.run(lambda _: None, party="a"))
             await asyncio.sleep(0)
             cancelled.cancel()
             await asyncio.gather(cancelled, return_exceptions=True)
-        last = asyncio.create_task(pool.run(lambda _: "last", client="a"))
+        last = asyncio.create_task(pool.run(lambda _: "last", party="a"))
         await asyncio.sleep(0)
         released.set()
         assert (await first, await last) == (True, "last")

@@ -159,15 +159,21 @@ class Principal:
         return f"{self.kind}:{self.identity}"
 
     @property
+    def party(self) -> str:
+        """Return the name under which resources that callers share are divided.
+
+        All identities that are bound to the same namespaces are one party. No full name begins with `@`.
+        """
+        return self.full_name if self.namespaces is None else f"@{','.join(sorted(self.namespaces))}"
+
+    @property
     def account(self) -> str:
         """Return the name under which requests are counted and remembered.
 
         Tokens of different namespaces may have the same identity. The namespaces come first, because an identity may have any
-        characters: no full name begins with `@`.
+        characters.
         """
-        if self.namespaces is None:
-            return self.full_name
-        return f"@{','.join(sorted(self.namespaces))} {self.full_name}"
+        return self.party if self.namespaces is None else f"{self.party} {self.full_name}"
 
     def may(self, permission: Permission) -> bool:
         """Return whether a role grants the permission, for some job at least."""

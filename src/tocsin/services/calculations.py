@@ -8,30 +8,22 @@ two instants, and returns what it has when its time is over. It ends in the same
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from threading import Event
 from typing import Final, Protocol, TypeVar
 
 from ..domain.errors import TocsinError
+from .turns import ServerBusy, Turns
 
 T = TypeVar("T")
 THREADS: Final = 2
 MAX_OPEN: Final = 64
-"""Calculations that run or wait."""
-MAX_WAITING: Final = 24
-"""Calculations of one client that wait, so that no client takes all places."""
+"""Calculations that run or wait. Beyond it, each party may have one."""
 SECONDS: Final = 1.0
 """Processor time of one calculation."""
 _TURN_S: Final = 0.002
 _PAUSE_S: Final = 0.0002
-
-
-class CalculationsBusy(TocsinError):
-    """Too many calculations wait already."""
-
-    code = "busy"
 
 
 class CalculationAbandoned(TocsinError):
@@ -95,62 +87,27 @@ class Calculations:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="calculation")
         self._most = most
         self._open: set[Effort] = set()
-        self._turns: dict[str, list[asyncio.Future[None]]] = {}
-        """The calculations that wait for another calculation of the same client, by client."""
+        self._turns = Turns(threads)
 
-    async def run(self, compute: Callable[[Effort], T], /, *, client: str = "") -> T:
+    async def run(self, compute: Callable[[Effort], T], /, *, party: str = "") -> T:
         """Return the result of a calculation; it is abandoned if this call is cancelled.
 
-        Calculations of one client run one after another, so that they delay those of others little.
+        Calculations of one party run one after another, and parties take turns, so that they delay each other little.
 
         Raises:
-            CalculationsBusy: too many others run or wait.
+            ServerBusy: too many others run or wait.
         """
-        if len(self._turns.get(client, ())) >= MAX_WAITING:
-            raise CalculationsBusy("too many calculations of this client wait already. Retry later")
-        if len(self._open) >= self._most:
-            raise CalculationsBusy("the server is busy with the calculations of other requests. Retry later")
+        if len(self._open) >= self._most and self._turns.has(party):
+            raise ServerBusy("the server is busy with the calculations of other requests. Retry later")
         effort = Effort(SECONDS)
         self._open.add(effort)
         try:
-            async with self._turn(client):
+            async with self._turns.turn(party):
                 future = self._pool.submit(compute, effort)
                 return await asyncio.wrap_future(future)
         finally:
             effort.abandon()
             self._open.discard(effort)
-
-    @asynccontextmanager
-    async def _turn(self, client: str) -> AsyncIterator[None]:
-        """Wait for the calculations of the same client that began to wait before."""
-        waiting = self._turns.get(client)
-        if waiting is None:
-            self._turns[client] = []
-        else:
-            turn = asyncio.get_running_loop().create_future()
-            waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.cancelled():
-                    waiting.remove(turn)
-                else:
-                    self._pass_on(client)
-                raise
-        try:
-            yield
-        finally:
-            self._pass_on(client)
-
-    def _pass_on(self, client: str) -> None:
-        """Begin the next calculation of a client."""
-        waiting = self._turns[client]
-        while waiting:
-            turn = waiting.pop(0)
-            if not turn.done():
-                turn.set_result(None)
-                return
-        del self._turns[client]
 
     def close(self) -> None:
         """Abandon all calculations."""

@@ -30,6 +30,7 @@ from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queues import QueueDetails, Reaches, Sees
 from ....services.schedule_groups import ScheduleGroups
+from ....services.turns import Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings
 from ..auth.security import principal
@@ -38,9 +39,9 @@ from ..auth.visible_agents import narrowed
 from .problems import Problem, invalid
 
 MAX_SELECTS: Final = 2
-"""Requests with a SELECT that run at the same time; others wait."""
+"""Requests with a SELECT that run at the same time, each of another party; others wait."""
 MAX_WHAT_IFS: Final = 2
-"""Replays of the past that run at the same time; others wait."""
+"""Replays of the past that run at the same time, each of another party; others wait."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class Components:
     search_keys: SearchKeys = field(default_factory=SearchKeys)
     schedule_groups: ScheduleGroups = field(default_factory=ScheduleGroups)
     calculations: Calculations = field(default_factory=Calculations)
-    selects: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SELECTS))
+    selects: Turns = field(default_factory=lambda: Turns(MAX_SELECTS))
     """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""
-    what_ifs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WHAT_IFS))
+    what_ifs: Turns = field(default_factory=lambda: Turns(MAX_WHAT_IFS))
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
     known_queues: set[str] = field(default_factory=set)
     """Queues that exist although the settings do not name them."""
@@ -117,8 +118,8 @@ async def _calculator(request: Request) -> Calculator:
     calculations = parts_of(request).calculations
 
     async def calculate(compute: Callable[[Effort], T], /) -> T:
-        client = (await principal(request)).account
-        return await until_disconnect(request, calculations.run(compute, client=client))
+        party = (await principal(request)).party
+        return await until_disconnect(request, calculations.run(compute, party=party))
 
     return calculate
 

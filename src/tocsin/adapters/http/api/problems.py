@@ -27,7 +27,6 @@ from ....domain.shard_map import WrongShardMap
 from ....domain.statement_error import StatementError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
-from ....services.calculations import CalculationsBusy
 from ....services.event_feeds import TooManyReaders
 from ....services.operations.errors import (
     FetchTooLarge,
@@ -38,6 +37,7 @@ from ....services.operations.errors import (
     ResultTooLarge,
     TooManyFetches,
 )
+from ....services.turns import ServerBusy
 from ....subjects import DecodeError
 from ...extras import is_redis_error
 
@@ -146,8 +146,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "timeout": ProblemKind(503, "The request took too long, and its outcome is unknown. Read the state, then retry."),
     "busy": ProblemKind(
         503,
-        "Too many requests that calculate wait already. Retry after `Retry-After` seconds.",
-        (CalculationsBusy,),
+        "Too many calculations, statements with `SELECT` or replays of the past wait already, of the caller and its namespaces or of all. Retry after `Retry-After` seconds.",
+        (ServerBusy,),
     ),
     "matcher-unavailable": ProblemKind(
         503,

@@ -86,7 +86,7 @@ async def run_sql(
         list_agents=AgentRegistry(here.log, here.projections).agents,
     )
     has_select = any(isinstance(statement, Select) for statement in statements)
-    async with here.selects if has_select else nullcontext():
+    async with here.selects.turn(caller.party) if has_select else nullcontext():
         results = await _results(runner, statements, request)
     return SqlResults(results=results, unserved=await _unserved(here, caller, results))
 

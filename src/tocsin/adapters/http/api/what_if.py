@@ -54,7 +54,7 @@ async def ask_what_if(here: Here, caller: HistoryReader, calculate: Calculate, b
         return await here.visibility.may_see_event(caller, recorded)
 
     question = Question(definitions, body.since, body.until, body.capacity)
-    async with here.what_ifs:
+    async with here.what_ifs.turn(caller.party):
         queues, requires_grant = here.settings.queues, here.settings.agents.require_grant
         what_if = WhatIf(here.log, here.stored, calculate, queues=queues, requires_grant=requires_grant)
         report = await what_if.ask(question, jobs, may_see=may_see)
