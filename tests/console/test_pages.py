@@ -153,21 +153,6 @@ def test_search_does_not_follow_to_the_next_page(sign_in: SignIn) -> None:
     expect(page).to_have_url(re.compile("/console/queues$"))
 
 
-@pytest.mark.usefixtures("runs")
-def test_dead_letter_is_replayed_after_a_look(sign_in: SignIn, console: Console) -> None:
-    page = sign_in(role="scheduler-operator", path="/console/dead-letters?job=broken")
-    expect(page.get_by_role("region", name="By error")).to_contain_text("broken")
-    page.get_by_role("button", name="Replay all that match").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("1 dead letter")
-    dialog.get_by_label("Reason").fill("mended")
-    dialog.get_by_role("button", name="Replay all that match").click()
-    expect(dialog).to_have_count(0)
-    [letter] = console.api("GET", "/v1/dead-letters?job=broken&sort=oldest&limit=1")["dead_letters"]
-    page.goto(f"/console/dead-letters/{letter['id']}")
-    expect(page.get_by_role("region", name="Replays").get_by_role("link")).to_have_count(1)
-
-
 def test_change_is_on_the_audit_trail(sign_in: SignIn, console: Console) -> None:
     console.api("POST", "/v1/jobs/slow/pause", json={"reason": HOSTILE})
     page = sign_in(path="/console/changes?job=slow&type=paused")

@@ -275,12 +275,12 @@ async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -
         if await replay_status(log, letter, len(letter.state.replays) - 1, stored) not in execution.TERMINAL_STATUSES:
             raise OperationError(
                 f"cannot replay dead letter {letter.id}: replay {newest.fact.number}, execution {newest.execution_id}, "
-                "is still open. Use --again to replay it anyway.",
+                "is still open. Use --again (`again: true`) to replay it anyway.",
                 code="replay-open",
             )
     if letter.state.resolved is not None:
         raise OperationError(
-            f"cannot replay dead letter {letter.id}: it is resolved ({_resolution(letter)}). Use --again to replay it anyway.",
+            f"cannot replay dead letter {letter.id}: it is resolved ({_resolution(letter)}). Use --again (`again: true`) to replay it anyway.",
             code="dead-letter-resolved",
         )
 

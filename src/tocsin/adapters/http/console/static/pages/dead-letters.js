@@ -1,7 +1,7 @@
 // Dead letters, in groups of one error or one by one; each can be replayed or resolved with a note.
 
 import { html, useState } from "../lib/html.js";
-import { post, request, v1 } from "../lib/api.js";
+import { path, post, request, v1 } from "../lib/api.js";
 import { jsonOf } from "../lib/input.js";
 import { useResource } from "../lib/live.js";
 import { navigate, setQuery, to } from "../lib/router.js";
@@ -11,7 +11,7 @@ import { useTitle } from "../components/layout.js";
 
 const PAGE = 50;
 const PREVIEWED = 5;
-const KINDS = [["true", "unresolved"], ["", "all"]];
+const KINDS = [["true", "unresolved"], ["false", "all"]];
 const CHANGES = new Set(["dead-lettered", "refused", "resolved", "replayed"]);
 
 export function DeadLetters({ query }) {
@@ -22,19 +22,19 @@ export function DeadLetters({ query }) {
   const isLive = { concerns: cursor ? null : (type) => CHANGES.has(type) };
   const page = useResource(v1("dead-letters", { job, error, pattern, unresolved, cursor, limit: PAGE }), isLive);
   const groups = useResource(v1("dead-letters/groups", { job, unresolved }), isLive);
-  const [selected, setSelected] = useState(() => new Set());
+  const [selected, setSelected] = useState(() => new Map()); // rows by id, also of pages that are no longer shown
   const filter = (changes) => setQuery({ ...changes, cursor: null });
   const reload = () => {
-    setSelected(new Set());
+    setSelected(new Map());
     page.reload();
     groups.reload();
   };
   const permits = (one) => one.permitted.includes("replay");
   const mayReplay = may("replay") || (page.value?.dead_letters || []).some(permits);
-  const toggle = (id) =>
+  const toggle = (letter) =>
     setSelected((last) => {
-      const next = new Set(last);
-      if (!next.delete(id)) next.add(id);
+      const next = new Map(last);
+      if (!next.delete(letter.id)) next.set(letter.id, letter);
       return next;
     });
   return html`<h1>Dead letters</h1>
@@ -44,33 +44,34 @@ export function DeadLetters({ query }) {
       <${Choice} label="Show" value=${unresolved} options=${KINDS} onChange=${(value) => filter({ unresolved: value })} />
       ${pattern ? html`<button onClick=${() => filter({ pattern: null })}>Pattern: ${pattern.slice(0, 60)} ✕</button>` : null}
       ${mayReplay ? html`<${ReplayFilter} filters=${{ job, error, pattern }} reload=${reload} />` : null}
-      ${mayReplay && selected.size > 0 ? html`<${ReplaySelection} ids=${[...selected]} letters=${page.value?.dead_letters || []} reload=${reload} />` : null}
+      ${mayReplay && selected.size > 0 ? html`<${ReplaySelection} letters=${[...selected.values()]} replayed=${toggle} done=${reload} />` : null}
     </search>
-    <${Groups} groups=${groups} job=${job} />
+    <${Groups} groups=${groups} unresolved=${query.unresolved} />
     <${Loaded} resource=${page}>${({ dead_letters: letters, next }) => html`
       <${Table} label="dead letters" empty="No dead letter matches." rows=${letters} keyOf=${(one) => one.id}
         columns=${[
-          ...(mayReplay ? [["", (one) => (permits(one) ? html`<input type="checkbox" aria-label=${`select ${one.id}`} checked=${selected.has(one.id)} onChange=${() => toggle(one.id)} />` : null)]] : []),
+          ...(mayReplay ? [["", (one) => (permits(one) ? html`<input type="checkbox" aria-label=${`select ${one.id}`} checked=${selected.has(one.id)} onChange=${() => toggle(one)} />` : null)]] : []),
           ["Dead letter", (one) => html`<a class="id" href=${to("dead-letters", one.id)}>${one.id.slice(-12)}</a>`],
           ["Job", (one) => html`<${JobLink} name=${one.job_name} />`],
           ["State", (one) => html`<${State} of=${one.resolved ? "completed" : "failed"} label=${one.resolved ? "resolved" : "unresolved"} />`],
           ["Attempts", (one) => one.attempts, "number"],
           ["Last attempt", (one) => html`<${Time} at=${one.last_attempt} far />`],
           ["Error", (one) => one.last_error || "", "text"],
-          ...(mayReplay ? [["", (one) => (permits(one) ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} done=${reload} />` : null)]] : []),
+          ...(mayReplay ? [["", (one) => (permits(one) ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} isAgain=${one.resolved} done=${reload} />` : null)]] : []),
         ]} />
       <${Pager} name="cursor" current=${cursor} next=${next} />`}
     <//>`;
 }
 
-function Groups({ groups, job }) {
+function Groups({ groups, unresolved }) {
+  const listed = (one) => path(to("dead-letters"), { job: one.job, pattern: one.pattern, unresolved });
   return html`<${Card} title="By error" wide>
     <${Loaded} resource=${groups}>${({ groups: found, complete }) => html`${complete ? null : html`<p class="hint">There are more groups.</p>`}
       <${Table} label="groups of dead letters" empty="None." rows=${found} keyOf=${(one) => `${one.job} ${one.pattern}`}
         columns=${[
           ["Number", (one) => one.count, "number"],
           ["Job", (one) => html`<${JobLink} name=${one.job} />`],
-          ["Error", (one) => html`<a href=${`${to("dead-letters")}?${new URLSearchParams({ job: one.job, pattern: one.pattern })}`}>${one.pattern}</a>`, "text"],
+          ["Error", (one) => html`<a href=${listed(one)}>${one.pattern}</a>`, "text"],
           ["First", (one) => html`<${Time} at=${one.first} far />`],
           ["Last", (one) => html`<${Time} at=${one.last} far />`],
           ["Example", (one) => html`<a class="id" href=${to("dead-letters", one.example)}>${one.example.slice(-12)}</a>`],
@@ -79,14 +80,25 @@ function Groups({ groups, job }) {
   <//>`;
 }
 
-/** Replay the dead letters that are selected. Those that another page showed are named by their ids alone. */
-function ReplaySelection({ ids, letters, reload }) {
-  const jobs = new Map(letters.map((one) => [one.id, one.job_name]));
-  return html`<${ActionButton} label=${`Replay ${ids.length} selected`} title=${`Replay ${counted(ids.length, "dead letter")}`} done=${reload}
-    details=${html`<${Preview} preview=${{ matching: ids.map((id) => ({ id, job: jobs.get(id) || "" })), complete: true }} />`}
+/** Replay the dead letters that are selected. Those that are refused stay selected. `replayed`: called with each of the others. */
+function ReplaySelection({ letters, replayed, done }) {
+  const preview = { matching: letters.map((one) => ({ id: one.id, job: one.job_name })), complete: true };
+  const ofResolved = letters.filter((one) => one.resolved).length;
+  return html`<${ActionButton} label=${`Replay ${letters.length} selected`} title=${`Replay ${counted(letters.length, "dead letter")}`} done=${done}
+    details=${html`<${Preview} preview=${preview} />
+      ${ofResolved > 0 ? html`<p>${counted(ofResolved, "of them is", "of them are")} resolved and will run again.</p>` : null}`}
     act=${async (reason) => {
-      for (const id of ids) await post(v1(["dead-letters", id, "replay"]), { reason: reason || null });
+      const refused = [];
+      for (const letter of letters) {
+        const replay = post(v1(["dead-letters", letter.id, "replay"]), { again: letter.resolved, reason: reason || null });
+        await replay.then(() => replayed(letter), (error) => refused.push(error));
+      }
+      if (refused.length > 0) throw notReplayed(refused.length, refused[0].message);
     }} />`;
+}
+
+function notReplayed(number, first) {
+  return Object.assign(new Error(`${counted(number, "dead letter")} not replayed. The first: ${first}`), { code: "not-possible" });
 }
 
 /** Replay all that the filter finds, after a look at them. */
@@ -103,9 +115,7 @@ function ReplayFilter({ filters, reload }) {
     details=${html`<${Refusal} error=${found.error} /><${Preview} preview=${found.preview} />`}
     act=${async (reason) => {
       const { refused } = await post(v1("dead-letters/replay-all"), { ...filters, reason: reason || null });
-      if (refused.length > 0) {
-        throw Object.assign(new Error(`${counted(refused.length, "dead letter")} not replayed. The first: ${refused[0].reason}`), { code: "not-possible" });
-      }
+      if (refused.length > 0) throw notReplayed(refused.length, refused[0].reason);
     }} />`;
 }
 
@@ -117,14 +127,22 @@ function Preview({ preview }) {
     ${matching.length > PREVIEWED ? html`<p class="hint">and ${matching.length - PREVIEWED} more</p>` : null}`;
 }
 
-/** Replay a dead letter, or resolve it. `replayed`: called with the answer to a replay; `done`: after each action. */
-function LetterActions({ id, isResolved, isAgain = false, replayed, done }) {
+/** Replay a dead letter, or resolve it.
+ *
+ * `isAgain`: it is resolved, or has replays. `replayed`: called with the answer to a replay; `done`: after each action.
+ */
+function LetterActions({ id, isResolved, isAgain, replayed, done }) {
+  const label = isAgain ? "Replay again" : "Replay";
   return html`<div class="actions">
-    <${ActionButton} label="Replay" title=${`Replay dead letter ${id.slice(-12)}`} done=${done}
-      details=${html`<label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>
+    <${ActionButton} label=${label} title=${`${label}: dead letter ${id.slice(-12)}`} done=${done}
+      details=${html`${isAgain
+          ? html`<p>${isResolved ? "It is resolved." : "It was replayed before."} It will run again.</p>`
+          : html`<label class="check"><input type="checkbox" name="again" /> Run it also if an earlier replay is still open</label>`}
+        <label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>
         <label class="check"><input type="checkbox" name="failed_only" /> Run only the steps that did not complete</label>`}
       act=${async (reason, form) => {
-        const options = { input: jsonOf(form.get("input")), again: isAgain, failed_only: form.get("failed_only") === "on" };
+        const again = isAgain || form.get("again") === "on";
+        const options = { input: jsonOf(form.get("input")), again, failed_only: form.get("failed_only") === "on" };
         const answer = await post(v1(["dead-letters", id, "replay"]), { ...options, reason: reason || null });
         replayed?.(answer);
       }} />
@@ -143,7 +161,7 @@ export function DeadLetter({ name: id }) {
     <div class="heading">
       <h1>Dead letter <span class="id">${one.id}</span> <${State} of=${one.resolved ? "completed" : "failed"} label=${one.resolved ? "resolved" : "unresolved"} /></h1>
       ${one.permitted.includes("replay")
-        ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} isAgain=${one.replays.length > 0} done=${letter.reload}
+        ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} isAgain=${one.resolved || one.replays.length > 0} done=${letter.reload}
             replayed=${(answer) => answer.execution_id && navigate(to("executions", answer.execution_id))} />`
         : null}
     </div>

@@ -1,0 +1,146 @@
+"""Dead letters in the console: replayed one by one, in a selection and again."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.console.conftest import SignIn
+from tests.console.served import Console
+from tests.ojs.served import PATIENCE
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+
+OPERATOR = "scheduler-operator"
+
+
+@pytest.fixture
+def job(console: Console) -> Iterator[str]:
+    """Return a job without dead letters, whose executions fail."""
+    name = f"dead-{time.monotonic_ns()}"
+    define(console, name, "broken")
+    yield name
+    for row in console.api("GET", f"/v1/executions?job={name}&status=running")["executions"]:
+        console.api("POST", f"/v1/executions/{row['execution_id']}/cancel", json={})
+
+
+def define(console: Console, job: str, function: str) -> None:
+    body = {"function": function, "retry": {"max_attempts": 1}, "dead_letter": True}
+    console.api("PUT", f"/v1/jobs/{job}", json=body)
+
+
+def dead_letters(console: Console, job: str, number: int) -> list[str]:
+    """Let a job fail a number of times; return the ids of its dead letters."""
+    for _ in range(number):
+        console.run(job, "failed")
+    begun = time.monotonic()
+    while len(rows := console.api("GET", f"/v1/dead-letters?job={job}&unresolved=false")["dead_letters"]) < number:
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.1)
+    return [row["id"] for row in rows]
+
+
+def resolve(console: Console, letter: str) -> None:
+    console.api("PATCH", f"/v1/dead-letters/{letter}", json={"resolved": True, "reason": "known"})
+
+
+def replays(console: Console, letter: str) -> list[str | None]:
+    """Return the reasons of the replays of a dead letter."""
+    return [replay["reason"] for replay in console.api("GET", f"/v1/dead-letters/{letter}")["replays"]]
+
+
+def rows_of(page: Page) -> Locator:
+    return page.get_by_role("region", name="dead letters", exact=True).locator("tbody tr")
+
+
+def confirm(page: Page, label: str, reason: str) -> None:
+    """Confirm the open dialog, and wait until it is closed."""
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_role("button", name=label, exact=True).click()
+    expect(dialog).to_have_count(0)
+
+
+def test_resolved_letter_is_replayed_again(sign_in: SignIn, console: Console, job: str) -> None:
+    [letter] = dead_letters(console, job, 1)
+    resolve(console, letter)
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")
+    expect(page.get_by_text("No dead letter matches.")).to_be_visible()
+    page.get_by_label("Show").select_option("all")
+    rows_of(page).get_by_role("button", name="Replay again", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("It is resolved. It will run again.")
+    confirm(page, "Replay again", "once more")
+    assert replays(console, letter) == ["once more"]
+
+
+def test_resolved_letter_is_replayed_on_its_page(sign_in: SignIn, console: Console, job: str) -> None:
+    [letter] = dead_letters(console, job, 1)
+    resolve(console, letter)
+    page = sign_in(OPERATOR, f"/console/dead-letters/{letter}")
+    page.get_by_role("button", name="Replay again", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("once more")
+    dialog.get_by_role("button", name="Replay again", exact=True).click()
+    expect(page.locator("h1")).to_contain_text(job)  # the page of the execution
+    assert replays(console, letter) == ["once more"]
+
+
+def test_open_replay_needs_consent(sign_in: SignIn, console: Console, job: str) -> None:
+    [letter] = dead_letters(console, job, 1)
+    define(console, job, "slow")
+    console.api("POST", f"/v1/dead-letters/{letter}/replay", json={"reason": "first"})
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")
+    rows_of(page).get_by_role("button", name="Replay", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Replay", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("is still open")
+    assert replays(console, letter) == ["first"]
+    dialog.get_by_label("Run it also if an earlier replay is still open").check()
+    confirm(page, "Replay", "second")
+    assert replays(console, letter) == ["first", "second"]
+
+
+def test_selection_contains_resolved_letters(sign_in: SignIn, console: Console, job: str) -> None:
+    letters = dead_letters(console, job, 3)
+    resolve(console, letters[0])
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}&unresolved=false")
+    for letter in letters[:2]:
+        page.get_by_label(f"select {letter}").check()
+    page.get_by_role("button", name="Replay 2 selected").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("1 of them is resolved and will run again.")
+    dialog.get_by_label("Reason").fill("mended")
+    dialog.get_by_role("button", name="Replay 2 selected").click()
+    expect(dialog).to_have_count(0)
+    assert [replays(console, letter) for letter in letters] == [["mended"], ["mended"], []]
+
+
+def test_refused_letter_stays_selected(sign_in: SignIn, console: Console, job: str) -> None:
+    first, second = dead_letters(console, job, 2)
+    define(console, job, "slow")
+    console.api("POST", f"/v1/dead-letters/{first}/replay", json={"reason": "open"})
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")
+    for letter in (first, second):
+        page.get_by_label(f"select {letter}").check()
+    page.get_by_role("button", name="Replay 2 selected").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Replay 2 selected").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("1 dead letter not replayed")
+    dialog.get_by_role("button", name="Back").click()
+    expect(page.get_by_label(f"select {first}")).to_be_checked()
+    expect(page.get_by_label(f"select {second}")).not_to_be_checked()
+    assert (replays(console, first), replays(console, second)) == (["open"], [None])
+
+
+def test_filter_is_replayed_after_a_look(sign_in: SignIn, console: Console, job: str) -> None:
+    [letter] = dead_letters(console, job, 1)
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")
+    expect(page.get_by_role("region", name="By error")).to_contain_text(job)
+    page.get_by_role("button", name="Replay all that match").click()
+    expect(page.get_by_role("dialog")).to_contain_text("1 dead letter.")
+    confirm(page, "Replay all that match", "mended")
+    page.goto(f"/console/dead-letters/{letter}")
+    expect(page.get_by_role("region", name="Replays").get_by_role("link")).to_have_count(1)
+    assert replays(console, letter) == ["mended"]
