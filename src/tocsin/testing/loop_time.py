@@ -21,6 +21,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _current: Final[ContextVar["LoopTime | None"]] = ContextVar("simulation", default=None)
+on_wake: Final[ContextVar[Callable[[], None] | None]] = ContextVar("on_wake", default=None)
+"""Called when a simulated time comes for which the code of this context waits."""
 _REPLACED: Final = ("time", "call_soon", "call_soon_threadsafe", "call_at", "call_later")
 _USERS: Final = "_tocsin_simulations"
 """The attribute with the number of simulations in a loop."""
@@ -68,6 +70,8 @@ class LoopTime:
         def ring() -> None:
             if not timer.cancelled():
                 self._timers.remove(timer)
+                if (note := context.get(on_wake)) is not None:
+                    note()
                 self._loop.call_soon(callback, *args, context=context)
 
         self._timers.append(timer)

@@ -1,8 +1,11 @@
-"""Waiting until everything in a simulation waits."""
+"""Waiting until everything in a simulation waits, or has ended."""
 
 import asyncio
+from collections.abc import Collection
+from contextlib import suppress
 from typing import Final
 
+from ..adapters.memory.clock import ManualClock
 from .loop_time import LoopTime
 from .watchdog import Watchdog
 from .worker_process import Handling
@@ -10,6 +13,10 @@ from .worker_process import Handling
 BUSY_ROUNDS: Final = 100_000
 """Turns of the event loop in one moment, after which the simulation gives up."""
 THREAD_POLL_S: Final = 0.0005
+CLEANUP_S: Final = 60.0
+"""Simulated seconds that async handlers may take to end after they were cancelled."""
+CLEANUP_LIMIT_S: Final = 1.0
+"""Seconds of the machine's time that they may wait for something outside of the simulation."""
 
 
 class StuckError(Exception):
@@ -40,6 +47,11 @@ async def _rest(time: LoopTime, handling: Handling | None, thread_limit: float, 
                 f"the async handler {name} has run for {thread_limit:g} s without a turn for anything else. Wait by `await` in its loops, "
                 "or make it a sync handler"
             )
+        if handling is not None and (name := handling.too_fast):
+            raise StuckError(
+                f"the async handler {name} wakes up so often that the simulated time hardly passes, such as by `await asyncio.sleep(0.001)` in a "
+                "loop. Wait longer between two looks, or for an event"
+            )
         if time.calls != calls:
             continue
         if handling is None or not handling.in_threads:
@@ -64,3 +76,39 @@ async def _wait_for_threads(time: LoopTime, handling: Handling, limit: float, wa
             )
         watchdog.turn()
         await asyncio.sleep(THREAD_POLL_S)
+
+
+async def stop(
+    clock: ManualClock,
+    time: LoopTime,
+    handling: Handling | None,
+    tasks: Collection["asyncio.Task[None]"],
+    watchdog: Watchdog,
+) -> frozenset[str]:
+    """Cancel the tasks of a simulation; return the async handlers that did not end.
+
+    These get no further turn, because otherwise neither the test nor its event loop would end.
+    """
+    for task in tasks:
+        task.cancel()
+    is_stopped = handling is None or await _is_stopped(clock, time, handling, tasks, watchdog)
+    stubborn = frozenset() if handling is None or is_stopped else handling.abandon()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return stubborn
+
+
+async def _is_stopped(
+    clock: ManualClock, time: LoopTime, handling: Handling, tasks: Collection["asyncio.Task[None]"], watchdog: Watchdog
+) -> bool:
+    """Let handlers clean up, also by waiting; return whether everything has ended."""
+    end = clock.monotonic() + CLEANUP_S
+    with suppress(StuckError):
+        while handling.running or not all(task.done() for task in tasks):
+            await rest(time, None, CLEANUP_LIMIT_S, watchdog)
+            alarm = clock.next_alarm()
+            if alarm is None or clock.monotonic() + alarm > end:
+                break
+            clock.advance(alarm)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLEANUP_LIMIT_S)
+    return not handling.running and all(task.done() for task in tasks)

@@ -31,7 +31,7 @@ from .definitions import Definitions, opened_by, read
 from .loop_time import LoopTime, installed
 from .outcomes import Outcomes
 from .record import Record
-from .rest import StuckError, rest
+from .rest import StuckError, rest, stop
 from .spans import end_of, instant_of, zone_of
 from .watchdog import Watchdog
 from .worker_process import Handling, Injected, WorkerProcess
@@ -112,6 +112,8 @@ class Simulation(Outcomes):
         self._awake_until = 0.0
         """No time is skipped before (seconds of the clock): the stages have to notice that a worker is gone."""
         self._handling: Handling | None = None
+        self._stubborn: frozenset[str] = frozenset()
+        """The handlers that did not end when they were cancelled."""
         self._recording = asyncio.Lock()
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class Simulation(Outcomes):
             )
             await self._rest()
             if self._worker is not None:
-                self._handling = Handling(self._worker.handlers)
+                self._handling = Handling(self._worker.handlers, self._clock)
                 stack.callback(self._handling.close)
                 await self.start_worker()
             await self.apply(*self._definitions)
@@ -152,13 +154,21 @@ class Simulation(Outcomes):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Stop everything."""
+        """Stop everything.
+
+        Raises:
+            SimulationError: a handler does not end when it is cancelled. The error of the test comes first.
+        """
         await self._stack.aclose()
+        if self._stubborn and error is None:
+            names = ", ".join(sorted(self._stubborn))
+            raise SimulationError(
+                f"the async handler {names} did not end when the simulation cancelled it. Let it raise `asyncio.CancelledError` again"
+            )
 
     async def _stop(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        tasks = self._tasks.values()
+        self._stubborn = await stop(self._clock, self._time, self._handling, tasks, self._watchdog)
 
     @asynccontextmanager
     async def _history(self) -> AsyncIterator[History]:

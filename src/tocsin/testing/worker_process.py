@@ -1,8 +1,8 @@
 """A worker of a simulation that can be killed, and can be made to fail."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -10,13 +10,19 @@ from typing import Any, Final, cast
 
 from ..domain.events import Message
 from ..ports import AgentChannel as Channel
-from ..ports import LogUnavailable, Publish, Publisher, Written
+from ..ports import Clock, LogUnavailable, Publish, Publisher, Written
 from ..worker.connection import Connection, Options
 from ..worker.handler_runner import Threads
 from ..worker.handlers import Handler, Handlers
 from ..worker.session import Session
 from ..worker.shutdown import Shutdown
+from .loop_time import on_wake
 from .watchdog import HeldUp
+
+MAX_WAKES: Final = 30_000
+"""How often the handlers of a function may wake up at once, such as by `asyncio.sleep` in a loop."""
+WAKES_PER_S: Final = 20.0
+"""How often each of them may wake up in a simulated second, for any time."""
 
 
 @dataclass(slots=True)
@@ -108,14 +114,66 @@ class MortalChannel:
         return self._channel.roll_calls(self._life.heard(receive))
 
 
+class Pace:
+    """The frequency at which the handlers of one function wake up."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Count by the seconds of `clock`."""
+        self._clock = clock
+        self._wakes = 0.0
+        self._at = clock.monotonic()
+        self.running = 0
+        """The number of its handlers that run."""
+        self.is_too_fast = False
+        """They woke up too often: the simulated time hardly passes."""
+
+    def wake(self) -> None:
+        """Count one time at which a handler goes on."""
+        now = self._clock.monotonic()
+        self._wakes = max(0.0, self._wakes - WAKES_PER_S * max(1, self.running) * (now - self._at)) + 1
+        self._at = now
+        self.is_too_fast = self.is_too_fast or self._wakes > MAX_WAKES
+
+
+class Leash(Awaitable[object]):
+    """A call of an async handler that can be ended although it catches its cancellation."""
+
+    def __init__(self, call: Awaitable[object]) -> None:
+        self._call = call
+        self.is_cut = False
+        """The handler gets no further turn."""
+
+    def __await__(self) -> Generator[Any, None, object]:
+        """Run the handler until it ends, or is cancelled after the leash was cut."""
+        steps = cast("Generator[Any, None, object]", self._call.__await__())
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = steps.send(None) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            error = None
+            try:
+                yield awaited
+            except BaseException as caught:
+                if self.is_cut:
+                    with suppress(RuntimeError):  # it catches this end too
+                        steps.close()
+                    raise
+                error = caught
+
+
 class Handling:
     """The handlers of a worker in a simulation.
 
     A sync handler runs in a thread, as in a worker. The simulated time waits for it.
     """
 
-    def __init__(self, handlers: Handlers) -> None:
-        """Run what `handlers` has when a task arrives."""
+    def __init__(self, handlers: Handlers, clock: Clock) -> None:
+        """Run what `handlers` has when a task arrives; `clock` has the simulated time."""
+        self._clock = clock
+        self._paces: dict[str, Pace] = {}
+        self._leashes: dict[asyncio.Task[Any], tuple[str, Leash]] = {}
         self._threads = Threads()
         self._numbers = count()
         self.in_threads: dict[int, str] = {}
@@ -135,6 +193,18 @@ class Handling:
         """End the threads."""
         self._threads.close()
 
+    @property
+    def too_fast(self) -> str | None:
+        """The async handler that wakes up so often that the simulated time hardly passes."""
+        return next((name for name, pace in self._paces.items() if pace.is_too_fast), None)
+
+    def abandon(self) -> frozenset[str]:
+        """End the async handlers that still run, also against their will; return their names."""
+        for task, (_, leash) in self._leashes.items():
+            leash.is_cut = True
+            task.cancel()
+        return frozenset(name for name, _ in self._leashes.values())
+
     def _wrapped(self, handler: Handler) -> Handler:
         async def handle(first: Any, *args: Any, **named: Any) -> object:  # noqa: ANN401 - those of the handler
             context = first.context if handler.is_builtin else first
@@ -142,7 +212,7 @@ class Handling:
             try:
                 self._fail(context.step, handler.name)
                 call = partial(handler.function, first, *args, **named)
-                return await (cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(handler, call))
+                return await (self._in_loop(handler.name, call) if handler.is_async else self._in_thread(handler, call))
             except HeldUp:
                 self.held_up_by = handler.name
                 raise RuntimeError(f"the handler {handler.name} held up the simulation") from None
@@ -158,6 +228,21 @@ class Handling:
             if injected.times and injected.name in {step, function}:
                 injected.times -= 1
                 raise injected.error
+
+    async def _in_loop(self, name: str, call: Callable[[], object]) -> object:
+        pace = self._paces.setdefault(name, Pace(self._clock))
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker
+        leash = Leash(cast("Awaitable[object]", call()))
+        self._leashes[task] = name, leash
+        pace.running += 1
+        token = on_wake.set(pace.wake)
+        try:
+            return await leash
+        finally:
+            on_wake.reset(token)
+            pace.running -= 1
+            del self._leashes[task]
 
     async def _in_thread(self, handler: Handler, call: Callable[[], object]) -> object:
         number = next(self._numbers)
