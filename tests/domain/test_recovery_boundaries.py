@@ -83,8 +83,8 @@ def test_a_fact_before_the_request_is_no_request() -> None:
     log = Log(Recovered(job=JOB, execution_id=ID, recovery=1, lost=(), recovered_at=NOON))
     log.now += HOUR
     log.store(admitted())
-    findings = found(log.examine(HOUR))
-    assert (findings.requested_at, findings.sequence) == (NOON + HOUR, 2)
+    findings = found(log.examine(2 * HOUR))
+    assert ([stall.lost.since for stall in findings.stalled], findings.sequence) == ([NOON + HOUR], 2)
 
 
 def test_without_a_request_nothing_is_known() -> None:
@@ -103,6 +103,15 @@ def test_the_greatest_age_is_still_recovered(age: timedelta, *, recovers: bool) 
     lost = [one.lost for one in findings.stalled]
     [fact] = recovery.recover(findings, lost, now=NOON + age, policy=POLICY, job="active")
     assert isinstance(fact, Recovered) is recovers
+
+
+def test_the_newest_loss_decides_on_the_age() -> None:
+    log = Log(admitted())
+    old, new = (Lost(what="admitted", since=NOON + hours * HOUR, step="main") for hours in (0, 30))
+    findings, now = found(log.examine(40 * HOUR)), NOON + 40 * HOUR
+    for lost, recovers in (((old, new), True), ((new,), True), ((old,), False)):
+        [fact] = recovery.recover(findings, lost, now=now, policy=POLICY, job="active")
+        assert isinstance(fact, Recovered) is recovers
 
 
 def test_a_recovery_names_all_that_was_lost() -> None:

@@ -14,6 +14,7 @@ from tocsin.domain.events import Dispatched, Message, Report, Started
 from tocsin.domain.recovery import Policy
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.recoverer.stage import RECOVERER, Recoverer
+from tocsin.subjects import Stream
 from tocsin.testing import settle
 
 POLICY: Final = Policy(grace=timedelta(seconds=10))
@@ -133,3 +134,11 @@ async def begin_and_lose(scene: Scene, message_id: str = "m") -> None:
     await world.trigger("nightly", message_id)
     await world.run(world.planner, world.lock_keeper)
     await scene.lose()
+
+
+def lose_delay(scene: Scene) -> None:
+    """Remove the only delay that is stored, as a server that loses its stream of timers."""
+    log = scene.world.log
+    [(_, (sequence, alarm))] = log._delays.items()
+    alarm.cancel()
+    log._streams[Stream.TIMERS].remove(sequence)

@@ -16,9 +16,11 @@ from tests.stages.recovering import (
     HOUR,
     JOB,
     MINUTE,
+    POLICY,
     Scene,
     begin,
     begin_and_lose,
+    lose_delay,
     recovering,
     started,
     store,
@@ -50,7 +52,7 @@ from tocsin.domain.events import (
 from tocsin.domain.recovery import Policy
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import Heading, Loaded, LogUnavailable, SequenceConflict, Write, Written
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import Bucket
 from tocsin.testing import settle
 
 
@@ -334,10 +336,7 @@ async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     task = await scene.claim()
     await store(scene.world, succeeded(task, outcome="failed"))
     await scene.world.run(scene.world.retrier)
-    [(schedule, (sequence, alarm))] = scene.world.log._delays.items()
-    alarm.cancel()
-    scene.world.log._streams[Stream.TIMERS].remove(sequence)
-    assert await scene.world.log.last(schedule) is None
+    lose_delay(scene)
     await scene.passes(5 * MINUTE)
     assert await scene.world.stored(Recovered) == []
     await scene.passes(2)
@@ -349,9 +348,7 @@ async def test_start_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     start_at = scene.world.clock.now() + timedelta(seconds=10 * MINUTE)
     await scene.world.given(admitted(plan().model_copy(update={"start_at": start_at, "start_delay": 10 * MINUTE})))
     await scene.world.run(*scene.stages)
-    [(_, (sequence, alarm))] = scene.world.log._delays.items()
-    alarm.cancel()
-    scene.world.log._streams[Stream.TIMERS].remove(sequence)
+    lose_delay(scene)
     await scene.passes(14 * MINUTE)
     assert await scene.world.stored(Recovered) == []
     await scene.passes(2 * MINUTE)
@@ -382,9 +379,7 @@ async def test_delay_of_an_unhandled_failure_is_not_lost(scene: Scene) -> None:
         await store(world, succeeded(task).model_copy(update={"execution_id": f"x{n}", "token": "forged"}))
     await store(world, succeeded(task, outcome="failed"))
     await world.run(world.retrier)
-    [(_, (sequence, alarm))] = world.log._delays.items()
-    alarm.cancel()
-    world.log._streams[Stream.TIMERS].remove(sequence)
+    lose_delay(scene)
     world.durable(world.retrier.subscriptions[0]).again(101)
     for _ in range(4):
         await scene.passes(5 * MINUTE, world.planner)
@@ -469,6 +464,37 @@ async def test_execution_requested_too_long_ago_is_abandoned(world: World) -> No
         await world.clock.run(2 * HOUR)
         await scene.passes(1)
         assert (await scene.only(Failed)).error.message.endswith("more than 1h ago")
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_age_counts_from_the_scheduled_start(scene: Scene, *, late: bool) -> None:
+    """A job may be enqueued long before it is due; its age does not grow until then."""
+    definition = JobDefinition.model_validate({**JOB, "overlap_policy": "allow"})
+    start_at = scene.world.clock.now() + 10 * POLICY.max_age
+    wish = Enqueued(execution_id=ID, definition=definition, start_at=start_at)
+    await scene.world.log.publish(subjects.subject_of(wish), wish, message_id="m")
+    await scene.world.run(*scene.stages)
+    lose_delay(scene)
+    await scene.passes(10 * POLICY.max_age.total_seconds())
+    assert await scene.world.stored(Recovered) == []
+    if late:
+        await scene.world.clock.run(POLICY.max_age.total_seconds())
+    await scene.passes(6 * MINUTE)
+    assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1] * (not late)
+    assert [fact.reason for fact in await scene.world.stored(Failed)] == ["abandoned"] * late
+
+
+async def test_age_counts_from_the_time_of_a_retry(scene: Scene) -> None:
+    retry = {"max_attempts": 2, "initial_delay": "72h", "max_delay": "72h", "jitter": 0}
+    await scene.world.define({**JOB, "retry": retry})
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task, outcome="failed"))
+    await scene.world.run(scene.world.retrier)
+    lose_delay(scene)
+    await scene.passes(72 * HOUR)
+    await scene.passes(6 * MINUTE)
+    assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
 
 
 async def test_lost_execution_of_a_deleted_job_is_abandoned(scene: Scene) -> None:

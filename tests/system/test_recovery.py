@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +14,14 @@ from tests.stored_events import StoredEvents
 from tests.system.mortal import HANDED_OVER
 from tests.system.processes import Program, Site, site
 from tocsin import bootstrap, subjects
+from tocsin.domain import ids
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
     Completed,
     DeadLettered,
     Dispatched,
+    Enqueued,
     ExecutionFact,
     Failed,
     LockFact,
@@ -151,6 +155,37 @@ async def test_lost_step_is_dispatched_despite_recoverer_crash(tocsin: Site) -> 
     assert [(lost.what, lost.step) for lost in recovered.lost] == [("admitted", "main")]
     assert task.is_recovery
     await tocsin.checked()
+
+
+@pytest.mark.slow
+@pytest.mark.full
+async def test_scheduled_job_survives_loss_of_its_timer(nats_url: str, tmp_path: Path) -> None:
+    """A job is due later than the maximum age of a loss after its request."""
+    async with site(nats_url, tmp_path, recovery={**SOON, "max_age": 10}) as tocsin:
+        stages = tocsin.start()
+        await tocsin.ready()
+        start_at = datetime.now(UTC) + timedelta(seconds=12)
+        job = {**ON_DEMAND, "overlap_policy": "allow", "timeout": 60}
+        execution_id = ids.trigger_id("asked", "scheduled", datetime.now(UTC))
+        wish = Enqueued(execution_id=execution_id, definition=JobDefinition.model_validate(job), start_at=start_at)
+        await tocsin.log.publish(subjects.subject_of(wish), wish, message_id="scheduled")
+        connection, names = tocsin.installation.connection, tocsin.installation.names
+        delays = json.dumps({"filter": names.to_wire("delay.asked.>")}).encode()
+
+        async def is_lost() -> bool:
+            answer = await connection.manage(f"STREAM.PURGE.{names.stream(Stream.TIMERS)}", delays)
+            return bool(answer["purged"])
+
+        await tocsin.until(is_lost)
+        await all_is_handled(tocsin)
+        end(tocsin, stages)  # it has a timer of its own
+        tocsin.start()
+        tocsin.start_worker()
+        [completed] = await tocsin.ended("asked", Completed)
+        assert completed.attempt == 1
+        [recovered] = await tocsin.of_executions("asked", Recovered)
+        assert [(lost.what, lost.since) for lost in recovered.lost] == [("retry-scheduled", start_at)]
+        await tocsin.checked()
 
 
 @pytest.mark.slow

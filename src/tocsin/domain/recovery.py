@@ -60,9 +60,10 @@ class Policy:
     max_attempts: int = 3
     """The maximum number of recoveries of an execution; after the next loss it is abandoned."""
     max_age: timedelta = timedelta(hours=24)
-    """The maximum age of an execution to recover, counted from its request.
+    """The maximum age of a loss to recover.
 
-    cloacina counts from the scheduled time instead, but a catch-up of last week's instant was requested only now.
+    It counts from the time at which the next event was due: after a start time, a delay or a long step, an execution is as
+    young as at its request. cloacina counts from the scheduled time, but a catch-up of last week's instant was requested only now.
     """
     grace: timedelta = timedelta(seconds=60)
     """The time after an attempt's time limit in which its report may arrive.
@@ -115,7 +116,6 @@ class Findings:
     state: Execution
     sequence: int
     """The sequence of the newest event."""
-    requested_at: datetime
     is_expired: bool
     overdue: tuple[Overdue, ...]
     stalled: tuple[Stalled, ...]
@@ -161,7 +161,6 @@ def examine(
     return Findings(
         state=state,
         sequence=facts[-1].sequence,
-        requested_at=times.requested.time,
         is_expired=expires is not None and expires <= now,
         overdue=tuple(late_attempts),
         stalled=tuple(stalls),
@@ -204,8 +203,8 @@ def recover(
         return []
     if job == "gone":
         return [*_abandon(state, "the job was deleted")]
-    if now - findings.requested_at > policy.max_age:
-        return [*_abandon(state, f"it was requested more than {duration.short(policy.max_age.total_seconds())} ago")]
+    if now - max(loss.since for loss in all_losses) > policy.max_age:
+        return [*_abandon(state, f"it was due more than {duration.short(policy.max_age.total_seconds())} ago")]
     if job == "paused":
         return []
     if state.recoveries >= policy.max_attempts:

@@ -291,7 +291,7 @@ class Recovery(Section):
     max_attempts: int = Field(default=3, ge=0)
     """Number of recoveries of one execution; when it is lost again, it fails."""
     max_age: Duration = 86_400.0
-    """Age up to which a lost execution is recovered; an older execution fails."""
+    """Age up to which a lost execution is recovered, from the time at which its next event was due; an older execution fails."""
     grace: Duration = 60.0
     """Time beyond its timeout after which an attempt without a report fails."""
     interval: Duration = 1.0
