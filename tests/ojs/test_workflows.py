@@ -295,7 +295,9 @@ async def test_concurrent_requests_create_one_workflow(client: httpx.AsyncClient
 
 async def events_of(client: httpx.AsyncClient, id: str) -> list[dict[str, Any]]:  # noqa: A002 - as above
     """The events of a workflow and its jobs, oldest first."""
-    listed = (await client.get("/ojs/v1/events", params={"limit": 1_000})).json()["events"]
+    answer = await client.get("/ojs/v1/events", params={"limit": 1_000})
+    assert answer.is_success, answer.text
+    listed = answer.json()["events"]
     assert len({event["id"] for event in listed}) == len(listed)
     return [event for event in reversed(listed) if event["data"].get("workflow_id") == id]
 
@@ -325,8 +327,12 @@ async def test_events_of_a_chain(client: httpx.AsyncClient) -> None:
         ("job.completed", first),
         ("job.enqueued", second),
         ("job.started", second),
+        ("job.failed", second),
         ("job.discarded", second),
     ]
+    [failed] = [event["data"] for event in events if event["type"] == "workflow.failed"]
+    assert (failed["failed_step_id"], failed["failed_step_type"]) == ("1", "t.b")
+    assert failed["error"]["code"] == "handler_error"
 
 
 async def test_events_of_a_batch(client: httpx.AsyncClient) -> None:

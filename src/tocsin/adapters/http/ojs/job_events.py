@@ -1,0 +1,161 @@
+"""Events of jobs (ojs-events §4.1).
+
+A stored event may stand for several: the last failure of a job is `job.failed`, and `job.discarded` too.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from ....domain.events import (
+    Admitted,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Failure,
+    JobState,
+    Message,
+    Recorded,
+    RetryScheduled,
+    Started,
+)
+from ....domain.trace_context import parse
+from .job_view import Json, about_of, instant
+
+STATES: Final[dict[str, JobState]] = {
+    "job.scheduled": "scheduled",
+    "job.enqueued": "available",
+    "job.started": "active",
+    "job.completed": "completed",
+    "job.retrying": "retryable",
+    "job.discarded": "discarded",
+    "job.expired": "discarded",
+    "job.cancelled": "cancelled",
+}
+"""The state of a job after each event. After `job.failed`, the next event has it."""
+
+
+def described(error: Failure | None) -> Json:
+    """Return an error as a field of an event's data; without an error, no field."""
+    if error is None:
+        return {}
+    shown = error.model_dump(exclude_none=True, exclude={"traceback"})
+    return {"error": {"code": error.type, **shown}}
+
+
+def of_job(kind: str, id: str, function: str | None, queue: str | None, **data: Any) -> tuple[str, str, Json]:  # noqa: A002, ANN401 - the field has this name; JSON
+    """Return the type, the subject and the data of an event."""
+    state = {"state": STATES[kind]} if kind in STATES else {}
+    return kind, id, {"job_id": id, "job_type": function, "queue": queue, **state, **data}
+
+
+def failures(fact: RetryScheduled | Exhausted | Failed, max_attempts: int | None = None) -> Iterator[tuple[str, Json]]:
+    """Yield the types and the data of the events of a failed attempt."""
+    error, attempt = described(fact.error), fact.attempt
+    failed = {"attempt": attempt, **error}
+    match fact:
+        case RetryScheduled(next_attempt_at=next_attempt_at):
+            yield "job.failed", failed
+            most = {} if max_attempts is None else {"max_attempts": max_attempts}
+            yield "job.retrying", {**failed, **most, "next_retry_at": instant(next_attempt_at)}
+        case _:
+            if attempt is not None:
+                yield "job.failed", failed
+            last = {"last_error": error["error"]} if error else {}
+            yield "job.discarded", {**failed, "total_attempts": attempt or 0, **last}
+
+
+@dataclass(slots=True)
+class JobEvents:
+    """Reads the stored events of one execution, oldest first.
+
+    Its beginning may be older than the events that are searched. Then the events have what its task says.
+    """
+
+    admitted: Admitted | None = None
+    requested_at: datetime | None = None
+    task: Dispatched | None = None
+    started: datetime | None = None
+    trace: Json = field(default_factory=dict)
+    is_enqueued: bool = False
+
+    def take(self, fact: Recorded[Message]) -> Iterable[tuple[str, str, Json]]:
+        """Yield the type, the subject and the data of the events of a stored event."""
+        message = fact.message
+        match message:
+            case Admitted():
+                self.admitted, self.requested_at = message, fact.time
+                self.trace = trace_of(message.meta, message.traceparent)
+                yield from self._accepted(message)
+            case Dispatched():
+                self.task = message
+                self.trace = self.trace or trace_of(message.meta, message.traceparent)
+                if not self.is_enqueued and self.admitted is not None:
+                    yield self._of(message, "job.enqueued", priority=message.priority)
+                self.is_enqueued = True
+            case Started():
+                self.started = fact.time
+                yield self._of(message, "job.started", attempt=message.attempt, worker_id=message.worker)
+            case RetryScheduled() | Exhausted():
+                for kind, data in failures(message, None if self.task is None else self.task.max_attempts):
+                    if kind != "job.discarded":  # the execution goes on
+                        yield self._of(message, kind, **data, **self._lasted(fact.time))
+            case Completed() | Failed() | Cancelled():
+                yield from self._ended(message, fact.time)
+            case _:
+                pass
+
+    def _accepted(self, admitted: Admitted) -> Iterator[tuple[str, str, Json]]:
+        start_at, priority = admitted.plan.start_at, admitted.plan.steps[0].priority
+        if start_at is None:
+            self.is_enqueued = True
+            yield self._of(admitted, "job.enqueued", priority=priority)
+        else:  # it is enqueued when it is due
+            yield self._of(admitted, "job.scheduled", scheduled_at=instant(start_at), priority=priority)
+
+    def _ended(self, end: Completed | Failed | Cancelled, at: datetime) -> Iterator[tuple[str, str, Json]]:
+        lasted = self._lasted(at)
+        match end:
+            case Completed():
+                yield self._of(end, "job.completed", attempt=end.attempt, **lasted)
+            case Failed():
+                if end.reason == "expired":
+                    yield self._of(end, "job.expired", expired_at=instant(at), **self._lifetime())
+                for kind, data in failures(end):
+                    yield self._of(end, kind, **data, **lasted)
+            case Cancelled():
+                yield self._of(end, "job.cancelled", **lasted)
+
+    def _of(
+        self,
+        fact: Admitted | Dispatched | Started | RetryScheduled | Exhausted | Completed | Failed | Cancelled,
+        kind: str,
+        **data: Any,  # noqa: ANN401 - JSON
+    ) -> tuple[str, str, Json]:
+        task, step = self.task, self.admitted.plan.steps[0] if self.admitted else None
+        meta = self.admitted.plan.meta if self.admitted else task.meta if task else {}
+        function = task.function if task else step.function if step else None
+        queue = task.queue if task else step.queue if step else None
+        id_ = str(about_of(meta).get("id", fact.execution_id))
+        return of_job(kind, id_, function, queue, job=fact.job, **self.trace, **data)
+
+    def _lasted(self, at: datetime) -> Json:
+        return {} if self.started is None else {"duration_ms": round((at - self.started).total_seconds() * 1000)}
+
+    def _lifetime(self) -> Json:
+        expires_at = None if self.admitted is None else self.admitted.plan.expires_at
+        if self.requested_at is None or expires_at is None:
+            return {}
+        ttl = max(0, round((expires_at - self.requested_at).total_seconds() * 1000))
+        return {"created_at": instant(self.requested_at), "ttl_ms": ttl}
+
+
+def trace_of(meta: Json, traceparent: str | None) -> Json:
+    """Return the trace that a job's sender named (ojs-events §9.1)."""
+    if isinstance(trace_id := meta.get("trace_id"), str):
+        return {"trace_id": trace_id}
+    context = parse(traceparent)
+    return {} if context is None else {"trace_id": context.trace_id}
