@@ -297,6 +297,16 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert statements
 
 
+@pytest.mark.parametrize("words", [3, 400])
+def test_work_on_a_text_can_be_ended(words: int) -> None:
+    calls = iter(range(words))
+    with pytest.raises(StatementError, match="too much work") as raised:
+        read_statements("SHOW JOBS;\n" * 10_000, lambda: next(calls) == words - 1)
+    assert raised.value.place == (1 + (words - 1) // 3, (1, 6, 10)[(words - 1) % 3])
+    with pytest.raises(StopIteration):
+        read_statements("SHOW JOBS", lambda: next(calls) == words)
+
+
 # --- ALTER -----------------------------------------------------------------------------------------------------------
 
 GRAPH = JobDefinition.model_validate(

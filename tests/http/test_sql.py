@@ -1,6 +1,8 @@
 """`/v1/sql`: statements, with the rights of the operations that they stand for."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -14,7 +16,7 @@ from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Shard, Trigger
-from tocsin.services import statements
+from tocsin.services import calculations, statements
 from tocsin.services.shards import ShardMaps
 from tocsin.services.turns import MAX_WAITING
 from tocsin.subjects import Bucket, Stream
@@ -129,6 +131,52 @@ async def test_an_error_names_its_cause(world: World, text: str, status: int, ki
     answer = await refused(world, text)
     assert answer[:2] == (status, kind)
     assert hint in answer[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE JOB a " + "ENABLED " * 8_000,
+        "CREATE JOB a DEPENDS ON a" + ",a" * 32_000,
+        "CREATE JOB a CALL p(1" + ",1" * 32_000 + ")",
+        "CREATE JOB a " + "(" * 10_000,
+        "SELECT " + "(" * 7_000 + "1" + ")" * 7_000,
+        "SELECT " + "(" * 10_000 + "1" + ")" * 10_000,
+        "SELECT " + "1," * 524_288,
+        "ENABLED " * 500_000,
+        "'" * 65_536,
+        "/*" * 32_768,
+        ";" * 65_536,
+        "CREATE JOB a FUNCTION 'f' WITH '" + '{"input":' + '{"a":' * 9_000 + "1" + "}" * 9_001 + "'",
+    ],
+)
+async def test_hostile_text_is_refused(world: World, text: str) -> None:
+    answer = await world.ask("POST", "/v1/sql", {"sql": text})
+    assert answer.status_code in {413, 422}
+    assert len(answer.content) < 2_000
+    assert not await world.registry.jobs()
+
+
+async def test_parse_ends_when_its_time_is_over(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calculations, "SECONDS", 0.0)
+    status, kind, detail = await refused(world, f"{CREATE}; SHOW JOBS")
+    assert (status, kind) == (422, "invalid-statement")
+    assert "too much work" in detail
+    assert not await world.registry.jobs()
+
+
+async def test_definitions_are_checked_beside_the_event_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+    for name in ("defined", "altered", "create_statement"):
+        checked = getattr(statements, name)
+
+        def check(*arguments: Any, checked: Callable[..., Any] = checked) -> Any:  # noqa: ANN401 - as the original
+            threads.append(threading.current_thread().name.partition("_")[0])
+            return checked(*arguments)
+
+        monkeypatch.setattr(statements, name, check)
+    await sql(world, f"{CREATE}; ALTER JOB nightly SET TIMEOUT = 5; SHOW CREATE JOB nightly")
+    assert threads == ["calculation"] * 3
 
 
 async def test_statements_before_a_failure_have_taken_effect(world: World) -> None:

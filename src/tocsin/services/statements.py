@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final, Protocol
 
 from pydantic import JsonValue
@@ -35,6 +36,7 @@ from ..ports import Clock, EventLog, ExecutionRow, SequenceConflict, StoredLog
 from ..ports.queries import ExecutionQuery
 from ..settings import Settings
 from .apply import completed
+from .calculations import Calculator, Effort, in_place
 from .jobs import Check, Job, Registry
 from .jobs.job import anything
 from .jobs.registry import TRIES, RequestName
@@ -165,6 +167,8 @@ class StatementRunner:
     list_runs: ListExecutions | None = None
     """Lists the runs in the history for `sys.job_runs`."""
     list_agents: Callable[[], Awaitable[Sequence[AgentRecord]]] | None = None
+    calculate: Calculator = in_place
+    """Checks definitions; that of a large `input_schema` takes a second."""
 
     async def run(self, statement: Statement, *, asking: RequestName | None = None) -> StatementResult:
         """Carry out a statement; `asking` is the idempotency key of a run that it requests.
@@ -188,7 +192,7 @@ class StatementRunner:
 
     async def _create(self, statement: CreateJob) -> StatementResult:
         policy = (await self.registry.policies.newest()).policy
-        definition = completed(defined(statement), policy, self.settings)
+        definition = completed(await self.calculate(lambda _: defined(statement)), policy, self.settings)
         check = await self.rights.define(definition, None)
 
         def is_new(job: Job | None) -> None:
@@ -221,7 +225,7 @@ class StatementRunner:
         """Change the definition on which the change was decided; return whether it differs."""
         for _ in range(TRIES):
             before = await self._visible(statement.job)
-            definition = altered(statement, before.definition)
+            definition = await self.calculate(partial(_altered, statement, before.definition))
             if definition == before.definition:
                 (await self.rights.change())(before)
                 return False
@@ -276,7 +280,7 @@ class StatementRunner:
 
     async def _show_create(self, statement: ShowCreateJob) -> StatementResult:
         job = await self._visible(statement.job)
-        rows = ((job.name, create_statement(job.definition)),)
+        rows = ((job.name, await self.calculate(lambda _: create_statement(job.definition))),)
         return StatementResult(
             "SHOW CREATE JOB", f"job {job.name!r}", job.name, columns=("job_name", "statement"), rows=rows
         )
@@ -350,6 +354,10 @@ class StatementRunner:
         if not self.rights.sees(job):
             raise JobNotFound(name)
         return job
+
+
+def _altered(statement: AlterJob, before: JobDefinition, _: Effort) -> JobDefinition:
+    return altered(statement, before)
 
 
 class _Changed(Exception):

@@ -1,9 +1,10 @@
 """The grammar, and the errors of texts that do not follow it."""
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput, UnexpectedToken
@@ -33,19 +34,37 @@ _NAMES: Final = {
 }
 
 
-def parse_tree(text: str) -> Tree[Token]:
+IsSpent: TypeAlias = Callable[[], bool]
+"""Returns whether the work on a text must end. It may raise an error of its own."""
+
+
+def never_spent() -> bool:
+    """Let the work on a text take as long as it needs."""
+    return False
+
+
+def parse_tree(text: str, is_spent: IsSpent = never_spent) -> Tree[Token]:
     """Parse a text by the grammar.
 
+    `is_spent` is called before each word.
+
     Raises:
-        StatementError: placed at the first unexpected word.
+        StatementError: placed at the first unexpected word, or at the word where the work ended.
     """
     if len(text) > MAX_CHARACTERS:
         raise StatementError(
             f"the text has {len(text):,} characters, more than {MAX_CHARACTERS:,}: divide it", Place(1, 1)
         )
+    parser = _grammar().parse_interactive(text)
+    last: Token | None = None
     try:
-        return _grammar().parse(text)
+        for token in parser.iter_parse():
+            last = token
+            if is_spent():
+                raise StatementError("the text needs too much work up to here: divide it", _place_of(token))
+        return cast("Tree[Token]", parser.feed_eof(last))  # type: ignore[no-untyped-call]  # lark annotates a part
     except UnexpectedInput as error:
+        error.interactive_parser = parser  # knows which words are allowed
         raise _unreadable(text, error) from None
 
 
@@ -76,6 +95,10 @@ def _unreadable(text: str, error: UnexpectedInput) -> StatementError:
 
 def _expected(error: UnexpectedInput) -> set[str]:
     return set(getattr(error, "allowed", None) or getattr(error, "expected", None) or ())
+
+
+def _place_of(token: Token) -> Place:
+    return Place(token.line or 1, token.column or 1)
 
 
 def _place_at(text: str, start: int) -> Place:

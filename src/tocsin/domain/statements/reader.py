@@ -8,7 +8,7 @@ from lark import Token, Tree
 
 from ..formats.scratchbird import EXTENSIONS
 from ..statement_error import Place, StatementError
-from .grammar import parse_tree
+from .grammar import IsSpent, never_spent, parse_tree
 from .model import (
     AlterJob,
     CancelRun,
@@ -30,13 +30,15 @@ _Node: TypeAlias = Tree[Token]
 _Fields: TypeAlias = dict[str, object]
 
 
-def read_statements(text: str) -> tuple[Statement, ...]:
+def read_statements(text: str, is_spent: IsSpent = never_spent) -> tuple[Statement, ...]:
     """Return the statements in a text, which are separated by semicolons.
 
+    `is_spent` is called for each word.
+
     Raises:
-        StatementError: the text is empty or too long, or a statement cannot be read.
+        StatementError: the text is empty, too long or needs too much work, or a statement cannot be read.
     """
-    nodes = [node for node in parse_tree(text).children if isinstance(node, Tree)]
+    nodes = [node for node in parse_tree(text, is_spent).children if isinstance(node, Tree)]
     if not nodes:
         raise StatementError("there is no statement", Place(1, 1))
     if len(nodes) > MAX_STATEMENTS:

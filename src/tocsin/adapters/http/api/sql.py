@@ -68,7 +68,7 @@ async def run_sql(
     All of them are read before the first is carried out. An error names the statement that failed; those before it have
     taken effect.
     """
-    statements = await calculate(lambda _: read_statements(body.sql))
+    statements = await calculate(lambda effort: read_statements(body.sql, effort.is_spent))
     if len(statements) > MAX_STATEMENTS:
         raise Problem(
             422, "invalid-statement", f"{len(statements)} statements, more than {MAX_STATEMENTS}: send several requests"
@@ -84,6 +84,7 @@ async def run_sql(
         reason=body.reason or reason,
         list_runs=lambda query: here.history.executions(replace(query, namespaces=caller.reached)),
         list_agents=AgentRegistry(here.log, here.projections).agents,
+        calculate=calculate,
     )
     has_select = any(isinstance(statement, Select) for statement in statements)
     async with here.selects.turn(caller.party) if has_select else nullcontext():
