@@ -279,6 +279,16 @@ async def test_no_stage_decides_on_a_foreign_message(world: World, body: bytes |
     assert await world.log.read("dead-letter.>") == []
 
 
+@pytest.mark.parametrize(("origin", "handled"), [("TOCSIN_INPUTS", []), ("SHOP_ORDERS", [1])])
+async def test_copy_of_an_input_is_refused(world: World, origin: str, handled: list[int]) -> None:
+    """A program may have the server publish messages of its own stream again, as triggers."""
+    handler = Scripted()
+    world.log.receive(f"trigger.{JOB}", b"{}", headers={"Nats-Stream": origin})
+    await world.handle(replace(handler.subscription, stream=Stream.REQUESTS, filters=("trigger.>",)))
+    assert (handler.handled, world.pending) == (handled, 0)
+    assert len(await refused(world)) == 1 - len(handled)
+
+
 async def test_dead_letter_is_stored_beside_a_foreign_message(world: World) -> None:
     """A scope with an event would mean that an earlier delivery stored it."""
     handler = Scripted()

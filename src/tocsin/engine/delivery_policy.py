@@ -349,8 +349,10 @@ def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:
     """Decode a message.
 
     Raises:
-        DecodeError: the message is unreadable.
+        DecodeError: the message is unreadable, or a copy of an input.
     """
+    if subjects.is_copied_input(delivery.subject, delivery.headers):
+        raise subjects.DecodeError("it is a reply of the server to a read, whose sender addressed it here")
     message = subjects.decode(delivery.subject, delivery.body)
     if type(message) is Trigger:
         message = subjects.continued(message, delivery.headers)

@@ -103,6 +103,7 @@ from .foreign import (
     foreign_reason,
     guard_of,
     has_events,
+    is_copied_input,
     is_foreign,
     recorded,
 )
@@ -350,6 +351,7 @@ __all__ = [
     "heartbeat",
     "heir_key",
     "ignored_events",
+    "is_copied_input",
     "is_ending",
     "is_foreign",
     "is_lease",

@@ -46,6 +46,15 @@ _KINDS: Final = {
 }
 
 
+_INPUT_KINDS: Final = frozenset(
+    captured.partition(".")[0]
+    for stream in (Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS, Stream.TIMERS)
+    for captured in STREAM_SUBJECTS[stream]
+)
+_OWN_STREAMS: Final = tuple(f"_{stream}" for stream in Stream)
+"""The ends of the names of the streams of every installation."""
+
+
 class SoleGuard:
     """Headers that know whether they are a guard and nothing else."""
 
@@ -100,6 +109,19 @@ def foreign_reason(
     if guard != scope and not guard.endswith(f".{scope}"):
         return f"it was stored under the guard of another scope, {guard[:MAX_SHOWN]!r}"
     return None
+
+
+def is_copied_input(subject: str, headers: Mapping[str, str]) -> bool:
+    """Return whether an input is a reply to a read of an own stream.
+
+    A user who may read can address the reply here, to repeat a request or to let a timer fire early. A program may have the server
+    publish the messages of its own streams again; these are no copies.
+
+    Args:
+        subject: the subject of a message that is no decision.
+        headers: its headers, to which the server added none.
+    """
+    return subject.partition(".")[0] in _INPUT_KINDS and headers.get(ORIGIN, "").endswith(_OWN_STREAMS)
 
 
 def recorded(
