@@ -16,6 +16,10 @@ def job(name: str, **fields: object) -> JobDefinition:
     return JobDefinition.model_validate({"name": name, "function": "f", "queue": "default", **fields})
 
 
+def notify(*channels: str) -> dict[str, object]:
+    return {"channels": [*channels], "on_failure": True}
+
+
 def hook(path: str) -> dict[str, str]:
     return {"webhook": path}
 
@@ -40,6 +44,9 @@ def test_first_part_is_the_namespace(name: str, namespace: str | None) -> None:
         job("a", triggers=[hook("/hooks/payments/a")]),
         job("payments.a", queue="payments.x", triggers=[hook("/hooks/billing/a/b")]),
         job("payments.a", queue="payments.x", triggers=[hook("/hooks/payments")]),
+        job("payments.a", queue="payments.x", notify=notify("payments.ops", "billing.ops")),
+        job("payments.a", queue="payments.x", notify=notify("ops")),
+        job("a", notify=notify("payments.ops")),
         job(
             "payments.a", function=None, queue="payments.x", dag=[{"name": "s", "function": "f", "queue": "billing.x"}]
         ),
@@ -60,6 +67,8 @@ def test_reference_across_namespaces_is_refused(definition: JobDefinition) -> No
         job("undeclared.a", queue="other.x"),
         job("a", triggers=[hook("/hooks/payments"), hook("/hooks/other/payments/b")]),
         job("payments.a", queue="payments.x", triggers=[hook("/hooks/payments/a")]),
+        job("payments.a", queue="payments.x", notify=notify("payments.ops")),
+        job("a", notify=notify("ops", "undeclared.ops")),
         job("payments.a", queue="payments.x", depends_on=[{"job": "payments.b", "within": "1h"}]),
         job("payments.a", function=None, dag=[{"name": "s", "function": "f", "queue": "payments.x"}]),
     ],

@@ -30,6 +30,8 @@ from tocsin.domain.notification_rule import (
 
 OPS = Notify(channels=("ops",), on_failure=True)
 PAGER = Notify(channels=("pager",), on_failure=True, on_recovery=True)
+TEAM = Notify(channels=("bill.ops",), on_failure=True)
+MIXED = Notify(channels=("bill.ops", "ops"), on_failure=True)
 
 
 @dataclass
@@ -65,6 +67,11 @@ def definition(**fields: Any) -> JobDefinition:  # noqa: ANN401 - of a definitio
         ({"owner": "user:ada"}, [Rule(OPS, owner="user:bob"), Rule(PAGER, owner="user:ada")], PAGER),
         ({"tags": ["nightly"]}, [Rule(OPS, tags=["nightly"], owner="user:ada")], None),
         ({"notify": {}}, [Rule(PAGER)], Notify()),
+        ({"name": "pay.job", "tags": ["a"]}, [Rule(TEAM, tags=["a"]), Rule(PAGER)], PAGER),
+        ({"name": "bill.job"}, [Rule(TEAM)], TEAM),
+        ({"name": "pay.job"}, [Rule(MIXED)], OPS),
+        ({"name": "bill.job"}, [Rule(MIXED)], MIXED),
+        ({"name": "pay.job"}, [Rule(Notify()), Rule(PAGER)], Notify()),
     ],
 )
 def test_own_rule_comes_before_defaults(fields: dict[str, Any], rules: list[Rule], rule: Notify | None) -> None:

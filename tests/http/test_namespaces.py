@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -9,10 +10,12 @@ import pytest
 
 from tests.domain.given import admitted, plan
 from tests.domain.test_workflow import CHAIN, plan_of
+from tests.history_files import history_url
 from tests.http.conftest import World
 from tests.http.test_roles import NOT_NOW, TABLE
 from tocsin import subjects
 from tocsin.adapters.http.auth.visibility import Visibility
+from tocsin.adapters.sql import open_history
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
@@ -36,6 +39,7 @@ from tocsin.services.namespaces import Namespaces
 from tocsin.services.policies import Policies
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.services.shards import ShardMaps
+from tocsin.settings import Settings
 from tocsin.subjects import Bucket, Stream
 
 RUN: Final = "11111111-1111-7111-8111-111111111111"
@@ -248,6 +252,37 @@ async def test_reference_outside_the_namespace_is_refused(shared: World) -> None
         answer = await ask(shared, "POST", "/v1/jobs", body, Role.AUTHOR)
         assert answer.status_code == 403, answer.text
         assert MARKER not in answer.text
+
+
+async def test_team_has_only_its_own_channels(tmp_path: Path) -> None:
+    channels = {name: {"type": "nats"} for name in ("ops", "billing.ops", "payments.ops", "payments.pager")}
+    settings = Settings.model_validate({"notifications": {"channels": channels}})
+    async with open_history(history_url(tmp_path)) as history:
+        world = World(tmp_path, history, settings=settings)
+        await Namespaces(world.log).apply([Namespace(name="billing"), Namespace(name="payments")])
+        root = await world.token("root", Role.ADMIN)
+        for team, theirs, own in (
+            ("payments", "billing.ops", ["payments.ops", "payments.pager"]),
+            ("billing", "payments.ops", ["billing.ops"]),
+        ):
+            token = await world.token("ada", *ALL, namespaces=(team,))
+            job = {"name": f"{team}.job", "function": "f", "queue": f"{team}.mail"}
+
+            async def register(channels: list[str], bearer: str, job: dict[str, str] = job) -> tuple[int, str]:
+                body = {**job, "notify": {"channels": channels, "on_failure": True}}
+                answer = await world.ask("POST", "/v1/jobs", body, Authorization=f"Bearer {bearer}")
+                return answer.status_code, answer.text
+
+            for channel in (theirs, "ops", "billing.none" if team == "payments" else "payments.none"):
+                status, text = await register([own[0], channel], token)
+                assert (status, "outside-namespace" in text) == (403, True), text
+                status, text = await register([own[0], channel], root)
+                assert (status, f"namespace `{team}`" in text) == (422, True), text
+            assert (await register(own, token))[0] == 201
+            answer = await world.ask("GET", "/v1/definition-settings", Authorization=f"Bearer {token}")
+            assert answer.json()["channels"] == own
+        assert len(await world.facts("ledger.>")) == 2
+        world.calculations.close()
 
 
 async def test_pushed_job_is_in_its_queues_namespace(shared: World) -> None:

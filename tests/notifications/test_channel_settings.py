@@ -113,10 +113,15 @@ def test_wrong_setting_is_refused(tmp_path: Path, ops: object, field: str, words
     assert words in text
 
 
-def test_name_of_a_channel_is_a_token(tmp_path: Path) -> None:
-    [(field, text)] = refusals(tmp_path, WEBHOOK, "Ops!")
-    assert field == "notifications.channels.Ops!"
+@pytest.mark.parametrize("name", ["Ops!", "a.b.c", ".ops", "a." + "b" * 65])
+def test_wrong_name_of_a_channel_is_refused(tmp_path: Path, name: str) -> None:
+    [(field, text)] = refusals(tmp_path, WEBHOOK, name)
+    assert field == f"notifications.channels.{name}"
     assert "small letters" in text
+
+
+def test_channel_may_be_in_a_namespace(tmp_path: Path) -> None:
+    assert "payments.ops" in load(write(tmp_path, WEBHOOK, "payments.ops")).notifications.channels
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])

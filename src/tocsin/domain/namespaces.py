@@ -1,7 +1,7 @@
 """Namespaces: the parts of an installation that belong to different teams.
 
-A namespace is the first part of dotted names, once an administrator has declared it: the job `payments.nightly` and the queue
-`payments.mail` belong to the namespace `payments`. All other names belong to the default namespace, which has no name.
+A namespace is the first part of dotted names, once an administrator has declared it: the job `payments.nightly`, the queue
+`payments.mail` and the channel `payments.ops` belong to the namespace `payments`. All other names belong to the default namespace, which has no name.
 """
 
 import re
@@ -180,7 +180,7 @@ class Reference(NamedTuple):
     field: str
     """The field of the definition."""
     what: str
-    """`queue`, `job`, or `path` of a webhook."""
+    """`queue`, `job`, `channel`, or `path` of a webhook."""
     name: str
     step: str | None = None
 
@@ -191,7 +191,7 @@ class Reference(NamedTuple):
 
 
 def references(definition: JobDefinition) -> Iterator[Reference]:
-    """Yield the queues, jobs and paths of webhooks to which a definition refers."""
+    """Yield the queues, jobs, channels and paths of webhooks to which a definition refers."""
     is_own = not definition.dag or any(step.queue is None for step in definition.dag)
     if is_own:
         yield Reference("queue", "queue", definition.queue)
@@ -203,6 +203,8 @@ def references(definition: JobDefinition) -> Iterator[Reference]:
     for number, trigger in enumerate(definition.triggers):
         if trigger.webhook is not None:
             yield Reference(f"triggers[{number}].webhook", "path", trigger.webhook)
+    for number, channel in enumerate(definition.channels):
+        yield Reference(f"notify.channels[{number}]", "channel", channel)
 
 
 def referenced_jobs(definition: JobDefinition) -> Iterator[tuple[str, str]]:
@@ -230,7 +232,7 @@ def _declared(reference: Reference, declared: Collection[str]) -> str | None:
 def check_references(definitions: Iterable[JobDefinition], declared: Collection[str]) -> None:
     """Refuse jobs that refer to something of another namespace.
 
-    That may be a queue, a job, or a path of webhooks.
+    That may be a queue, a job, a channel, or a path of webhooks.
 
     Raises:
         DefinitionError: with each such reference.
@@ -253,6 +255,9 @@ def check_references(definitions: Iterable[JobDefinition], declared: Collection[
         raise DefinitionError(*found)
 
 
+_EXAMPLES: Final = {"queue": "default", "job": "nightly", "channel": "ops"}
+
+
 def _reason(definition: JobDefinition, reference: Reference, declared: Collection[str]) -> str:
     own, other = declared_of(definition.name, declared), _declared(reference, declared)
     place = "the default namespace" if other is None else f"namespace `{other}`"
@@ -260,7 +265,7 @@ def _reason(definition: JobDefinition, reference: Reference, declared: Collectio
         return (
             f"a {reference.what} of {place}, and the job is in the default namespace: name one of the default namespace"
         )
-    example = f"{WEBHOOK_PREFIX}{own}/github" if reference.what == "path" else f"{own}.default"
+    example = f"{WEBHOOK_PREFIX}{own}/github" if reference.what == "path" else f"{own}.{_EXAMPLES[reference.what]}"
     return f"a {reference.what} of {place}, and the job is in namespace `{own}`: name one such as `{example}`"
 
 

@@ -24,6 +24,7 @@ from .events import (
     Skipped,
 )
 from .execution import Execution, Status, WaitsFor, waits_for
+from .namespaces import namespace_of
 from .notification import MAX_REASON, MAX_WHY, Kind, bounded
 from .schedule import DstPolicy, ScheduleError, parse
 from .text import counted, utc_text
@@ -79,15 +80,28 @@ class Default(Protocol):
 
 
 def rule_of(definition: JobDefinition, defaults: Iterable[Default]) -> Notify | None:
-    """Return the rule of a job: its own, or else the first default that fits."""
+    """Return the rule of a job: its own, or else the first default that fits.
+
+    A default has no channels of other namespaces for a job, and fits no job for which it has only such channels. Otherwise a tag or an
+    owner, which authors choose, would lead to the channel of another team.
+    """
     if definition.notify is not None:
         return definition.notify
-    return next((default.notify for default in defaults if _fits(default, definition)), None)
+    return next(filter(None, (_for_job(default, definition) for default in defaults)), None)
 
 
-def _fits(default: Default, definition: JobDefinition) -> bool:
+def _for_job(default: Default, definition: JobDefinition) -> Notify | None:
+    """Return the rule of a default for a job; None: it does not fit."""
     has_tag = not default.tags or not set(default.tags).isdisjoint(definition.tags)
-    return has_tag and default.owner in {None, definition.owner}
+    if not has_tag or default.owner not in {None, definition.owner}:
+        return None
+    rule = default.notify
+    reached = tuple(
+        channel for channel in rule.channels if namespace_of(channel) in {None, namespace_of(definition.name)}
+    )
+    if reached == rule.channels:
+        return rule
+    return rule.model_copy(update={"channels": reached}) if reached else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Names in the settings that definitions refer to, and warnings about the others."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -30,10 +30,13 @@ class DefinitionSettings:
         webhooks = [OpenedPaths(paths, secret) for secret, paths in opened.webhooks.items()]
         return cls(sorted(settings.notifications.channels), settings.opened_streams, opened.buckets, webhooks)
 
-    def without_secrets(self) -> Self:
-        """Return the same without the names of secrets, some of which are paths of files."""
+    def shown_to(self, reaches: Callable[[str], bool]) -> Self:
+        """Return the same with the channels that a caller reaches.
+
+        It has no names of secrets, because some of them are paths of files.
+        """
         shown = sorted((OpenedPaths(each.paths) for each in self.webhooks), key=lambda each: tuple(each.paths))
-        return replace(self, webhooks=shown)
+        return replace(self, channels=[*filter(reaches, self.channels)], webhooks=shown)
 
     def warnings(self, definitions: Sequence[JobDefinition]) -> Iterator[str]:
         """Yield a warning for each name in definitions that the settings do not have."""

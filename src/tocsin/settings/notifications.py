@@ -5,12 +5,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from ..domain.definition import Notify
+from ..domain.definition import Notify, channel_name
 from .channels import OutsideChannel
-from .fields import Duration, Patience, Token
+from .fields import Duration, Patience
 from .section import Section
 
 MAX_CHANNELS: Final = 50
+ChannelName: TypeAlias = Annotated[str, AfterValidator(channel_name)]
 
 
 def _page(url: str) -> str:
@@ -43,15 +44,16 @@ class NotificationDefault(Section):
     owner: str | None = None
     """The job has this `owner`; null: any owner or none."""
     notify: Notify
-    """What to notify of, and by which channels."""
+    """What to notify of, and by which channels. A channel of a namespace gets nothing about jobs of others."""
 
 
 class Notifications(Section):
     """Notifications to people and programs about jobs."""
 
-    channels: Annotated[dict[Token, ChannelSettings], Field(max_length=MAX_CHANNELS)] = {}  # noqa: RUF012 - pydantic copies it
+    channels: Annotated[dict[ChannelName, ChannelSettings], Field(max_length=MAX_CHANNELS)] = {}  # noqa: RUF012 - pydantic copies it
     """The receivers of notifications by name, at most 50: each has a `type`, which decides on its other settings.
 
+    A name with a dot, such as `payments.ops`, belongs to the namespace before the dot.
     The stage `notifier` is installed if there are any."""
     defaults: tuple[NotificationDefault, ...] = ()
     """Rules for jobs without a `notify` of their own. The first that fits a job holds."""

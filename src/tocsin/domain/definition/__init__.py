@@ -52,7 +52,7 @@ from .model import (
     fans_out,
     with_timezone,
 )
-from .notify import Notify
+from .notify import Notify, channel_name
 from .retry_policy import RetryPolicy
 from .triggers import Batch, Debounce, EventTrigger, Source
 
@@ -101,6 +101,7 @@ __all__ = [
     "StepName",
     "Text",
     "Timeout",
+    "channel_name",
     "check_input",
     "day_rules",
     "fans_out",

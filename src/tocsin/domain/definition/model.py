@@ -260,6 +260,11 @@ class JobDefinition(StoredModel):
         """Return the queues of the steps, each once."""
         return tuple(dict.fromkeys(step.queue or self.queue for step in self.own_steps()))
 
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The channels of notifications that the job names."""
+        return () if self.notify is None else self.notify.channels
+
     def steps(self) -> tuple[Step, ...]:
         """Return the steps with every default resolved."""
         inherited = {

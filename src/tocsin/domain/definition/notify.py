@@ -13,7 +13,7 @@ MAX_CHANNELS: Final = 10
 LONGEST_S: Final = 31 * 86_400.0
 """Seconds of the longest `late_after` and `duration_over`."""
 _TIME_OF_DAY: Final = re.compile("(?:[01][0-9]|2[0-3]):[0-5][0-9]")
-_CHANNEL: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
+_CHANNEL: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?\.)?[a-z][a-z0-9-]{0,63}")
 EVENTS: Final = (
     *("on_failure", "on_recovery", "on_skip", "on_missed"),
     *("late_after", "must_complete_by", "duration_over"),
@@ -22,8 +22,20 @@ EVENTS: Final = (
 
 
 def _channel(text: str, info: ValidationInfo) -> str:
-    if not is_stored(info) and not _CHANNEL.fullmatch(text):
-        raise ValueError("must be the name of a channel: 1 to 64 small letters, digits and hyphens, the first a letter")
+    return text if is_stored(info) else channel_name(text)
+
+
+def channel_name(text: str) -> str:
+    """Return the name of a channel.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    if not _CHANNEL.fullmatch(text):
+        raise ValueError(
+            "must be the name of a channel: 1 to 64 small letters, digits and hyphens, the first a letter; in a namespace, after its name "
+            "and a dot"
+        )
     return text
 
 

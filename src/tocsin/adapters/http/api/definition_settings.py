@@ -13,7 +13,6 @@ router = APIRouter(prefix="/v1/definition-settings", tags=["jobs"])
 async def get_definition_settings(here: Here, caller: Author) -> DefinitionSettings:
     """List the channels of notifications, and the sources that are open to triggers of jobs.
 
-    The answer has no names of secrets.
+    The answer has no names of secrets, and no channels outside the namespaces of the caller.
     """
-    _ = caller
-    return DefinitionSettings.of(here.settings).without_secrets()
+    return DefinitionSettings.of(here.settings).shown_to(caller.reaches)

@@ -195,7 +195,7 @@ def not_bound(caller: Principal, queue: str) -> Problem:
 def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:
     """Return the answer to a name outside the namespaces of the caller.
 
-    `what` says what has the name: a job or a queue.
+    `what` says what has the name: a job, a queue or a channel.
     """
     known = sorted(caller.namespaces or ())
     right = f"begin the name with {' or '.join(f'`{namespace}.`' for namespace in known)}" if known else "use another"
@@ -207,7 +207,7 @@ def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:
 
 
 def require_within(caller: Principal, definition: JobDefinition) -> None:
-    """Check that a job and its queues are in the namespaces of a caller.
+    """Check that a caller reaches a job, its queues and its channels.
 
     Raises:
         Problem: one of them is not.
@@ -219,6 +219,9 @@ def require_within(caller: Principal, definition: JobDefinition) -> None:
     for queue in definition.step_queues():
         if not caller.reaches(queue):
             raise outside_namespaces(caller, "queue", queue)
+    for channel in definition.channels:
+        if not caller.reaches(channel):
+            raise outside_namespaces(caller, "channel", channel)
 
 
 def _reject_other_sites(request: Request) -> None:
