@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 import structlog
 
+from tests.domain.given import ID, admitted
 from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
 from tocsin.adapters import decision_lines
 from tocsin.domain.events import Completed, Completion, Failed, Skipped
 from tocsin.ports import Append, Publish
+from tocsin.telemetry import trace_ids
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
@@ -92,12 +95,79 @@ async def test_debug_lines_show_the_way_of_an_execution(nats_url: str, tmp_path:
         "dispatched",
         "execution-completed",
     ]
-    without = [line["action"] for line in way if line.get("trace_id") != TRACE_ID]
-    assert without == ["acquired"]  # the lock is taken before the first event of the execution
+    assert {line.get("trace_id") for line in way} == {TRACE_ID}
     assert stages["admitted"] == "planner"
     assert stages["started"] == "matcher"
     assert stages["retry-scheduled"] == "retrier"
     assert stages["dispatched"] == "dag_advancer"
+
+
+async def test_every_line_names_its_execution(nats_url: str, tmp_path: Path) -> None:
+    """Lines of stages, of the worker and of handlers, also of libraries and threads, of a graph with a retry."""
+    worker, stream = Worker(), io.StringIO()
+
+    @worker.task("extract")
+    def extract(context: Context) -> None:
+        logging.getLogger("my.library").warning("in a thread")
+        context.logger.info("extracting")
+
+    @worker.task("load")
+    async def load(context: Context) -> None:
+        structlog.get_logger("my.program").warning("loading")
+        if context.attempt == 1:
+            raise ConnectionError("away")
+
+    steps = [
+        {"name": "extract", "function": "extract"},
+        {"name": "load", "function": "load", "depends_on": ["extract"], "retry": RETRY},
+    ]
+    async with running(nats_url, tmp_path, worker=worker) as tocsin:
+        telemetry.configure("debug", "json", stream=stream)
+        await tocsin.apply({"name": "etl", "dag": steps})
+        await tocsin.trigger("etl", input={"day": 1}, traceparent=TRACEPARENT)
+        ended = await tocsin.ended("etl", Completed)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    execution_id = ended[0].execution_id
+    way = [line for line in lines if execution_id in json.dumps(line)]
+    of_execution = {"job": "etl", "execution_id": execution_id, "trace_id": TRACE_ID}
+    assert [line for line in way if not line.items() >= of_execution.items()] == []
+    assert {line["action"] for line in way if "step" not in line} == {"acquired", "admitted"}
+    assert {line["step"] for line in way if "step" in line} == {"extract", "load"}
+    assert {line["logger"] for line in way} >= {"my.library", "my.program", "tocsin.task", "tocsin.worker"}
+    attempts = [line["attempt"] for line in way if line["logger"] == "my.program"]
+    assert attempts == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "ids"),
+    [
+        ("subject", f"execution.a_b.{ID}.started.load.2", {"job": "a.b", "step": "load", "attempt": 2}),
+        ("subject", f"execution.a_b.{ID}.exhausted.load", {"job": "a.b", "step": "load"}),
+        ("subject", f"execution.a_b.{ID}.completed.locked", {"job": "a.b"}),
+        ("scope", f"execution.a_b.{ID}.>", {"job": "a.b"}),
+        ("subject", f"report.a_b.{ID}.failed.load.2.seal.7", {"job": "a.b", "step": "load", "attempt": 2}),
+        ("subject", f"timer.a_b.{ID}.retry.load.2", {"job": "a.b", "step": "load", "attempt": 2}),
+        ("subject", f"timer.a_b.{ID}.notify.slow", {"job": "a.b"}),
+        ("subject", f"heartbeat.a_b.{ID}.load.2.seal", {"job": "a.b", "step": "load", "attempt": 2}),
+    ],
+)
+def test_line_about_a_message_names_its_execution(field: str, text: str, ids: dict[str, object]) -> None:
+    trace_ids.note(admitted().model_copy(update={"traceparent": TRACEPARENT}))
+    stream = io.StringIO()
+    telemetry.configure("info", "json", stream=stream)
+    telemetry.get_logger("tocsin.test").info("handler failed", **{field: text})
+    [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
+    names = ("job", "execution_id", "step", "attempt", "trace_id")
+    assert {name: line[name] for name in names if name in line} == {**ids, "execution_id": ID, "trace_id": TRACE_ID}
+
+
+@pytest.mark.parametrize("subject", ["ledger.etl.due", "cron.triggered.etl", "lock.etl.acquired", "", "execution.etl"])
+def test_line_about_another_subject_names_none(subject: str) -> None:
+    stream = io.StringIO()
+    telemetry.configure("info", "json", stream=stream)
+    telemetry.get_logger("tocsin.test").info("handler failed", subject=subject)
+    [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert line.keys().isdisjoint({"execution_id", "step", "trace_id"})
 
 
 def test_answer_sent_again_shows_no_json() -> None:

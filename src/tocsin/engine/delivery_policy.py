@@ -224,6 +224,7 @@ class DeliveryPolicy:
                 "message handed back; the log is unavailable",
                 action="log-unavailable",
                 durable=batch.subscription.durable,
+                subject=delivery.subject,
                 error=str(error),
             )
             await _send(delivery.nak(_RETRY_S))

@@ -19,6 +19,7 @@ from ..domain.execution_plan import First, definition_to_identify, registered, t
 from ..domain.lock import Lock, Waiter
 from ..domain.trace_context import Sampling
 from ..subjects import Bucket, Stream
+from ..telemetry import trace_ids
 from .kinds import REGISTERED_AT, execution_state
 from .lock_projection import Held
 from .public_events import announce_decision, answer_to_queued, plan, triggered_event
@@ -109,6 +110,7 @@ def begin(
     on the export of its trace; None: no trace is made.
     """
     first = traced(identified(first, states), sampling)
+    trace_ids.note(first)  # its lock may be acquired before it is stored
     if isinstance(first, Planned):
         return _begin_with_lock(first, states, now, key)
     return plan(first, states, now, key=key)

@@ -269,6 +269,29 @@ def entity_of(subject: str) -> str:
     return job if kind == "ledger" or not rest else f"{job}.{rest[0]}"
 
 
+_OF_EXECUTION: Final = frozenset({"execution", "report", "timer", "delay", "enqueue"})
+_OF_ATTEMPT: Final = frozenset({"output", "progress", "heartbeat"})
+
+
+def ids_in(subject: str) -> dict[str, str | int]:
+    """Return the ids of the execution in a subject or a scope, for log lines.
+
+    They are `job` and `execution_id`, and of an attempt `step` and `attempt`. Empty: it is not about an execution.
+    """
+    kind, *tokens = subject.split(".")
+    if len(tokens) < 2 or kind not in _OF_EXECUTION | _OF_ATTEMPT:  # noqa: PLR2004 - a job and an id
+        return {}
+    ids: dict[str, str | int] = {"job": name(tokens[0]), "execution_id": tokens[1]}
+    match tokens[2:] if kind in _OF_ATTEMPT else tokens[3:]:
+        case [step, attempt, *_] if attempt.isdecimal() and len(attempt) <= 18:  # noqa: PLR2004 - of a 64-bit number
+            ids |= {"step": step, "attempt": int(attempt)}
+        case [step] if kind == "execution" and tokens[2] in {"advanced", "exhausted"}:
+            ids["step"] = step
+        case _:
+            pass
+    return ids
+
+
 def publisher_of(subject: str) -> str | None:
     """Return the program outside that published a request; None: the API or an operator.
 

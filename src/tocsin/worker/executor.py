@@ -38,7 +38,7 @@ class Executor:
             is_settled = await self._execute(held)
         except subjects.DecodeError as error:
             # A worker of a newer version may be able to read it.
-            _log.error("task unreadable", action="task-unreadable", error=str(error))
+            _log.error("task unreadable", action="task-unreadable", subject=subject, error=str(error))
             is_settled = False
         except LogUnavailable as error:
             _log.warning("log unavailable", action="log-unavailable", subject=subject, error=str(error))

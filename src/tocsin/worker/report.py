@@ -63,6 +63,7 @@ async def store_report(log: Publisher, clock: Clock, report: Report) -> None:
             _log.warning(
                 "report waits for the log",
                 action="report-waits",
+                job=report.job,
                 execution_id=report.execution_id,
                 step=report.step,
                 tries=failures,

@@ -338,4 +338,13 @@ class Releases:
         self.requested[claim.sequence] = None
         while len(self.requested) > MAX_RELEASED:
             del self.requested[next(iter(self.requested))]
-        _log.info("claim ends", action="claim-ends", reason=reason, agent=claim.agent, execution_id=execution_id)
+        _log.info(
+            "claim ends",
+            action="claim-ends",
+            reason=reason,
+            agent=claim.agent,
+            job=timer.job,
+            execution_id=execution_id,
+            step=task.step,
+            attempt=task.attempt,
+        )

@@ -282,6 +282,7 @@ class Sender:
             notification=raised.id,
             attempt=attempt,
             error=reason,
+            **({} if raised.execution_id is None else {"execution_id": raised.execution_id}),
         )
         if again is None:
             return NotificationAbandoned(job=raised.job, id=raised.id, attempt=attempt, error=reason)

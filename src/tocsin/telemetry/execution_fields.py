@@ -1,0 +1,23 @@
+"""Fields by which a log line names its execution and its trace.
+
+Most lines about an execution have its ids, from the code or from context variables. Others have only the subject of a message, or the
+scope of the execution. Of the trace, a process remembers what it read. So the fields are completed in one place, for all lines.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from .. import subjects
+from . import trace_ids
+
+
+def complete(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the fields of its subject, its scope and its trace to a line."""
+    if "execution_id" not in event:
+        subject = event.get("subject") or event.get("scope")
+        if isinstance(subject, str):
+            for name, value in subjects.ids_in(subject).items():
+                event.setdefault(name, value)
+    if "trace_id" not in event and (trace_id := trace_ids.trace_id(event.get("execution_id"))) is not None:
+        event["trace_id"] = trace_id
+    return event
