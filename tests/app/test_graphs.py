@@ -412,3 +412,32 @@ def test_callback_that_cannot_be_called_is_refused(callback: Any, reason: str) -
 
     with pytest.raises(UntraceableError, match=reason):
         definition(daily, on_failure=callback)
+
+
+def test_graph_that_calls_itself_is_refused() -> None:
+    @app.dag(name="first")
+    async def first() -> None:
+        await second()
+
+    @app.dag(name="second")
+    async def second() -> None:
+        await first()
+
+    @app.dag(name="third")
+    def third() -> None:
+        third()
+
+    for graph in (first, second, third):
+        with pytest.raises(UntraceableError, match="calls itself, perhaps through another graph"):
+            graph.definition  # noqa: B018 - it is made when it is read first
+
+
+def test_constant_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    async def daily() -> None:
+        load(loop)
+
+    with pytest.raises(UntraceableError, match=r"`rows` of load\(\) is nested too deeply, or contains itself"):
+        definition(daily)

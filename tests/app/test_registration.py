@@ -250,6 +250,18 @@ async def test_wrong_input_is_not_sent(given: dict[str, Any], code: str, field: 
     assert operator.inputs == []
 
 
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": (1, float("nan"))}])
+async def test_number_that_json_lacks_is_not_sent(value: object) -> None:
+    app, operator = Tocsin("billing"), Triggers()
+
+    @app.job
+    def report(anything: Any) -> None: ...  # noqa: ANN401
+
+    async with app.connected(cast("Operator", operator)):
+        with pytest.raises(DefinitionError, match=r"input\.anything.* JSON has no infinity and no NaN"):
+            await app.trigger(report, anything=value)
+
+
 async def test_missing_input_is_not_sent() -> None:
     app, operator = Tocsin("billing"), Triggers()
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.grpc.conftest import Stub, serving_world
 from tests.security.test_tls import Authority
 from tests.system.running import DEADLINE
+from tocsin.adapters.grpc import open_calls
 from tocsin.domain.access import Role
 from tocsin.settings import Grpc, GrpcTls, SettingsError
 
@@ -124,6 +127,72 @@ async def test_connections_have_a_limit(tmp_path: Path, compiled: Path) -> None:
                 while not await connect(served.address, stack):
                     await stack.aclose()
                 assert [await connect(served.address, stack) for _ in range(4)] == [True] * 2 + [False] * 2
+
+
+Open = Callable[[Any], Awaitable[Any]]
+
+
+async def watch_health(channel: Any) -> Any:  # noqa: ANN401 - likewise
+    call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+    await call.read()
+    return call
+
+
+async def reflect(channel: Any) -> Any:  # noqa: ANN401 - likewise
+    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    await call.read()
+    return call
+
+
+async def send_nothing(channel: Any) -> Any:  # noqa: ANN401 - likewise
+    async def nothing() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    method = channel.stream_stream("/tocsin.v1.Scheduler/ListJobs")
+    call = method(nothing())
+    await call.wait_for_connection()
+    await asyncio.sleep(0.01)  # the server counts the call
+    return call
+
+
+@pytest.mark.parametrize("open_call", [watch_health, reflect, send_nothing])
+async def test_strangers_leave_places_for_others(tmp_path: Path, compiled: Path, open_call: Open) -> None:
+    """A new call of them takes the place of their oldest."""
+    async with (
+        asyncio.timeout(DEADLINE),
+        serving_world(tmp_path, compiled, Grpc(max_calls=8)) as served,
+        grpc.aio.insecure_channel(served.address) as strangers,
+        grpc.aio.insecure_channel(served.address) as channel,
+    ):
+        token = await served.world.token("eve", Role.VIEWER)
+        calls = [await open_call(strangers) for _ in range(20)]
+        stub: Any = Stub(channel, compiled)
+        metadata = (("authorization", f"Bearer {token}"),)
+        assert not (await stub.ListJobs(stub.pb.ListJobsRequest(), metadata=metadata)).jobs
+        assert await calls[0].code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert not calls[-1].done()
+        for call in calls:
+            call.cancel()
+
+
+async def test_request_has_to_arrive_in_time(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_calls, "REQUEST_S", 0.1)
+    async with (
+        asyncio.timeout(DEADLINE),
+        serving_world(tmp_path, compiled, Grpc()) as served,
+        grpc.aio.insecure_channel(served.address) as channel,
+    ):
+        call = await send_nothing(channel)
+        assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+        async def none() -> AsyncIterator[bytes]:
+            for _ in ():
+                yield b""
+
+        empty = channel.stream_stream("/tocsin.v1.Scheduler/ListJobs")(none())
+        assert await empty.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_javascript_calls_the_service(tmp_path: Path, compiled: Path) -> None:

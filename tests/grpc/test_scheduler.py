@@ -169,7 +169,7 @@ async def test_streams_of_a_caller_are_limited(stub: Any, served: Served) -> Non
 @pytest.fixture
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "KEEP_ALIVE_MS", 200)
-    monkeypatch.setattr(server, "PING_TIMEOUT_MS", 200)
+    monkeypatch.setattr(server, "PING_TIMEOUT_MS", 3_000)  # a loaded machine answers late
 
 
 @pytest.mark.usefixtures("quick_pings")

@@ -4,14 +4,13 @@ They make the JSON Schema of a job's input, convert the input of a task to argum
 """
 
 import inspect
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from types import NoneType
 from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
-from pydantic import JsonValue, PydanticUserError, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
+from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -20,6 +19,7 @@ from ..domain.definition import shorten
 from ..domain.definition.fields import json_problem
 from ..worker import Context, InvalidResultError
 from .errors import ArgumentsError, SignatureError
+from .values import contains_secret, has_secret_type, require_finite
 
 MAX_LISTED: Final = 20
 """Problems of one input that an error lists."""
@@ -75,7 +75,9 @@ class TypedParameter:
         Raises:
             ValueError: JSON cannot express it, or it may contain a secret, which pydantic writes as asterisks.
         """
-        if self.has_secret or _contains_secret(self.type.dump_python(value, warnings="error")):
+        written = self.type.dump_python(value, warnings="error")
+        require_finite(written)
+        if self.has_secret or contains_secret(written):
             raise ValueError("an input is stored, so a secret cannot be a part of it. Pass JSON with `${env:NAME}`")
         dumped: JsonValue = self.type.dump_python(value, mode="json", by_alias=True, warnings="error")
         return dumped
@@ -183,8 +185,9 @@ class Signature:
             InvalidResultError: it is not of the annotated type.
         """
         try:
+            require_finite(result)
             dumped: JsonValue = self.result.dump_python(result, mode="json", by_alias=True, warnings="error")
-        except (PydanticSerializationError, ValueError) as error:
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
             reason = " ".join(str(error).removeprefix("Pydantic serializer warnings:").split())
             raise InvalidResultError(
                 f"the result of {self.function}() does not fit its annotation: {reason}"
@@ -209,7 +212,7 @@ class Signature:
 def value_problems(error: ValidationError, name: str) -> list[str]:
     """Return the problems of one argument, without its value."""
     return [
-        f"`{'.'.join(map(str, (name, *details['loc'])))}`: {details['msg'].removeprefix('Input ').replace('should', 'must')}"
+        f"`{shorten('.'.join(map(str, (name, *details['loc']))))}`: {details['msg'].removeprefix('Input ').replace('should', 'must')}"
         for details in error.errors(include_url=False, include_input=False)[:MAX_LISTED]
     ]
 
@@ -271,33 +274,7 @@ def _typed(parameter: Parameter, kind: Any, function: str) -> TypedParameter:  #
         schema = adapter.json_schema(schema_generator=_InputSchema)
     except PydanticUserError as error:
         raise _unsupported(kind, function, parameter.name, error) from None
-    return TypedParameter(parameter.name, adapter, parameter.default, _has_secret(schema))
-
-
-def _has_secret(schema: object) -> bool:
-    """Return whether a schema has a secret of pydantic."""
-    match schema:
-        case {"writeOnly": True, "format": "password"}:
-            return True
-        case dict():
-            return any(map(_has_secret, schema.values()))
-        case list():
-            return any(map(_has_secret, schema))
-        case _:
-            return False
-
-
-def _contains_secret(value: object) -> bool:
-    """Return whether a value, or a part of it, is a secret of pydantic."""
-    match value:
-        case Secret() | SecretStr() | SecretBytes():
-            return True
-        case dict():
-            return any(map(_contains_secret, value.values()))
-        case list() | tuple() | set() | frozenset() | deque():
-            return any(map(_contains_secret, value))
-        case _:
-            return False
+    return TypedParameter(parameter.name, adapter, parameter.default, has_secret_type(schema))
 
 
 def _parts(kind: object) -> Iterator[object]:

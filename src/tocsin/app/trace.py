@@ -110,8 +110,13 @@ class Trace:
             return self._reference(value)
         if isinstance(value, _SEQUENCES) and any(isinstance(part, StandIn) for part in value):
             return [self._reference(part) if isinstance(part, StandIn) else self._refuse_part(name) for part in value]
-        if _holds_stand_in(value):
-            self._refuse_part(name)
+        try:
+            if _holds_stand_in(value):
+                self._refuse_part(name)
+        except RecursionError:
+            self.refuse(
+                f"`{name}` of {step.name}() is nested too deeply, or contains itself. Keep large data in a store."
+            )
         try:
             return {VALUE: step.signature.parameters[name].written(value)}
         except (ValidationError, ValueError) as error:
@@ -153,6 +158,10 @@ def trace_steps(
         returned = function(**{name: trace.input(name) for name in signature.parameters})
         if inspect.iscoroutine(returned):
             returned = _finished(trace, returned)
+    except RecursionError:
+        trace.refuse(
+            "it calls itself, perhaps through another graph. A plan has no circles: decide inside of a step when to stop."
+        )
     finally:
         _running.reset(token)
     if not trace.steps:
@@ -170,6 +179,8 @@ def _finished(trace: Trace, coroutine: Coroutine[Any, Any, object]) -> object:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
+    except RecursionError:
+        raise
     except RuntimeError as error:  # asyncio, without a loop
         trace.refuse(f"it waits for something that is no step ({error}). Wait inside of a step.")
     else:

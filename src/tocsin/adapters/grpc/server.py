@@ -20,6 +20,7 @@ from ..http.api.dependencies import Components
 from ..http.sockets import PortInUseError
 from . import scheduler_pb2 as pb
 from .in_process import Api, Caller, Refused
+from .open_calls import OpenCalls
 from .service import ACCEPTED, CODE, SchedulerService, status_of
 from .tls import server_credentials
 
@@ -63,6 +64,7 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
             ("grpc.so_reuseport", 0),
         ),
         maximum_concurrent_rpcs=settings.max_calls,
+        interceptors=(OpenCalls(SERVICE.full_name, max(1, settings.max_calls // 4)),),
     )
     service = SchedulerService(Api(app), parts, max_streams=settings.max_streams_per_caller)
     server.add_generic_rpc_handlers((_handlers(service),))

@@ -1,0 +1,127 @@
+"""Places of calls before their token is checked, and of calls that need none.
+
+A caller without a token can begin such a call and leave it open. These calls have few of the service's places, and a new call takes that of the oldest.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+
+import grpc
+from typing_extensions import override
+
+REQUEST_S: Final = 10.0
+"""Time within which the request of a call has to arrive."""
+
+Continue = Callable[[Any], Awaitable[Any]]
+
+
+class Places:
+    """A number of places, each for one call."""
+
+    def __init__(self, most: int) -> None:
+        """Have `most` places."""
+        self._most = most
+        self._held: dict[asyncio.Timeout, None] = {}
+        """The ends of the calls with a place, beginning with the oldest."""
+
+    @asynccontextmanager
+    async def place(self, seconds: float | None) -> AsyncIterator[None]:
+        """Hold a place for at most some seconds; None: until a new call takes it.
+
+        Raises:
+            TimeoutError: the time is over, or a new call took the place.
+        """
+        async with asyncio.timeout(seconds) as end:
+            self._held[end] = None
+            if len(self._held) > self._most:
+                oldest = next(iter(self._held))
+                del self._held[oldest]
+                oldest.reschedule(asyncio.get_running_loop().time())
+            try:
+                yield
+            finally:
+                self._held.pop(end, None)
+
+
+class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
+    """Lets calls hold a place until their request has arrived.
+
+    Calls that need no token hold it until they end.
+    """
+
+    def __init__(self, service: str, most: int) -> None:
+        """`service`: the full name of the service whose calls need a token."""
+        self._prefix = f"/{service}/"
+        self._places = Places(most)
+
+    @override
+    async def intercept_service(self, continuation: Continue, handler_call_details: Any) -> Any:
+        """Return the handler of a call, which itself receives the request."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        codec = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(self._conversation(handler.stream_stream), **codec)
+        if handler.unary_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(self._answer(handler.unary_unary), **codec)
+        if handler_call_details.method.startswith(self._prefix):
+            return grpc.stream_stream_rpc_method_handler(self._stream(handler.unary_stream), **codec)
+        return grpc.stream_stream_rpc_method_handler(self._watch(handler.unary_stream), **codec)
+
+    def _answer(self, do: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def answer(requests: AsyncIterator[Any], context: Any) -> Any:  # noqa: ANN401 - grpc has no types
+            return await do(await self._request(requests, context), context)
+
+        return answer
+
+    def _stream(self, do: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+        async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
+            request = await self._request(requests, context)
+            async with aclosing(do(request, context)) as messages:
+                async for message in messages:
+                    yield message
+
+        return stream
+
+    def _watch(self, do: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        async def watch(requests: AsyncIterator[Any], context: Any) -> None:  # noqa: ANN401 - likewise
+            request = await self._request(requests, context)
+            try:
+                async with self._places.place(None):
+                    await do(request, context)
+            except TimeoutError:
+                await _make_room(context)
+
+        return watch
+
+    def _conversation(self, do: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+        async def converse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
+            try:
+                async with self._places.place(None), aclosing(do(requests, context)) as messages:
+                    async for message in messages:
+                        yield message
+            except TimeoutError:
+                await _make_room(context)
+
+        return converse
+
+    async def _request(self, requests: AsyncIterator[Any], context: Any) -> Any:  # noqa: ANN401 - likewise
+        try:
+            async with self._places.place(REQUEST_S):
+                return await anext(requests)
+        except StopAsyncIteration:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request. Send one message")
+        except TimeoutError:
+            await _make_room(context)
+
+
+async def _make_room(context: Any) -> None:  # noqa: ANN401 - likewise
+    await context.abort(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, "the call was open for too long without a token or a request. Call again"
+    )
