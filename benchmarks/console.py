@@ -55,7 +55,7 @@ PAGES: Final[Mapping[str, str]] = {
     "schedule": "/console/schedule",
     "changes": "/console/changes",
 }
-LETTERS: Final = 10_000
+LETTERS: Final = 100_000
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 READY_WITHIN_MS: Final = 120_000
 SETTLED_MS: Final = 400

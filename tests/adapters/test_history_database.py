@@ -14,7 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from redis.asyncio import Redis as RedisClient
-from sqlalchemy import text
+from sqlalchemy import Connection, event, text
 
 from tests.conformance.test_history import A_FAILURE, A_SUCCESS, everything, story
 from tests.databases import PostgreSql, postgresql, redis
@@ -22,12 +22,14 @@ from tests.domain.given import NOON, recorded
 from tocsin.adapters.history.factory import open_history
 from tocsin.adapters.sql import migration
 from tocsin.adapters.sql.engine import connect
+from tocsin.adapters.sql.history import dead_letters
+from tocsin.adapters.sql.letter_groups import letter_groups
 from tocsin.adapters.sql.migration import REVISIONS, SCRIPTS, VERSION_TABLE, migrate
 from tocsin.adapters.sql.tables import metadata
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined
 from tocsin.ports import HistoryUnavailable
-from tocsin.ports.queries import CountQuery
+from tocsin.ports.queries import CountQuery, DeadLetterQuery
 from tocsin.subjects import Stream
 
 FACTS = recorded(story(*A_FAILURE))
@@ -283,6 +285,50 @@ async def test_older_database_gets_the_views(url: str, monkeypatch: pytest.Monke
     engine.dispose()
 
 
+async def test_older_dead_letters_get_their_patterns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration, "REVISIONS", REVISIONS[: REVISIONS.index("r0010") + 1])
+    monkeypatch.setattr(migration, "HEAD", "r0010")
+    engine = connect(url)
+    migrate(engine)
+    columns = "id, job_name, attempts, input, first_attempt, last_attempt, letter_id, last_error"
+    values = f"'{{id}}', 'a', 1, '{{{{}}}}', '{NOON}', '{NOON}', '{{id}}', {{error}}".replace("+00:00", "")
+    insert = f"INSERT INTO scheduler_dead_letters ({columns}) VALUES ({values})"  # noqa: S608
+    with engine.begin() as connection:
+        for number in range(2_500):  # more than the migration reads at once
+            error = "NULL" if not number else f"'no row {number:04} {'x' * 400}'"
+            letter = f"0193a5b0-0000-7000-8000-{number:012}"
+            connection.exec_driver_sql(insert.format(id=letter, error=error))
+    monkeypatch.undo()
+    migrate(engine)
+    engine.dispose()
+    async with open_history(url, installation="", max_connections=2) as history:
+        found = await history.summaries.letter_groups(DeadLetterQuery(), limit=5_000)
+    assert [(group.count, group.pattern[:14]) for group in found.groups] == [(2_499, "no row <n> xxx"), (1, "")]
+
+
+async def test_groups_read_no_rows(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path / 'history.db'}")
+    migrate(engine)
+    plans = list[str]()
+
+    def explain(connection: Connection, _: object, statement: str, parameters: object, *__: object) -> None:
+        if statement.startswith("SELECT"):
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)  # type: ignore[arg-type]
+            plans.append("; ".join(str(row.detail) for row in rows if "dead_letters" in row.detail))
+
+    with engine.connect() as connection:
+        event.listen(connection, "before_cursor_execute", explain)
+        for query in (DeadLetterQuery(unresolved=True), DeadLetterQuery()):
+            letter_groups(connection, query=query, limit=10)
+            letter_groups(connection, query=query, limit=10, by_definition=True)
+        dead_letters(connection, DeadLetterQuery(job="a", pattern="x", unresolved=True))
+    engine.dispose()
+    of_unresolved, of_all, [listed] = plans[:3], plans[3:6], plans[6:]
+    assert all("USING COVERING INDEX scheduler_dead_letters_groups" in plan for plan in of_unresolved)
+    assert all("USING COVERING INDEX scheduler_dead_letters_of_group" in plan for plan in of_all)
+    assert "USING INDEX scheduler_dead_letters_of_group (job_name=? AND error_pattern=?)" in listed
+
+
 async def test_queries_of_the_docs_are_answered(url: str) -> None:
     defined = Defined(
         job="nightly",
@@ -454,6 +500,9 @@ def make_older(url: str, revision: str, *statements: str) -> None:
     with engine.begin() as connection:
         for statement in (
             *statements,
+            "DROP INDEX scheduler_dead_letters_groups",
+            "DROP INDEX scheduler_dead_letters_of_group",
+            "ALTER TABLE scheduler_dead_letters DROP COLUMN error_pattern",
             "DROP INDEX scheduler_executions_of_queue",
             "ALTER TABLE scheduler_executions DROP COLUMN job_state",
             "ALTER TABLE scheduler_executions DROP COLUMN queue",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import given, settings
@@ -25,11 +25,12 @@ from tocsin.domain.events import (
     JobState,
     Message,
     Recorded,
+    Resolved,
     Skipped,
     Started,
 )
 from tocsin.ports import History
-from tocsin.ports.queries import DeadLetterQuery
+from tocsin.ports.queries import DeadLetterQuery, DeadLetterSort, every
 from tocsin.ports.summaries import MAX_ERROR, End, EndCounts, QueueCounts
 from tocsin.subjects import Stream
 
@@ -245,37 +246,89 @@ async def test_failed_jobs_come_by_their_last_failure(empty_database: EmptyDatab
         assert await summaries.failed_jobs(failures=2, limit=10) == ["b", "c"]
 
 
-async def test_letters_are_the_first_of_a_query(empty_database: EmptyDatabase) -> None:
-    def letter(number: int, job: str, message: str) -> tuple[Message, datetime]:
-        at = NOON + number * MINUTE
-        name = f"{number:04}"
-        fact = DeadLettered(
-            job=job,
-            id=name,
-            execution_id=name,
-            scheduled_time=NOON,
-            trigger="cron",
-            attempts=(),
-            last_error=Failure(type="E", message=message),
-            first_attempt=at,
-            last_attempt=at,
-            definition=3,
-        )
-        return fact, at
+def dead_letter(number: int, job: str, error: str | None, definition: int = 3) -> tuple[Message, datetime]:
+    """Return a dead letter, and the time of its only attempt."""
+    at, name = NOON + number * MINUTE, f"{number:04}"
+    fact = DeadLettered(
+        job=job,
+        id=name,
+        execution_id=name,
+        scheduled_time=NOON,
+        trigger="cron",
+        attempts=(),
+        last_error=None if error is None else Failure(type="E", message=error),
+        first_attempt=at,
+        last_attempt=at,
+        definition=definition,
+    )
+    return fact, at
 
+
+ERRORS: Final = ("no row 1", "no row 22\nin orders", "disk full", "no row 333", None, "NO ROW 4", "no row 5 \0")
+"""The errors of dead letters 0 to 6, of the jobs a and b in turn."""
+
+
+async def test_letters_are_grouped_by_job_and_pattern(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
-        await record(history, [letter(n, "ab"[n % 2], "x" * MAX_ERROR if n else "boom") for n in range(5)])
-        letters = history.summaries.letters
-        newest = await letters(DeadLetterQuery(), limit=3)
-        assert [head.id for head in newest] == ["0004", "0003", "0002"]
-        assert (newest[0].job_name, newest[0].definition, newest[0].last_attempt) == ("a", 3, NOON + 4 * MINUTE)
-        assert len(newest[0].last_error or "") == MAX_ERROR
-        assert [head.id for head in await letters(DeadLetterQuery(limit=1, sort="oldest"), limit=2)] == ["0000", "0001"]
-        assert [head.id for head in await letters(DeadLetterQuery(job="b", unresolved=True), limit=9)] == [
-            "0003",
-            "0001",
+        await record(history, [dead_letter(n, "ab"[n % 2], error) for n, error in enumerate(ERRORS)])
+        found = await history.summaries.letter_groups(DeadLetterQuery(), limit=10)
+        assert found.is_complete
+        assert [(g.count, g.job_name, g.pattern, g.example) for g in found.groups] == [
+            (2, "b", "E: no row <n>", "0003"),
+            (1, "a", "E: no row <n> \ufffd", "0006"),
+            (1, "b", "E: NO ROW <n>", "0005"),
+            (1, "a", "", "0004"),
+            (1, "a", "E: disk full", "0002"),
+            (1, "a", "E: no row <n>", "0000"),
         ]
-        assert [head.last_error for head in await letters(DeadLetterQuery(error="BOOM"), limit=9)] == ["E: boom"]
+        largest = found.groups[0]
+        assert (largest.first, largest.last) == (NOON + MINUTE, NOON + 3 * MINUTE)
+        assert (largest.definition, largest.first_attempt) == (None, None)
+        part = await history.summaries.letter_groups(DeadLetterQuery(), limit=5)
+        assert (len(part.groups), part.is_complete) == (5, False)
+        assert await history.summaries.letter_groups(DeadLetterQuery(limit=1, sort="oldest"), limit=10) == found
+
+
+async def test_groups_have_the_filters_of_lists(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        letters = [dead_letter(n, job, "no row 1") for n, job in enumerate(("a.x", "a.x", "a.x", "b.x", "a"))]
+        await record(history, [*letters, (Resolved(job="a.x", id="0001"), NOON)])
+
+        async def groups(**query: Any) -> list[tuple[str, int, str]]:  # noqa: ANN401 - fields of a query
+            found = await history.summaries.letter_groups(DeadLetterQuery(**query), limit=10)
+            listed = (await history.dead_letters(DeadLetterQuery(**query))).rows
+            assert sum(group.count for group in found.groups) == len(listed)
+            return [(group.job_name, group.count, group.example) for group in found.groups]
+
+        assert await groups() == [("a.x", 3, "0002"), ("a", 1, "0004"), ("b.x", 1, "0003")]
+        assert await groups(unresolved=True) == [("a.x", 2, "0002"), ("a", 1, "0004"), ("b.x", 1, "0003")]
+        assert await groups(job="a.x", until=NOON + 2 * MINUTE) == [("a.x", 2, "0001")]
+        assert await groups(job="a.x", until=NOON + 2 * MINUTE, unresolved=True) == [("a.x", 1, "0000")]
+        assert await groups(since=NOON + 4 * MINUTE) == [("a", 1, "0004")]
+        assert await groups(namespaces=("b",)) == [("b.x", 1, "0003")]
+        assert await groups(pattern="E: no row <n>", job="b.x") == [("b.x", 1, "0003")]
+        assert await groups(pattern="E: no row 1") == []
+
+
+async def test_groups_by_definition_have_one_each(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        definitions = (3, 3, 4, 0, 0)  # 0: the job was not registered
+        await record(history, [dead_letter(n, "a", "x", definition) for n, definition in enumerate(definitions)])
+        found = await history.summaries.letter_groups(DeadLetterQuery(), limit=10, by_definition=True)
+        assert [(g.count, g.definition, g.first_attempt, g.example) for g in found.groups] == [
+            (2, 3, None, "0001"),
+            (1, None, NOON + 4 * MINUTE, "0004"),
+            (1, None, NOON + 3 * MINUTE, "0003"),
+            (1, 4, None, "0002"),
+        ]
+
+
+async def test_letters_of_a_group_come_in_pages(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record(history, [dead_letter(n, "a", f"no row {n}" if n % 3 else "disk full") for n in range(12)])
+        for sort, ids in (("newest", ["0009", "0006", "0003", "0000"]), ("oldest", ["0000", "0003", "0006", "0009"])):
+            query = DeadLetterQuery(job="a", pattern="E: disk full", sort=cast("DeadLetterSort", sort), limit=3)
+            assert [row.id async for row in every(history.dead_letters, query)] == ids
 
 
 async def test_expired_executions_are_in_no_summary(empty_database: EmptyDatabase) -> None:

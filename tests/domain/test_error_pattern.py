@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.error_pattern import MAX_TEXT, error_pattern, literal_of
+from tocsin.domain.error_pattern import MAX_TEXT, error_pattern
 
 UUID = "0193a5b0-0000-7000-8000-0000000000AF"
 
@@ -45,13 +45,3 @@ def test_pattern_of_a_pattern_is_itself(error: str) -> None:
     pattern = error_pattern(error)
     assert error_pattern(pattern) == pattern[:MAX_TEXT].rstrip()
     assert not any(character in "0123456789" for character in pattern)
-
-
-@given(st.text(alphabet=st.sampled_from("ab 019f-x.:,\n")) | st.text())
-def test_literal_is_part_of_the_error(error: str) -> None:
-    literal = literal_of(error_pattern(error))
-    assert literal is None or literal in error
-
-
-def test_pattern_of_placeholders_has_no_literal() -> None:
-    assert literal_of(error_pattern("17")) is None

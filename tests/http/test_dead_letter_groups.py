@@ -13,7 +13,7 @@ from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.domain.access import Role
 from tocsin.domain.events import DeadLettered, Failure
-from tocsin.ports.summaries import LetterHead
+from tocsin.ports.summaries import LetterGroup
 from tocsin.services.operations.dead_letter_groups import groups_of
 from tocsin.subjects import Stream
 
@@ -111,22 +111,27 @@ async def test_only_the_group_is_replayed(kept: World) -> None:
     assert [replay["id"] for replay in answer["replayed"]] == [_id(0), _id(1)]
 
 
-heads = st.builds(
-    LetterHead,
-    id=st.text(),
+parts = st.builds(
+    LetterGroup,
     job_name=st.sampled_from("ab"),
-    last_error=st.sampled_from([None, "x 1", "x 2", "y"]),
-    first_attempt=st.just(NOON),
-    last_attempt=st.integers(0, 9).map(lambda minutes: NOON + timedelta(minutes=minutes)),
-    definition=st.just(1),
+    pattern=st.sampled_from(["x <n>", "y", ""]),
+    count=st.integers(1, 9),
+    first=st.just(NOON),
+    last=st.integers(0, 9).map(lambda minutes: NOON + timedelta(minutes=minutes)),
+    example=st.text(),
 )
 
 
-@given(st.lists(heads, max_size=20))
-def test_each_letter_is_in_one_group(letters: list[LetterHead]) -> None:
-    letters.sort(key=lambda letter: letter.last_attempt, reverse=True)
-    groups = groups_of(letters)
-    assert sum(group.count for group in groups) == len(letters)
+@given(st.lists(parts, max_size=20))
+def test_each_part_is_in_one_group(found: list[LetterGroup]) -> None:
+    groups = groups_of(found)
+    assert sum(group.count for group in groups) == sum(part.count for part in found)
     assert len({(group.job, group.pattern) for group in groups}) == len(groups)
-    assert all(group.first <= group.last for group in groups)
+    for group in groups:
+        newest = max((part for part in found if (part.job_name, part.pattern) == (group.job, group.pattern)), key=_age)
+        assert (group.last, group.example) == _age(newest)
     assert [group.count for group in groups] == sorted((group.count for group in groups), reverse=True)
+
+
+def _age(part: LetterGroup) -> tuple[object, ...]:
+    return part.last, part.example

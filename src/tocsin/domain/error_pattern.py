@@ -16,7 +16,6 @@ _VARIABLE: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _PLACEHOLDERS: Final = {"id": ID, "hex": HEX, "number": NUMBER}
-_PLACEHOLDER: Final = re.compile("|".join(map(re.escape, _PLACEHOLDERS.values())))
 
 
 def error_pattern(error: str) -> str:
@@ -26,8 +25,3 @@ def error_pattern(error: str) -> str:
     """
     line = error[:MAX_TEXT].partition("\n")[0].rstrip()
     return _VARIABLE.sub(lambda match: _PLACEHOLDERS[match.lastgroup or ""], line)
-
-
-def literal_of(pattern: str) -> str | None:
-    """Return the longest text that all errors of a pattern contain, if any."""
-    return max(_PLACEHOLDER.split(pattern), key=len) or None

@@ -203,6 +203,8 @@ class DeadLetterQuery(_ListQuery):
     """
 
     unresolved: bool = False
+    pattern: str | None = None
+    """The pattern of the last error (`domain.error_pattern`)."""
     sort: DeadLetterSort = "newest"
 
 

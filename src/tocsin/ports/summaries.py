@@ -51,16 +51,33 @@ class ExecutionHead:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LetterHead:
-    """A dead letter in short, with the fields of `DeadLetterRow`. `last_error` is cut off."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterGroup:
+    """Dead letters of a job whose last errors have one pattern."""
 
-    id: str
     job_name: str
-    last_error: str | None
-    first_attempt: datetime
-    last_attempt: datetime
-    definition: int | None
+    pattern: str
+    """See `domain.error_pattern`."""
+    count: int
+    first: datetime
+    """The earliest last attempt."""
+    last: datetime
+    """The latest last attempt."""
+    example: str
+    """The id of the newest dead letter."""
+    definition: int | None = None
+    """With `by_definition`: their definition, as in `DeadLetterRow`."""
+    first_attempt: datetime | None = None
+    """With `by_definition`, if they have no definition: the time of their first attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroups:
+    """Groups of dead letters, the largest first."""
+
+    groups: Sequence[LetterGroup]
+    is_complete: bool
+    """false: there are more groups, or more dead letters than the history can group at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +157,10 @@ class HistorySummaries(Protocol):
         """Return the jobs of the newest `failures` failed executions, the last to fail first."""
         ...
 
-    async def letters(self, query: DeadLetterQuery, *, limit: int) -> Sequence[LetterHead]:
-        """Return the first `limit` dead letters of a query.
+    async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
+        """Return the `limit` largest groups of the dead letters of a query.
 
-        The limit and the cursor of the query are ignored.
+        The order, the limit and the cursor of the query are ignored. With `by_definition`, dead letters of one group ran under one definition, and
+        those without a definition have the same first attempt.
         """
         ...

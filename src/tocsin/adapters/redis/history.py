@@ -11,6 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from ...domain.error_pattern import error_pattern
 from ...domain.events import Message, Recorded
 from ...domain.execution_record import Status
 from ...domain.namespaces import is_within
@@ -39,6 +40,7 @@ from ...ports.queries import (
 )
 from ...subjects import Stream
 from ..history.factory import without_credentials
+from ..history.rows import plain
 from . import batch_writer, counts, keys, pages, totals
 from .batch_writer import BatchWriter
 from .keys import Hash, dead_letter_row, execution_row, job_row
@@ -259,9 +261,13 @@ def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
         ids=keys.DEAD_LETTER_IDS,
         id_prefix=query.id_prefix,
         key=keys.dead_letter,
-        is_wanted=lambda stored: _matches(query, stored, "last_error", "id"),
+        is_wanted=lambda stored: _has_pattern(query, stored) and _matches(query, stored, "last_error", "id"),
         row=dead_letter_row,
     )
+
+
+def _has_pattern(query: DeadLetterQuery, stored: Hash) -> bool:
+    return query.pattern is None or error_pattern(stored.get("last_error", "")) == plain(query.pattern)
 
 
 def _matches(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, name: str) -> bool:

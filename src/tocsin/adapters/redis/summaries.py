@@ -1,6 +1,6 @@
 """Implementation of `ports.summaries` in Redis."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,12 +9,13 @@ from typing import Any, Final, TypeAlias, cast
 from pydantic_core import from_json
 from redis.asyncio import Redis
 
+from ...domain.error_pattern import error_pattern
 from ...domain.events import ENDED_STATES, OPEN_STATES, JobState
 from ...domain.execution_record import Status
 from ...domain.namespaces import is_within
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds
-from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts
+from ...ports.summaries import ENDED, End, EndCounts, ExecutionHead, JobRuns, LetterGroup, LetterGroups, QueueCounts
 from ..history.ends import counted
 from . import keys
 from .keys import execution_head
@@ -24,6 +25,8 @@ ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLett
 
 MAX_EXAMINED: Final = 100_000
 """Executions that are looked at to find those of some namespaces. A reader of a small namespace sees none that come after more of others."""
+MAX_GROUPED: Final = 10_000
+"""Dead letters that are read to group them."""
 STATES: Final[tuple[JobState, ...]] = (*OPEN_STATES, *sorted(ENDED_STATES))
 
 _MINUTE_US: Final = 60_000_000
@@ -92,15 +95,19 @@ class RedisSummaries:
         heads = {head.execution_id: head for head in await self._heads([name for of_job in ids for name in of_job])}
         return {job: [heads[name] for name in of_job if name in heads] for job, of_job in zip(jobs, ids, strict=True)}
 
-    async def letters(self, query: DeadLetterQuery, *, limit: int) -> Sequence[LetterHead]:
-        """See `ports.HistorySummaries`."""
-        heads = list[LetterHead]()
-        pages = replace(query, cursor=None, limit=min(limit, keys.CHUNK))
+    async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
+        """See `ports.HistorySummaries`. Only the newest `MAX_GROUPED` dead letters are grouped."""
+        members = defaultdict[tuple[object, ...], list[DeadLetterRow]](list)
+        pages, read = replace(query, sort="newest", cursor=None, limit=keys.CHUNK), 0
         async for row in every(self._dead_letters, pages):
-            heads.append(_letter_head(row))
-            if len(heads) == limit:
+            read += 1
+            if read > MAX_GROUPED:
                 break
-        return heads
+            part = (row.definition, row.first_attempt if row.definition is None else None) if by_definition else ()
+            members[row.job_name, error_pattern(row.last_error or ""), *part].append(row)
+        groups = [_group(of_group, by_definition=by_definition) for of_group in members.values()]
+        groups.sort(key=lambda group: (-group.count, -group.last.timestamp(), group.job_name, group.pattern))
+        return LetterGroups(groups[:limit], is_complete=read <= MAX_GROUPED and len(groups) <= limit)
 
     async def failed_jobs(
         self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
@@ -139,9 +146,19 @@ class RedisSummaries:
         return heads
 
 
-def _letter_head(row: DeadLetterRow) -> LetterHead:
-    error = None if row.last_error is None else row.last_error[:MAX_ERROR]
-    return LetterHead(row.id, row.job_name, error, row.first_attempt, row.last_attempt, row.definition)
+def _group(members: Sequence[DeadLetterRow], *, by_definition: bool) -> LetterGroup:
+    """Return the group of dead letters, which come newest first."""
+    newest = members[0]
+    return LetterGroup(
+        job_name=newest.job_name,
+        pattern=error_pattern(newest.last_error or ""),
+        count=len(members),
+        first=members[-1].last_attempt,
+        last=newest.last_attempt,
+        example=newest.id,
+        definition=newest.definition if by_definition else None,
+        first_attempt=newest.first_attempt if by_definition and newest.definition is None else None,
+    )
 
 
 def _end(member: str, score: float) -> End:

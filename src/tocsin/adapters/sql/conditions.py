@@ -4,9 +4,11 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, false, not_, or_
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from ...domain.namespaces import SEPARATOR
 from ...ports.queries import DeadLetterQuery, ExecutionQuery
+from ..history.rows import plain
 from . import tables
 
 _EXECUTIONS: Final = tables.executions.c
@@ -34,15 +36,20 @@ def execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[Colum
     return conditions + _common_conditions(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
 
 
-def dead_letter_conditions(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list of dead letters."""
-    conditions = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
+def dead_letter_conditions(
+    query: DeadLetterQuery, letters: ReadOnlyColumnCollection[str, Column[Any]] = _DEAD_LETTERS
+) -> list[ColumnElement[bool]]:
+    """Return the conditions of a list of dead letters.
+
+    `letters`: the columns of the table, or of an alias.
+    """
+    conditions = [] if query.job is None else [letters.job_name == query.job]
+    if query.pattern is not None:
+        conditions.append(letters.error_pattern == plain(query.pattern))
     if query.unresolved:
-        conditions.append(not_(_DEAD_LETTERS.resolved))
-    conditions += within(query.namespaces, _DEAD_LETTERS.job_name)
-    return conditions + _common_conditions(
-        query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id
-    )
+        conditions.append(not_(letters.resolved))
+    conditions += within(query.namespaces, letters.job_name)
+    return conditions + _common_conditions(query, letters.last_attempt, letters.last_error, letters.letter_id)
 
 
 def within(namespaces: Collection[str] | None, job: Column[Any]) -> list[ColumnElement[bool]]:

@@ -10,6 +10,7 @@ from sqlalchemy import Row as SqlRow
 
 from ...domain.dead_letter import DeadLetterRecord
 from ...domain.definition import JobDefinition
+from ...domain.error_pattern import error_pattern
 from ...domain.execution_record import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.last_run import LastRun
@@ -210,25 +211,27 @@ def last_run_values(job: str, run: LastRun, encoding: Encoding) -> Values:
 
 DEAD_LETTER: Final = (
     *("id", "job_name", "execution_id", "attempts", "last_error", "input", "first_attempt", "last_attempt"),
-    *("letter_id", "attempt_history", "definition"),
+    *("letter_id", "attempt_history", "definition", "error_pattern"),
 )
 """The columns of `dead_letter_values`: all except `resolved`, which a later fact sets."""
 
 
 def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
     """Return the columns of a dead letter."""
+    last_error = plain(record.last_error)
     return (
         uuid_of(record.id),
         record.job,
         record.execution_id,
         len(record.attempts),
-        plain(record.last_error),
+        last_error,
         json_text(record.input),
         encoding.time(record.first_attempt),
         encoding.time(record.last_attempt),
         record.id,
         json_text(record.attempts),
         record.definition,
+        error_pattern(last_error or ""),
     )
 
 

@@ -10,17 +10,17 @@ from sqlalchemy import Connection, Text, bindparam, case, func, select, type_coe
 
 from ...domain.execution_record import Status
 from ...ports.queries import DeadLetterQuery
-from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts
+from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterGroups, QueueCounts
 from ..history.ends import counted
 from . import tables
-from .conditions import dead_letter_conditions, within
+from .conditions import within
+from .letter_groups import letter_groups
 from .rows import execution_head
 from .runs import runs
 
 T = TypeVar("T")
 
 _EXECUTIONS: Final = tables.executions.c
-_DEAD_LETTERS: Final = tables.dead_letters.c
 _HEAD: Final = (
     *(_EXECUTIONS.job_name, _EXECUTIONS.execution_id, _EXECUTIONS.trigger, _EXECUTIONS.status),
     *(_EXECUTIONS.scheduled_time, _EXECUTIONS.started_at, _EXECUTIONS.completed_at, _EXECUTIONS.duration_ms),
@@ -75,9 +75,9 @@ class SqlSummaries:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(_newest_of, jobs=jobs, limit=limit))
 
-    async def letters(self, query: DeadLetterQuery, *, limit: int) -> Sequence[LetterHead]:
+    async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
         """See `ports.HistorySummaries`."""
-        return await self._read(partial(_letters, query=query, limit=limit))
+        return await self._read(partial(letter_groups, query=query, limit=limit, by_definition=by_definition))
 
     async def failed_jobs(
         self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
@@ -162,14 +162,3 @@ def _failed_jobs(
     last = func.max(newest.c.completed_at)
     statement = select(newest.c.job_name).group_by(newest.c.job_name).order_by(last.desc(), newest.c.job_name)
     return connection.execute(statement.limit(limit)).scalars().all()
-
-
-def _letters(connection: Connection, *, query: DeadLetterQuery, limit: int) -> Sequence[LetterHead]:
-    error = func.substr(_DEAD_LETTERS.last_error, 1, MAX_ERROR)
-    times = _DEAD_LETTERS.first_attempt, _DEAD_LETTERS.last_attempt
-    columns = _DEAD_LETTERS.letter_id, _DEAD_LETTERS.job_name, error, *times, _DEAD_LETTERS.definition
-    statement = select(*columns).where(*dead_letter_conditions(query))
-    order = _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id
-    is_downwards = query.sort == "newest"
-    statement = statement.order_by(*(column.desc() if is_downwards else column.asc() for column in order)).limit(limit)
-    return [LetterHead(*row) for row in connection.execute(statement)]

@@ -168,8 +168,22 @@ dead_letters: Final = Table(
     Column("letter_id", Bytewise, nullable=False, unique=True),
     Column("attempt_history", Json),
     Column("definition", BigInteger),
+    Column("error_pattern", Bytewise, nullable=False, server_default=""),
 )
 Index("scheduler_dead_letters_newest", dead_letters.c.last_attempt, dead_letters.c.letter_id)
+_GROUP: Final = dead_letters.c.job_name, dead_letters.c.error_pattern
+_MEMBER: Final = dead_letters.c.last_attempt, dead_letters.c.letter_id
+# Both have every column that groups need, also `resolved`, without which SQLite would read the rows. The second also lists a group.
+Index(
+    "scheduler_dead_letters_groups",
+    *(*_GROUP, dead_letters.c.definition, *_MEMBER, dead_letters.c.first_attempt, dead_letters.c.resolved),
+    sqlite_where=text("resolved = 0"),
+    postgresql_where=text("NOT resolved"),
+)
+Index(
+    "scheduler_dead_letters_of_group",
+    *(*_GROUP, *_MEMBER, dead_letters.c.definition, dead_letters.c.first_attempt),
+)
 
 jobs: Final = Table(
     "scheduler_jobs",

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ...domain.error_pattern import error_pattern
-from ...ports.summaries import LetterHead
+from ...ports.summaries import LetterGroup
 
-MAX_GROUPED: Final = 10_000
-"""Dead letters that are read."""
 MAX_GROUPS: Final = 200
+MAX_PARTS: Final = 2_000
+"""Groups of one definition that are read for callers that may not see every definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +28,19 @@ class DeadLetterGroup:
     """The id of the newest dead letter."""
 
 
-def groups_of(letters: Iterable[LetterHead]) -> list[DeadLetterGroup]:
-    """Group dead letters, which come newest first. The largest groups come first."""
-    members: dict[tuple[str, str], list[LetterHead]] = {}
-    for letter in letters:
-        members.setdefault((letter.job_name, error_pattern(letter.last_error or "")), []).append(letter)
+def groups_of(parts: Iterable[LetterGroup]) -> list[DeadLetterGroup]:
+    """Put groups of a job and a pattern together. The largest come first."""
+    members: dict[tuple[str, str], list[LetterGroup]] = {}
+    for part in parts:
+        members.setdefault((part.job_name, part.pattern), []).append(part)
     groups = [
         DeadLetterGroup(
             job=job,
             pattern=pattern,
-            count=len(of_group),
-            first=of_group[-1].last_attempt,
-            last=of_group[0].last_attempt,
-            example=of_group[0].id,
+            count=sum(part.count for part in of_group),
+            first=min(part.first for part in of_group),
+            last=max(part.last for part in of_group),
+            example=max((part.last, part.example) for part in of_group)[1],
         )
         for (job, pattern), of_group in members.items()
     ]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ....domain.definition import Text
 from ....ports.queries import DeadLetterQuery
-from ....services.operations.dead_letter_groups import MAX_GROUPED, MAX_GROUPS, DeadLetterGroup, groups_of
+from ....services.operations.dead_letter_groups import MAX_GROUPS, MAX_PARTS, DeadLetterGroup, groups_of
 from ..auth.security import HistoryReader
 from ..auth.visibility import Run
 from ..auth.visible_runs import VisibleRuns
@@ -38,7 +38,7 @@ class DeadLetterGroups(BaseModel):
 
     groups: list[DeadLetterGroup]
     complete: bool
-    """false: there are more groups, or more dead letters than the newest 10,000, which were grouped."""
+    """false: there are more groups; of a history in Redis, only the newest 10,000 dead letters are grouped."""
 
 
 @router.get("/groups", operation_id="groupDeadLetters")
@@ -50,14 +50,14 @@ async def group_dead_letters(
     With its job and `pattern`, a group can be listed and replayed.
     """
     query = DeadLetterQuery(**filters.model_dump(), namespaces=caller.reached)
-    letters = await here.history.summaries.letters(query, limit=MAX_GROUPED + 1)
     await here.registry.jobs()
     sees = VisibleRuns(here.visibility, caller, here.registry.last_listed)
+    limit = MAX_GROUPS if sees.all else MAX_PARTS
+    parts = await here.history.summaries.letter_groups(query, limit=limit, by_definition=not sees.all)
     visible = [
-        letter
-        for letter in letters[:MAX_GROUPED]
-        if await sees.includes(Run(letter.job_name, letter.definition, letter.first_attempt))
+        part
+        for part in parts.groups
+        if await sees.includes(Run(part.job_name, part.definition, part.first_attempt or part.last))
     ]
     groups = groups_of(visible)
-    is_complete = len(letters) <= MAX_GROUPED and len(groups) <= MAX_GROUPS
-    return DeadLetterGroups(groups=groups[:MAX_GROUPS], complete=is_complete)
+    return DeadLetterGroups(groups=groups[:MAX_GROUPS], complete=parts.is_complete and len(groups) <= MAX_GROUPS)

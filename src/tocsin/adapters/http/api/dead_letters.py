@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Text
-from ....domain.error_pattern import error_pattern, literal_of
 from ....domain.events import Actor
 from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, DeadLetterSort, every
@@ -208,17 +207,10 @@ async def list_dead_letters(
 ) -> DeadLetterList:
     """List dead letters.
 
-    A page has fewer than `limit` rows if the caller may not see some of them, or if some have another pattern.
+    A page has fewer than `limit` rows if the caller may not see some of them.
     """
-    error = filters.error or _literal(filters.pattern)
-    given = filters.model_dump(exclude={"error", "pattern"})
-    query = DeadLetterQuery(**given, error=error, namespaces=caller.reached)
-    page = await here.history.dead_letters(query)
-    rows = [
-        row
-        for row in page.rows
-        if _has_pattern(row, filters.pattern) and await here.visibility.may_see_run(caller, Run.of(row))
-    ]
+    page = await here.history.dead_letters(DeadLetterQuery(**filters.model_dump(), namespaces=caller.reached))
+    rows = [row for row in page.rows if await here.visibility.may_see_run(caller, Run.of(row))]
     may_replay = caller.may(Permission.REPLAY) or caller.may(Permission.REGISTER)
     listed = [
         ListedDeadLetter.of(row, await _permitted(here, caller, Run.of(row)) if may_replay else ()) for row in rows
@@ -235,19 +227,19 @@ async def replay_all(
     A dead letter with an open replay is left out, so repeating the request is safe.
     """
     body = body or ReplayAllRequest()
-    error = body.error or _literal(body.pattern)
     query = DeadLetterQuery(
         job=body.job,
         since=body.since,
         until=body.until,
-        error=error,
+        error=body.error,
+        pattern=body.pattern,
         unresolved=True,
         sort="oldest",
         namespaces=caller.reached,
     )
     outcome = ReplayedAll(replayed=[], refused=[], complete=True)
     async for row in every(here.history.dead_letters, query):
-        if not (_has_pattern(row, body.pattern) and await here.visibility.permits_replay(caller, Run.of(row))):
+        if not await here.visibility.permits_replay(caller, Run.of(row)):
             continue
         if len(outcome.replayed) + len(outcome.matching) == body.limit:
             outcome.complete = False
@@ -348,15 +340,6 @@ async def _check_replay(here: Components, caller: Principal, given: str) -> None
     letter = await _visible_letter(here, caller, given)
     if not await here.visibility.permits_replay(caller, Run.of(letter)):
         raise forbidden(caller, Permission.REPLAY)
-
-
-def _literal(pattern: str | None) -> str | None:
-    """Return a text that all errors of a pattern contain, which the history searches for."""
-    return None if pattern is None else literal_of(pattern)
-
-
-def _has_pattern(row: DeadLetterRow, pattern: str | None) -> bool:
-    return pattern is None or error_pattern(row.last_error or "") == pattern
 
 
 def _details(letter: Letter) -> DeadLetterDetails:
