@@ -302,6 +302,24 @@ async def events_of(client: httpx.AsyncClient, id: str) -> list[dict[str, Any]]:
     return [event for event in reversed(listed) if event["data"].get("workflow_id") == id]
 
 
+async def test_pages_of_events_split_no_change(client: httpx.AsyncClient) -> None:
+    """The report on the last job of a chain completes the job, its step and the workflow."""
+    queue = fresh()
+    workflow = await created(client, {"type": "chain", "name": "etl", "steps": [job("a", queue)]})
+    await work(client, queue)
+    await until(client, workflow["id"], "completed")
+    wanted = {event["id"] for event in await events_of(client, workflow["id"])}
+    paged, cursor = list[str](), None
+    while not wanted <= set(paged):
+        query = {"limit": 1} if cursor is None else {"limit": 1, "cursor": cursor}
+        page = (await client.get("/ojs/v1/events", params=query)).json()
+        paged += [event["id"] for event in page["events"]]
+        if (cursor := page["next_cursor"]) is None:
+            break
+    assert wanted <= set(paged)
+    assert len(paged) == len(set(paged))
+
+
 async def test_events_of_a_chain(client: httpx.AsyncClient) -> None:
     queue = fresh()
     workflow = await created(client, {"type": "chain", "name": "etl", "steps": [job(name, queue) for name in "abc"]})

@@ -8,8 +8,10 @@ from fastapi import APIRouter, Query
 
 from .... import subjects
 from ....domain.access import Principal
-from ....domain.events import Message, PublicEvent, QueueFact, QueuePaused, QueueResumed, Recorded, unfold
+from ....domain.events import Message, PublicEvent, QueuePaused, QueueResumed, Recorded, unfold
 from ....ports import pages
+from ....ports.queries import microseconds
+from ....subjects import Stream
 from ..api.dependencies import Components, Here
 from ..auth.security import HistoryReader
 from .job_events import JobEvents
@@ -17,9 +19,15 @@ from .job_view import instant
 from .protocol import OjsResponse, documented
 from .workflow_events import WorkflowEvents, is_of_workflow
 
-MAX_SCANNED: Final = 2_000
-"""Number of messages of the log that are searched for each kind of event, newest first."""
+WINDOW: Final = 2_000
+"""Sequences of the log, or of the ledger, that are read together."""
+MAX_WINDOWS: Final = 5
+"""Windows of the log that a page searches, newest first. Then it may be short, and its cursor continues."""
+PAGE_SIZE: Final = 500
+"""Messages of one read."""
 MAX_LIMIT: Final = 1_000
+LATEST: Final = 10**18
+"""An instant after all others, in microseconds since 1970."""
 
 router = APIRouter(
     prefix="/ojs/v1/events",
@@ -47,37 +55,81 @@ async def list_events(
         ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
+    cursor: Annotated[
+        str | None,
+        Query(description="Continue after a page: its `next_cursor`.", pattern=r"^[0-9]{1,19}-[0-9]{1,18}$"),
+    ] = None,
 ) -> dict[str, Any]:
-    """List recent events, newest first."""
-    filters = ("execution.>", subjects.PUBLIC_EVENTS, subjects.queue_events())
-    facts, announced, decided = await asyncio.gather(*(_newest(here, each) for each in filters))
-    found = (*_events(here, facts), *_cron_events(here, announced), *_queue_events(here, caller, decided))
+    """List recent events, newest first.
+
+    A request searches a limited part of the log, from the cursor on, so a page may be short or empty; `next_cursor` continues
+    the list, and is null at its end. Events of the same instant are on one page, which may exceed `limit` by them.
+    """
     wanted_types, wanted_queues = _split(types), _split(queues)
-    events = [
-        event
-        for recorded, event in sorted(found, key=_time_of)
-        if (not wanted_types or event["type"] in wanted_types)
-        and (not wanted_queues or event["data"].get("queue") in wanted_queues)
-        and (isinstance(recorded.message, QueueFact) or await here.visibility.may_see_event(caller, recorded))
-    ]
-    return {"events": events[::-1][:limit]}
+
+    def is_wanted(event: _Event) -> bool:
+        of_type = not wanted_types or event[1]["type"] in wanted_types
+        return of_type and (not wanted_queues or event[1]["data"].get("queue") in wanted_queues)
+
+    newest, first = await asyncio.gather(here.log.end(Stream.LOG), here.stored.first(Stream.LOG))
+    before, upper = (newest + 1, LATEST) if cursor is None else map(int, cursor.split("-"))
+    end, floor = min(newest, before - 1), upper
+    if wanted_types and all(kind.startswith("queue.") for kind in wanted_types):
+        end = 0  # the log has none
+    facts, announced, events = list[Recorded[Message]](), list[Recorded[Message]](), list[_Event]()
+    for _ in range(MAX_WINDOWS):
+        if end < first or len(events) >= limit:
+            break
+        begin = max(first - 1, end - WINDOW)
+        windows = [_window(here, each, begin, end) for each in ("execution.>", subjects.PUBLIC_EVENTS)]
+        of_jobs, of_schedules = await asyncio.gather(*windows)
+        floor = min(floor, *(_instant_of(recorded) for recorded in (*of_jobs[:1], *of_schedules[:1])), LATEST)
+        facts, announced = [*_reached(caller, of_jobs), *facts], [*_reached(caller, of_schedules), *announced]
+        events = [
+            event
+            for event in (*_events(here, facts), *_cron_events(here, announced))
+            if is_wanted(event) and await here.visibility.may_see_event(caller, event[0])
+        ]
+        end = begin
+    floor = floor if end >= first else -LATEST
+    of_queues = _queue_events(here, caller, await _newest(here, subjects.queue_events()))
+    decided = [event for event in of_queues if is_wanted(event) and floor <= _instant_of(event[0]) < upper]
+    found = sorted((*events, *decided), key=_time_of)[::-1]
+    cut = _time_of(found[limit - 1]) if len(found) > limit else floor
+    end = max((recorded.sequence for recorded, _ in events if _instant_of(recorded) < cut), default=end)
+    page = [event for recorded, event in found if _instant_of(recorded) >= cut]
+    is_end = end < first and len(page) == len(found)
+    return {"events": page, "next_cursor": None if is_end else f"{end + 1}-{max(cut, 0)}"}
 
 
 async def _newest(here: Components, subject_filter: str) -> list[Recorded[Message]]:
     newest = await here.log.last(subject_filter)
     if newest is None:
         return []
-    after = max(0, newest.sequence - MAX_SCANNED)
-    recent: list[Recorded[Message]] = []
-    async for page in pages(here.log, subject_filter, after=after, limit=MAX_SCANNED):
-        recent += page
-        if recent[-1].sequence >= newest.sequence:
+    return await _window(here, subject_filter, max(0, newest.sequence - WINDOW), newest.sequence)
+
+
+async def _window(here: Components, subject_filter: str, begin: int, end: int) -> list[Recorded[Message]]:
+    """Return the messages whose sequences are in (begin, end], oldest first."""
+    window: list[Recorded[Message]] = []
+    async for page in pages(here.log, subject_filter, after=begin, limit=PAGE_SIZE):
+        window += [recorded for recorded in page if recorded.sequence <= end]
+        if page[-1].sequence >= end:
             break
-    return recent
+    return window
 
 
-def _time_of(event: _Event) -> str:
-    return str(event[1]["time"])
+def _reached(caller: Principal, window: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
+    """Return the messages of jobs in the namespaces of a caller."""
+    return [recorded for recorded in window if caller.reaches(subjects.job_of(recorded.subject))]
+
+
+def _instant_of(recorded: Recorded[Message]) -> int:
+    return microseconds(recorded.time)
+
+
+def _time_of(event: _Event) -> int:
+    return _instant_of(event[0])
 
 
 def _cron_events(here: Components, announced: Iterable[Recorded[Message]]) -> Iterable[_Event]:
