@@ -255,6 +255,31 @@ def test_explanation_keeps_to_calendars(world: World) -> None:
     assert world.call(*given[:3], "nowhere.yaml", "-o", "json").code == 2
 
 
+def test_explanation_of_a_job_keeps_to_its_calendars(world: World) -> None:
+    path = world.jobs("""
+calendars: { first: [2090-01-01], late: [2090-01-02] }
+jobs:
+  - { name: moved, function: f, schedule: "at 2090-01-01T09:00", timezone: Europe/Prague, exclude: [first, late], shift: next_business_day }
+  - { name: kept, function: f, schedule: "0 9 * * *", timezone: Europe/Prague, only: [first, late] }
+  - { name: closed, function: f, schedule: "0 9 1 1 *", timezone: Europe/Prague, blackout: [{ from: 2026-01-01T00:00, to: 2089-01-02T00:00, reason: x }] }
+  - { name: often, function: f, schedule: "@every 90s" }
+  - { name: paused, function: f, schedule: "@daily" }
+  - { name: manual, function: f }
+""")
+    assert world.call("jobs", "apply", "-f", path).code == 0
+    assert world.call("jobs", "pause", "paused").code == 0
+    explained = {name: world.call("explain", name, "-o", "json").json for name in ("moved", "kept", "closed", "paused")}
+    assert explained["moved"]["next"] == ["2090-01-03T08:00:00Z"]
+    assert explained["kept"]["next"] == ["2090-01-01T08:00:00Z", "2090-01-02T08:00:00Z"]
+    assert explained["closed"]["next"][0] == "2090-01-01T08:00:00Z"
+    assert (explained["closed"]["text"], explained["closed"]["timezone"]) == ("0 9 1 1 *", "Europe/Prague")
+    assert "the job is paused" in explained["paused"]["warnings"][-1]
+    assert len(world.call("explain", "often", "-n", "2", "-o", "json").json["next"]) == 2
+    assert world.call("explain", "manual", "-o", "json").error["error_code"] == "no-schedule"
+    assert world.call("explain", "none", "-o", "json").error["error_code"] == "job-not-found"
+    assert world.call("explain", "kept", "--tz", "UTC", "-o", "json").error["error_code"] == "conflicting-options"
+
+
 def test_explain_needs_no_server(world: World) -> None:
     world.reachable = False
     result = world.call("explain", "every weekday at 9am", "--tz", "Europe/Berlin", "-o", "json")

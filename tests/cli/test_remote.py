@@ -390,6 +390,7 @@ def test_occurrence_is_explained(url: str) -> None:
     assert [fact["fact"]["type"] for fact in answer["facts"]] == ["defined"]
     assert "The job did not exist yet" in call(url, "why", "nightly", "2025-01-01T03:00").out
     assert call(url, "why", "nobody").code == 3
+    assert len(call(url, "-o", "json", "explain", "nightly").json["next"]) == 5
 
 
 def test_installation_is_examined(url: str) -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from tests.archived_log import OVER, ArchivedLog
 from tests.cli.conftest import World
+from tests.domain.given import ID
 from tests.stages.world import World as Stages
 from tocsin import subjects
 from tocsin.domain import ledger
-from tocsin.domain.events import Failed, LeadershipGained, LeadershipReleased, Message, Requested
+from tocsin.domain.events import EventIgnored, Failed, LeadershipGained, LeadershipReleased, Message, Requested, Skipped
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.testing import START, InMemoryStoredLog
 
@@ -64,6 +65,9 @@ class Scene:
 
     def led(self, fact: Message) -> None:
         self.world.do(self.stages.log.publish(subjects.subject_of(fact), fact, message_id=str(fact)))
+
+    def given(self, fact: Message) -> None:
+        self.world.do(self.stages.given(fact))
 
     def why(self, *args: str) -> list[str]:
         result = self.world.call("why", "nightly", *args)
@@ -211,6 +215,31 @@ def test_without_a_schedule_there_is_nothing_to_miss(scene: Scene) -> None:
     [answer] = scene.answers("2026-01-01T03:00Z")
     assert (answer["verdict"], answer["since"]) == ("on-demand", "2026-01-01T00:00:00Z")
     assert "`tocsin executions list --job nightly` lists its runs" in scene.why("2026-01-01T03:00Z")[1]
+
+
+def test_it_says_why_events_started_nothing(scene: Scene) -> None:
+    triggers = [
+        {"nats": "orders.paid", "key": "body.id", "input": {"n": "body.n"}, "debounce": "30s"},
+        {"nats": "clicks.>", "input": {"page": "body.page"}, "batch": {"max": 100, "within": "5s"}},
+    ]
+    scene.define(schedule=None, triggers=triggers)
+    said = scene.why()[1]
+    assert "when no other of its key came for 30s, at most 5m after the first (debounce)" in said
+    assert "start a run together: 100 of them, or those of 5s (batch)" in said
+    assert "started nothing (" not in said
+    for number, reason in enumerate(("debounced", "condition_false", "debounced")):
+        reference = {"stream": "ORDERS", "sequence": number + 1, "subject": "orders.paid", "time": START}
+        ignored = {"job": "nightly", "trigger_id": "t", "event": reference, "reason": reason}
+        scene.led(EventIgnored.model_validate(ignored))
+    refusal = {"code": "evaluation-failed", "message": "`input.n`: no such key: n"}
+    refused = {"job": "nightly", "execution_id": ID, "reason": "refused", "refusal": refusal, "trigger": "event"}
+    scene.given(Skipped.model_validate({**refused, "scheduled_time": START, "definition": 1}))
+    said = scene.why()[1]
+    assert "Of its newest events, 3 events started nothing (1 condition_false, 2 debounced)." in said
+    assert "The newest event that it refused, by evaluation-failed: `input.n`: no such key: n." in said
+    [answer] = scene.answers()
+    kinds = [fact["fact"]["type"] for fact in cast("list[dict[str, dict[str, str]]]", answer["facts"])]
+    assert kinds == ["defined", "event-ignored", "event-ignored", "event-ignored", "skipped"]
 
 
 def test_default_after_a_pause_names_the_pause(scene: Scene) -> None:

@@ -1,7 +1,7 @@
 """`tocsin schedule`, `tocsin explain` and `tocsin backfill`: the occurrences of jobs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from operator import itemgetter
@@ -18,6 +18,7 @@ from ..input.values import check, confirm, instant
 from ..input.values import rate as rate_of
 from ..output.format import local
 from ..output.tables import table
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
@@ -122,7 +123,13 @@ def _rows(window: Upcoming, *, names_jobs: bool) -> Iterator[tuple[datetime, Tex
 
 def explain(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="SCHEDULE", help="Cron, `@every …`, or English, in quotes.")],
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCHEDULE|JOB",
+            help="Cron, `@every …`, or English, in quotes; or the name of a registered job, with its time zone, calendars and blackouts.",
+        ),
+    ],
     tz: Annotated[
         str | None, typer.Option("--tz", help="Time zone of the schedule; default: that of the phrase, or UTC.")
     ] = None,
@@ -141,22 +148,70 @@ def explain(
         list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="Job files that define the calendars.")
     ] = None,
 ) -> None:
-    """Explain a schedule and print its next occurrences; needs no server.
+    """Explain a schedule, or that of a registered job, and print its next occurrences.
 
-    `@every 90s` counts from the registration or the last trigger. The ticker reads the clock once a second: whole seconds fire on
+    A schedule needs no server. `@every 90s` counts from the registration or the last trigger. The ticker reads the clock once a second: whole seconds fire on
     time, and occurrences between two seconds fire up to one second late, each of them once.
 
-    Example: `tocsin explain "every weekday at 9am" --tz Europe/Berlin`, or `tocsin explain "0 9 1 * *" -f jobs.yaml --exclude weekends`
+    Example: `tocsin explain "every weekday at 9am" --tz Europe/Berlin`, `tocsin explain "0 9 1 * *" -f jobs.yaml --exclude weekends`, or
+    `tocsin explain nightly`
     """
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - `schedule` does not need it
 
-    days = None
-    if exclude or only or shift or file:
-        days = _day_rules(text, tz, {"exclude": exclude or [], "only": only or [], "shift": shift}, file or [])
-    explanation = explain_schedule(text, tz, datetime.now(UTC), days=days, n=count)
+    if _is_job(text):
+        if tz or exclude or only or shift or file:
+            reason = f"{text} is a job, whose definition has its time zone and its calendars: leave out these options"
+            raise UsageError(reason, code="conflicting-options")
+        explanation = run(_of_job(session_of(context), text, count))
+    else:
+        days = None
+        if exclude or only or shift or file:
+            days = _day_rules(text, tz, {"exclude": exclude or [], "only": only or [], "shift": shift}, file or [])
+        explanation = explain_schedule(text, tz, datetime.now(UTC), days=days, n=count)
     session_of(context).output.answer(
         {**asdict(explanation), "next": [occurrence.utc for occurrence in explanation.next]}, lambda: _page(explanation)
     )
+
+
+def _is_job(text: str) -> bool:
+    """Return whether a text is the name of a job, and no schedule."""
+    from ...domain.definition import is_name  # noqa: PLC0415 - likewise
+    from ...domain.schedule import ScheduleError, parse  # noqa: PLC0415
+
+    if not is_name(text):
+        return False
+    try:
+        parse(text, "UTC")
+    except ScheduleError:
+        return True
+    return False
+
+
+async def _of_job(session: Session, name: str, count: int) -> "Explanation":
+    """Return the explanation of a registered job's schedule.
+
+    Raises:
+        JobNotFound: no job has this name.
+        UsageError: it has no schedule.
+    """
+    from ...domain.schedule import Instant  # noqa: PLC0415 - likewise
+    from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415
+    from ...domain.schedule.clock_changes import local_time  # noqa: PLC0415
+
+    async with session.operator() as operator:
+        job = await operator.job(name)
+    definition, now = job.definition, datetime.now(UTC)
+    if definition.schedule is None:
+        reason = f"the job {name} has no schedule: it runs on request, or on the events of its triggers"
+        raise UsageError(reason, code="no-schedule")
+    explanation = explain_schedule(
+        definition.schedule, definition.timezone, now, dst=definition.dst, days=definition.day_rules, n=count
+    )
+    if job.status != "active":  # it fires none of them
+        reason = f"the job is {job.status}: it fires none of these until that changes"
+        return replace(explanation, warnings=(*explanation.warnings, reason))
+    times = islice(job.fire_times(now), count)  # an interval counts from its last run
+    return replace(explanation, next=tuple(Instant(at, local_time(explanation.timezone, at)) for at in times))
 
 
 def _day_rules(text: str, tz: str | None, rules: Mapping[str, object], files: list[str]) -> "DayRules | None":

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...domain import duration
-from ...domain.events import Actor, Defined
+from ...domain.events import Actor
 from ...domain.schedule.clock_changes import local_time
 from ...services.explain import Answer, Gap, Outcome, Verdict
 from ..output import event_lines
@@ -18,6 +18,7 @@ from ..output.format import seconds
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
+from .why_events import on_events
 
 STYLES: Final[dict[Verdict, str]] = {
     "fired": "green",
@@ -180,7 +181,7 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return (
                 f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered. "
                 f"`tocsin executions list --job {answer.job}` lists its runs, and `tocsin executions show ID` says what a run waits for."
-                f"{_ignored(answer)}"
+                f"{on_events(answer)}"
             )
         case "undecided":
             late = _length(answer.late_by)
@@ -198,12 +199,6 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return f"The job did not exist yet: it was registered at {since}{_by(answer)}."
         case "after-deletion":
             return f"The job did not exist any more: it was deleted at {since}{_by(answer)}."
-
-
-def _ignored(answer: Answer) -> str:
-    """Refer to events that started nothing; empty: the job has no triggers."""
-    has_triggers = any(isinstance(fact.message, Defined) and fact.message.definition.triggers for fact in answer.facts)
-    return f" `tocsin triggers ignored {answer.job}` lists events that started nothing." if has_triggers else ""
 
 
 def _exclusion(answer: Answer) -> str:

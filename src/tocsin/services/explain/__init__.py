@@ -5,7 +5,7 @@
 `judge` is pure: the same events give the same answer everywhere. `Moment` is the state of everything as of a moment.
 """
 
-from .evidence import Answer, BackfilledRun, Evidence, Gap, Outcome, Verdict, outcome_of
+from .evidence import Answer, BackfilledRun, Evidence, Gap, Outcome, Verdict, outcome_of, triggers_of
 from .fold_until import Moment
 from .judgement import default_instant, judge, latest
 from .reader import ExplainReader
@@ -23,4 +23,5 @@ __all__ = [
     "judge",
     "latest",
     "outcome_of",
+    "triggers_of",
 ]

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from pydantic import InstanceOf
 
 from ...domain import execution, history
-from ...domain.definition import JobDefinition, upstream_jobs
+from ...domain.definition import EventTrigger, JobDefinition, upstream_jobs
 from ...domain.events import (
     Actor,
     Cancelled,
@@ -257,6 +257,12 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
         if newest and execution.waits_for(state) == "delay" and not record.has_started
         else None,
     )
+
+
+def triggers_of(answer: Answer) -> Sequence[EventTrigger]:
+    """Return the triggers of the definition on which an answer rests."""
+    definitions = [fact.message.definition for fact in answer.facts if isinstance(fact.message, Defined)]
+    return definitions[-1].triggers if definitions else ()
 
 
 def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Recorded[Message]]) -> Gap | None:

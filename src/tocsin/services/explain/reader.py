@@ -11,16 +11,17 @@ from ... import subjects
 from ...archive import decoded, wherever
 from ...archive.stream_reader import archived
 from ...domain import history, ids
-from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, unfold
+from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
 from ...domain.execution_record import ExecutionRecord
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, in_place
 from ..hold_ups import HoldUpReader
+from ..ignored_events import read_ignored
 from ..operations.fan_out import read_fan_out
 from ..operations.lookup import ExecutionMatch
-from .evidence import Answer, BackfilledRun, Evidence, Outcome, outcome_of
+from .evidence import Answer, BackfilledRun, Evidence, Outcome, outcome_of, triggers_of
 from .judgement import default_instant, judge
 
 M = TypeVar("M", bound=Message)
@@ -32,6 +33,10 @@ LATEST_YEAR: Final = 2999
 """Later instants would pass the last date that Python knows."""
 MAX_SCANNED: Final = 20_000
 """Executions of a job after an instant among which those of backfills are searched."""
+MAX_IGNORED: Final = 20
+"""Events that started nothing and are a part of an answer."""
+REFUSED_SINCE: Final = timedelta(days=1)
+"""The time before an instant in which the newest refused event is searched."""
 TIME_OF_ID: Final = 13
 """Characters of an id that hold its time."""
 _DAY: Final = timedelta(days=1)
@@ -78,7 +83,32 @@ class ExplainReader:
         evidence = with_decisions(evidence, around)
         judged = await self._calculate(lambda _: judge(evidence, at))
         answers = [await self._with_outcome(answer) for answer in judged]
-        return tuple([await self._with_backfills(answer, evidence.now) for answer in answers])
+        answers = [await self._with_backfills(answer, evidence.now) for answer in answers]
+        return tuple([await self._with_events(answer, min(answer.at, evidence.now)) for answer in answers])
+
+    async def _with_events(self, answer: Answer, until: datetime) -> Answer:
+        """Add the newest events that started nothing, if only triggers start the job."""
+        if answer.verdict != "on-demand" or not triggers_of(answer):
+            return answer
+        ignored = [
+            recorded for recorded in await read_ignored(self._log, answer.job) if recorded.time <= until + MARGIN
+        ]
+        upto = (await self._stored.extent(Stream.LOG)).last
+        filters, since = subjects.ends(answer.job, "skipped"), until - REFUSED_SINCE
+        refused: Recorded[Message] | None = None
+        scanned = 0
+        portions = self._stored.messages(Stream.LOG, *filters, after=since, upto=upto)
+        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+            async for portion in portions:
+                for recorded in unfold(decoded(message) for message in portion):
+                    fact = recorded.message
+                    if isinstance(fact, Skipped) and fact.refusal is not None and fact.trigger == "event":
+                        refused = recorded if recorded.time <= until + MARGIN else refused
+                scanned += len(portion)
+                if scanned > MAX_SCANNED:
+                    break
+        found = [*ignored[-MAX_IGNORED:], *([] if refused is None else [refused])]
+        return replace(answer, facts=(*answer.facts, *found))
 
     async def _with_outcome(self, answer: Answer) -> Answer:
         if answer.execution_id is None:
