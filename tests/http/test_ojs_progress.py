@@ -11,7 +11,16 @@ from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.access import Role
 from tocsin.domain.definition import RetryPolicy
-from tocsin.domain.events import Completed, Failure, HeartbeatDetails, RetryScheduled, RetryTimer, Started, Timer
+from tocsin.domain.events import (
+    Completed,
+    Failed,
+    Failure,
+    HeartbeatDetails,
+    RetryScheduled,
+    RetryTimer,
+    Started,
+    Timer,
+)
 
 SCOPE = subjects.execution(JOB, ID)
 PATH = f"/ojs/v1/jobs/{ID}/progress"
@@ -67,6 +76,16 @@ async def test_progress_of_an_ended_job_is_ignored(fetched: World) -> None:
     answer = await fetched.ask("PUT", PATH, {"progress": 0.1})
     assert (answer.status_code, answer.json()["accepted"]) == (200, False)
     assert (await shown(fetched))["progress"] == 1.0  # it completed
+
+
+async def test_failed_job_keeps_its_progress(fetched: World) -> None:
+    await fetched.ask("PUT", PATH, {"progress": 0.73, "data": {"row": 7}})
+    end = Failed(
+        job=JOB, execution_id=ID, scheduled_time=admitted().scheduled_time, trigger="cron", step="main", attempt=1
+    )
+    await fetched.log.append(end, expect=await fetched.log.tail(SCOPE))
+    found = await shown(fetched)
+    assert (found["state"], found["progress"], found["data"]) == ("discarded", 0.73, {"row": 7})
 
 
 async def test_progress_extends_the_lease(fetched: World, monkeypatch: pytest.MonkeyPatch) -> None:

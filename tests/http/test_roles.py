@@ -132,6 +132,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ),
     ("GET", "/ojs/v1/workflows/{id}"): (HISTORIANS, f"/ojs/v1/workflows/{FLOW}", None),
     ("DELETE", "/ojs/v1/workflows/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/workflows/{FLOW}", None),
+    ("POST", "/ojs/v1/workflows/{id}/retry"): ({ADMIN, OPERATOR}, f"/ojs/v1/workflows/{FLOW}/retry", None),
     ("GET", "/ojs/v1/jobs/{id}"): (HISTORIANS, f"/ojs/v1/jobs/{RUN}", None),
     ("DELETE", "/ojs/v1/jobs/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/jobs/{RUN}", None),
     ("GET", "/ojs/v1/jobs/{id}/progress"): (HISTORIANS, f"/ojs/v1/jobs/{RUN}/progress", None),
@@ -166,6 +167,7 @@ NOT_NOW = {
     ("DELETE", "/v1/tokens/{id}"): 404,
     ("DELETE", "/v1/silences/{id}"): 404,
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): 503,
+    ("POST", "/ojs/v1/workflows/{id}/retry"): 409,
     ("POST", "/v1/queues/{name}/purge"): 409,
 }
 """The answer to a permitted caller, without stages and workers."""

@@ -111,13 +111,14 @@ async def test_manifest_names_the_priorities(servers: Mapping[str, Server]) -> N
     async with servers["open"].client() as client:
         manifest = (await client.get("/ojs/manifest")).json()
     assert (manifest["conformance_level"], manifest["capabilities"]["priority_queues"]) == (4, True)
-    assert manifest["extensions"] == ["urn:ojs:ext:progress"]
+    [extension] = manifest["extensions"]["official"]
+    assert (extension["name"], extension["uri"]) == ("progress", "urn:ojs:ext:progress")
 
 
 async def test_manifest_names_its_limits(servers: Mapping[str, Server]) -> None:
     async with servers["open"].client() as client:
         manifest = (await client.get("/ojs/manifest")).json()
-    assert manifest["batch_limits"] == {"max_batch_size": 1_000}
+    assert manifest["batch_limits"] == {"max_batch_size": 1_000, "max_ack_batch_size": 100}
     assert manifest["rate_limits"]["on_limit"] == ["wait"]
     assert manifest["capabilities"]["rate_limiting"] is manifest["capabilities"]["batch_enqueue"] is True
 

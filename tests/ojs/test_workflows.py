@@ -99,6 +99,7 @@ for _ in range(5):
             {"type": "chain", "steps": [{**A, "options": {"retry": {"on_exhaustion": "dead_letter"}}}]},
             "steps[0].options.retry.on_exhaustion",
         ),
+        ({"type": "chain", "steps": [A], "options": {"retry": {"on_exhaustion": 1}}}, "options.retry.on_exhaustion"),
         ({"type": "chain", "steps": [{"type": "group"}]}, "steps[0].jobs"),
         ({"type": "group", "jobs": [{"type": "chain", "steps": [A, {"type": "t.b"}]}]}, "jobs[0].steps[1].args"),
         ({"type": "chain", "steps": [A], "id": "wf_1"}, "id"),
@@ -288,6 +289,74 @@ async def test_concurrent_requests_create_one_workflow(client: httpx.AsyncClient
         assert answer.status_code in ({200, 201} if body["name"] == name else {409})
     await work(client, queue)
     await until(client, id_, "completed")
+
+
+# --- retry of a part -------------------------------------------------------------------------------------------------
+
+KEEPS: Final = {"options": {"retry": {"on_exhaustion": "dead_letter"}}}
+
+
+async def test_retried_chain_continues_at_its_failed_step(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    steps = [job(name, queue) for name in "abc"]
+    workflow = await created(client, {"type": "chain", "name": "etl", "steps": steps, **KEEPS})
+    path = f"/ojs/v1/workflows/{workflow['id']}/retry"
+    early = await client.post(path)
+    assert (early.status_code, early.json()["error"]["code"]) == (409, "conflict")
+    await work(client, queue)
+    await work(client, queue, fails=("b",))
+    await until(client, workflow["id"], "failed")
+    answers = await asyncio.gather(*(client.post(path) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409], [a.text for a in answers]
+    [retried] = [answer.json()["workflow"] for answer in answers if answer.is_success]
+    assert (retried["retry_of"], retried["name"]) == (workflow["id"], "etl")
+    assert [step["state"] for step in retried["steps"]][::2] == ["completed", "waiting"]
+    second = await work(client, queue)
+    third = await work(client, queue)
+    assert (second["type"], second["parent_results"]) == ("t.b", [{"by": "t.a"}])
+    assert (third["type"], third["parent_results"]) == ("t.c", [{"by": "t.a"}, {"by": "t.b"}])
+    await until(client, retried["id"], "completed")
+    assert (await read(client, workflow["id"]))["state"] == "failed"
+
+
+async def test_retried_batch_calls_back_by_new_outcome(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    callbacks = {kind: job(kind.replace("_", "-"), queue) for kind in ("on_failure", "on_success", "on_complete")}
+    body = {"type": "batch", "jobs": [job("a", queue), job("b", queue)], "callbacks": callbacks, **KEEPS}
+    workflow = await created(client, body)
+    for _ in range(4):
+        await work(client, queue, fails=("b", "on-complete"))
+    await until(client, workflow["id"], "failed")
+    answer = await client.post(f"/ojs/v1/workflows/{workflow['id']}/retry")
+    assert answer.status_code == 201, answer.text
+    retried = answer.json()["workflow"]
+    done = [await work(client, queue) for _ in range(3)]
+    assert done[0]["type"] == "t.b"
+    assert {task["type"] for task in done[1:]} == {"t.on-success", "t.on-complete"}
+    shown = await until(client, retried["id"], "completed")
+    assert [member["state"] for member in shown["jobs"]] == ["completed", "completed"]
+
+
+async def test_workflow_without_a_dead_letter_is_not_retried(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    workflow = await created(client, {"type": "group", "jobs": [job("a", queue)]})
+    await work(client, queue, fails=("a",))
+    await until(client, workflow["id"], "failed")
+    answer = await client.post(f"/ojs/v1/workflows/{workflow['id']}/retry")
+    assert (answer.status_code, "on_exhaustion" in answer.json()["error"]["message"]) == (409, True)
+
+
+async def test_dead_letter_of_workflow_is_its_failed_job(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    workflow = await created(client, {"type": "chain", "steps": [job("a", queue), job("b", queue)], **KEEPS})
+    await work(client, queue)
+    await work(client, queue, fails=("b",))
+    await until(client, workflow["id"], "failed")
+    listed = (await client.get("/ojs/v1/dead-letter", params={"queue": queue})).json()["jobs"]
+    assert [(dead["id"], dead["type"]) for dead in listed] == [(f"{workflow['id']}:1", "t.b")]
+    answer = await client.post(f"/ojs/v1/dead-letter/{listed[0]['id']}/retry")
+    assert (answer.status_code, answer.json()["error"]["details"]["workflow_id"]) == (409, workflow["id"])
+    assert (await client.delete(f"/ojs/v1/dead-letter/{listed[0]['id']}")).status_code == 200
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from fastapi import APIRouter, Query
 
 from .... import subjects
 from ....archive.stream_reader import wherever
+from ....domain import execution
 from ....domain.access import Permission, Principal
+from ....domain.execution import Phase
 from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, Place, microseconds
 from ....services.operations import dead_letters, event_waiter, execution_requests
@@ -112,13 +114,23 @@ async def retry_job(here: Components, caller: Principal, id: str) -> dict[str, A
 @router.delete("/{id}", operation_id="discardDeadJob")
 async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Resolve a dead letter, so that it is no longer listed. Its events remain."""
-    match = await _letter(here, caller, id)
+    match = await _letter(here, caller, id, of_workflow=True)
     await dead_letters.resolve(here.log, match.execution_id, by=actor(caller), reason="discarded by OJS client")
     return {"deleted": True, "id": id, "job_id": id}
 
 
-async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
+async def _letter(
+    here: Components,
+    caller: Principal,
+    id: str,  # noqa: A002 - the field has this name
+    *,
+    of_workflow: bool = False,
+) -> ExecutionMatch:
     match = await visible_match(here, caller, id)
+    if job_view.is_workflow(execution.fold(match.facts)) and not of_workflow:
+        workflow = id.partition(":")[0]
+        detail = f"job {id} is part of a workflow: retry workflow {workflow}"
+        raise Problem(409, "conflict", detail, facts={"workflow_id": workflow})
     if not await here.visibility.permits_replay(caller, Run.of(match)):
         raise forbidden(caller, Permission.REPLAY)
     if not await here.log.load(subjects.dead_letter(match.job, match.execution_id)):
@@ -158,8 +170,18 @@ async def _views(here: Components, rows: Sequence[DeadLetterRow]) -> list[tuple[
         part = rows[start : start + MAX_LIMIT]
         scopes = [subjects.execution(row.job_name, row.execution_id) for row in part if row.execution_id is not None]
         histories = await asyncio.gather(*(wherever(here.log, here.stored, scope) for scope in scopes))
-        views += [(row, job_view.job(events)) for row, events in zip(part, histories, strict=True) if events]
+        views += [(row, _dead_job(events)) for row, events in zip(part, histories, strict=True) if events]
     return views
+
+
+def _dead_job(events: job_view.Facts) -> dict[str, Any]:
+    """Return the job of a dead letter; of a workflow, the first job that failed."""
+    state = execution.fold(events)
+    if not job_view.is_workflow(state):
+        return job_view.job(events, state=state)
+    failed = [name for name, step in state.steps.items() if step.phase is Phase.EXHAUSTED]
+    step = failed[0] if failed else job_view.current_step(events)
+    return job_view.job(events, id=f"{state.request.execution_id}:{step}", step=step, state=state)
 
 
 async def _await_history(here: Components) -> None:

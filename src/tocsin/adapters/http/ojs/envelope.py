@@ -67,6 +67,8 @@ _OPTIONS: Final = (
     "rate_limit",
 )
 """Fields that may be inside `options` or next to it; `scheduled_at` and `delay_until` are two names of one field."""
+OPTIONS: Final = (*_OPTIONS, "scheduled_at", "delay_until")
+"""The options of a job that the manifest names."""
 _DECLARED: Final = frozenset(
     {
         *("specversion", "id", "type", "args", "queue", "meta", "options", "priority", "timeout", "retry", "tags"),

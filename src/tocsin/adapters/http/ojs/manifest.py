@@ -5,8 +5,10 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 
 from .... import subjects
+from ....domain.task_fetch import MAX_COUNT
 from ....ports import MAX_TOGETHER, LogUnavailable
 from ..api.dependencies import Here
+from .envelope import OPTIONS
 from .protocol import VERSION, OjsResponse, documented
 from .workflow_envelope import MAX_DEPTH, MAX_JOBS
 
@@ -36,23 +38,35 @@ async def manifest(here: Here) -> dict[str, Any]:
         "protocols": ["http"],
         "backend": "nats",
         "capabilities": {
+            "batch_ack": True,
             "batch_enqueue": True,
+            "bulk_cancel": True,
+            "bulk_enqueue": True,
+            "bulk_retry": True,
             "cron_jobs": True,
             "dead_letter": True,
             "delayed_jobs": True,
+            "events": True,
+            "idempotency_keys": True,
             "job_ttl": True,
+            "long_polling": True,
             "pause_resume": True,
             "priority_queues": True,
+            "progress": True,
+            "queue_stats": True,
             "rate_limiting": True,
             "schema_validation": False,
             "unique_jobs": {"strength": STRENGTH, "mechanism": "optimistic guard of the key's scope in the log"},
+            "workflow_retry": True,
             "workflows": True,
         },
+        "job_options": list(OPTIONS),
+        "schema_validation": False,
         "unique_job_strength": STRENGTH,
-        "batch_limits": {"max_batch_size": MAX_TOGETHER},
+        "batch_limits": {"max_batch_size": MAX_TOGETHER, "max_ack_batch_size": MAX_COUNT},
         "rate_limits": {"strategies": ["rate", "throttle"], "algorithm": "token bucket", "on_limit": ["wait"]},
         "workflow_limits": {"max_jobs": MAX_JOBS, "max_nesting_depth": MAX_DEPTH},
-        "extensions": ["urn:ojs:ext:progress"],
+        "extensions": {"official": [{"name": "progress", "uri": "urn:ojs:ext:progress", "version": "1.0.0-rc.1"}]},
         "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
     }
 

@@ -46,10 +46,28 @@ def read(body: Mapping[str, Any], execution_id: str, defaults: Defaults, by: Act
         raise _invalid("id", "must be a UUIDv7 in lower case", own_id)
     options = _options(body)
     _require_no_time("", body, options)
-    reader = _Reader(own_id or execution_id, defaults, by, options)
+    of_jobs, leaves_dead_letter = _without_exhaustion(options)
+    reader = _Reader(own_id or execution_id, defaults, by, of_jobs)
     is_graph = "type" not in body and "steps" in body
     tree = reader.graph(body) if is_graph else Workflow(nodes=reader.tree(body))
-    return _enqueued(reader, tree, own_id or execution_id, defaults, by)
+    wish = _enqueued(reader, tree, own_id or execution_id, defaults, by)
+    definition = wish.definition.model_copy(update={"dead_letter": leaves_dead_letter})
+    return wish.model_copy(update={"definition": definition})
+
+
+def _without_exhaustion(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """Return the options for jobs, and whether the workflow leaves a dead letter.
+
+    Beside `type`, `retry.on_exhaustion` is of the workflow: its jobs fail for the workflow to decide.
+    """
+    retry = options.get("retry")
+    if not isinstance(retry, dict) or "on_exhaustion" not in retry:
+        return options, False
+    given = retry["on_exhaustion"]
+    if given not in {None, "discard", "dead_letter"}:
+        raise _invalid("options.retry.on_exhaustion", "must be `discard` or `dead_letter`", given)
+    own = {field: value for field, value in retry.items() if field != "on_exhaustion"}
+    return {**options, "retry": own}, given == "dead_letter"
 
 
 class _Job(NamedTuple):
@@ -171,7 +189,9 @@ class _Reader:
             raise _invalid(_at(path, wrong.field), wrong.right, shown=wrong.value) from None
         if alone.definition.dead_letter:
             place = f"{path}.options.retry.on_exhaustion"
-            raise _invalid(place, "must be `discard`: a job of a workflow leaves no dead letter", "dead_letter")
+            raise _invalid(
+                place, "must be `discard`: the `options` of the workflow decide, beside its `type`", "dead_letter"
+            )
         self.jobs.append(_Job(name, merged["type"], alone, depends_on))
 
 

@@ -107,6 +107,7 @@ class _View:
             "type": root.kind,
             "name": root.name,
             "state": _STATES[self.state.status],
+            **({} if self.state.request.replay_of is None else {"retry_of": self.state.request.replay_of}),
             f"{noun}_total": len(root.members),
             f"{noun}_completed": completed,
             **self._members(root),

@@ -1,4 +1,4 @@
-"""`/ojs/v1/workflows`: create, show and cancel workflows of the Open Job Spec (ojs-workflows §11).
+"""`/ojs/v1/workflows`: create, show, cancel and retry workflows of the Open Job Spec (ojs-workflows §11).
 
 A workflow is one execution, and each of its jobs is a step. So `tocsin executions show`, `tocsin executions cancel` and `tocsin audit` apply to it.
 """
@@ -12,12 +12,13 @@ from .... import subjects
 from ....domain import execution, execution_plan
 from ....domain.access import Permission, Principal
 from ....domain.events import Enqueued, Recorded
-from ....services.operations import execution_requests, lookup
+from ....domain.execution import Status
+from ....services.operations import dead_letters, event_waiter, execution_requests, lookup
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.lookup import ExecutionMatch, was_archived
 from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import Problem
-from ..auth.security import HistoryReader, Triggerer, actor, forbidden
+from ..auth.security import HistoryReader, Replayer, Triggerer, actor, forbidden
 from ..auth.visibility import Run
 from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
 from .enqueued_jobs import check_room
@@ -102,6 +103,52 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
         steps_cancelled=states.count("cancelled"),
         steps_already_completed=states.count("completed"),
     )
+
+
+@router.post("/{id}/retry", status_code=201, operation_id="retryWorkflow")
+async def retry(here: Here, caller: Replayer, id: str, response: Response) -> dict[str, Any]:  # noqa: A002 - the field has this name
+    """Run the failed part of a workflow again (an extension).
+
+    It is a workflow with an id of its own. Its jobs that completed keep their results. It must have left a dead letter (`options.retry.on_exhaustion`).
+    """
+    match = await _visible_match(here, caller, id)
+    if not await here.visibility.permits_replay(caller, Run.of(match)):
+        raise forbidden(caller, Permission.REPLAY)
+    await _check_dead_letter(here, match)
+    replay = await dead_letters.replay(
+        here.log,
+        match.execution_id,
+        by=actor(caller),
+        reason="retried by OJS client",
+        failed_only=True,
+        stored=here.stored,
+    )
+    scope = subjects.execution(match.job, replay.execution_id or match.execution_id)
+    events = await event_waiter.until(here.log, scope, execution_requests.has_begun)
+    if not events:
+        detail = f"workflow {id} is stored for a retry, but no stage has started it yet. Check that the stages run"
+        raise Problem(503, "unavailable", detail)
+    response.headers["Location"] = f"/ojs/v1/workflows/{replay.execution_id}"
+    return workflow_view.answer(events)
+
+
+async def _check_dead_letter(here: Components, match: ExecutionMatch) -> None:
+    """Wait for the dead letter of a workflow, which is stored after its failure.
+
+    Raises:
+        Problem: the workflow leaves none, or it is not stored within some seconds.
+    """
+    state = execution.fold(match.facts)
+    if state.status is not Status.FAILED or not state.request.plan.dead_letter:
+        reason = (
+            'it left no dead letter; create it with "options": {"retry": {"on_exhaustion": "dead_letter"}}'
+            if state.status is Status.FAILED
+            else f"it is {state.status}"
+        )
+        raise Problem(409, "conflict", f"workflow {match.execution_id} cannot be retried: {reason}")
+    if not await event_waiter.until(here.log, subjects.dead_letter(match.job, match.execution_id), bool):
+        detail = f"the dead letter of workflow {match.execution_id} is not stored yet. Check that the stages run"
+        raise Problem(503, "unavailable", detail)
 
 
 async def _visible_match(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
