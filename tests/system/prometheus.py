@@ -76,6 +76,14 @@ async def values(client: httpx.AsyncClient, expression: str) -> list[float]:
     return sorted(float(each["value"][1]) for each in json.loads(answer.text)["data"]["result"])
 
 
+async def label_names(client: httpx.AsyncClient, metric: str) -> set[str]:
+    """Return the names of labels that the series of a metric have, without those of the scrape."""
+    answer = await client.get("/api/v1/series", params={"match[]": metric})
+    series: list[dict[str, str]] = json.loads(answer.text)["data"]
+    of_scrape = {("job", "tocsin")}  # of samples without a label of that name
+    return {name for labels in series for name, _ in labels.items() - of_scrape} - {"__name__", "instance"}
+
+
 async def until(client: httpx.AsyncClient, expression: str, expected: list[float]) -> None:
     """Wait until an instant query has these values."""
     seen: list[float] = []

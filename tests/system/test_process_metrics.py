@@ -12,13 +12,27 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.system.processes import Program, Site, site
-from tests.system.prometheus import NEEDS_PROMETHEUS, prometheus, values
+from tests.system.prometheus import NEEDS_PROMETHEUS, label_names, prometheus, until, values
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 
 Samples = dict[tuple[str, ...], float]
 DASHBOARDS: Final = Path(__file__).parents[2] / "compose/grafana/dashboards"
 CHOICES: Final = {"$job": "etl", "$durable": ".*"}
 """What a reader chooses at the top of the dashboards."""
+HIP_62: Final = {
+    "executions_total": ({"job", "status", "trigger"}, '{job="etl", status="completed", trigger="cron"} > bool 0'),
+    "retries_total": ({"job"}, '{job="etl"} > bool 0'),
+    "dead_letters_total": ({"job"}, '{job="wrong"}'),
+    "execution_duration_seconds_bucket": ({"job", "le"}, '{job="etl", le="+Inf"} > bool 0'),
+    "execution_duration_seconds_sum": ({"job"}, '{job="etl"} > bool 0'),
+    "execution_duration_seconds_count": ({"job"}, '{job="etl"} > bool 0'),
+    "jobs_registered": (set[str](), " == bool 3"),
+    "next_fire_seconds": ({"job"}, '{job="etl"} <= bool 1'),
+    "lock_held": ({"job"}, '{job="waits"}'),
+    "dag_steps_total": ({"job", "step", "status"}, '{job="etl", step="load", status="completed"} > bool 0'),
+    "leader_active": ({"lease"}, '{lease="ticker"}'),
+}
+"""The samples of hip-62's nine metrics: their labels, and a selection that is 1 once everything happened."""
 
 
 def url_of(program: Program) -> str:
@@ -126,7 +140,7 @@ async def everything_happens(tocsin: Site) -> None:
                 },
             ],
         },
-        {"name": "wrong", "function": "broken", "retry": {"max_attempts": 1}},
+        {"name": "wrong", "function": "broken", "retry": {"max_attempts": 1}, "dead_letter": True},
         {"name": "waits", "function": "work", "queue": "empty"},
     )
     await tocsin.trigger("wrong")
@@ -160,3 +174,6 @@ async def test_every_expression_of_the_dashboards_has_data(nats_url: str, tmp_pa
                 await tocsin.until(all_have_data)
             except AssertionError:
                 pytest.fail(f"no data: {empty}")
+            for name, (labels, selection) in HIP_62.items():
+                await until(client, f"hanzo_scheduler_{name}{selection}", [1])
+                assert await label_names(client, f"hanzo_scheduler_{name}") == labels, name
