@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import sys
 
 import pytest
 
@@ -83,6 +84,20 @@ async def test_process_ends_when_sending_ends(server: Server) -> None:
     await server.is_gone.wait()
     with pytest.raises(asyncio.CancelledError):
         await sending
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")
+async def test_endless_answer_ends_the_process(server: Server) -> None:
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 500 Text\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
+            await writer.drain()
+
+    server.response = flood
+    refused = await refusal(apprise(server, path="/T0KEN?rto=600", timeout=50))
+    assert refused.retryable
+    assert "within" not in str(refused)
 
 
 async def test_no_line_has_the_url(

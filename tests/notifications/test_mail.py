@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,23 @@ async def test_absent_server_is_retried() -> None:
     mailbox = Mailbox()
     mailbox.port = free_port()
     assert (await refusal(mail(mailbox))).retryable
+
+
+async def test_endless_greeting_is_refused() -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while not writer.is_closing():
+                writer.write(b"220-more\r\n" * 1_000)
+                await writer.drain()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    mailbox = Mailbox()
+    mailbox.port = server.sockets[0].getsockname()[1]
+    async with server:
+        refused = await refusal(mail(mailbox, timeout=50))
+        await settle()
+    assert "too long" in str(refused)
 
 
 @pytest.mark.parametrize("greeting", [b"", b"220 a\r\n", b"nonsense\r\n", b"220-" + b"x" * 100_000])

@@ -123,12 +123,15 @@ async def test_receiver_names_the_time_to_wait(server: Server, status: int, wait
     assert (await refusal(webhook(server))).retry_after == wait
 
 
-async def test_redirect_is_not_followed(server: Server) -> None:
-    server.response = answer(status=307, Location=f"{server.url}/elsewhere")
-    refused = await refusal(webhook(server))
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirect_is_not_followed(server: Server, status: int) -> None:
+    """Not even to an internal address, which the receiver alone would choose."""
+    async with Server().running() as internal:
+        server.response = answer(status=status, Location=f"{internal.url}/latest/meta-data")
+        refused = await refusal(webhook(server))
     assert not refused.retryable
     assert "redirects are not followed" in str(refused)
-    assert len(server.requests) == 1
+    assert (len(server.requests), internal.requests) == (1, [])
 
 
 async def test_gone_receiver_is_named(server: Server) -> None:
@@ -138,16 +141,46 @@ async def test_gone_receiver_is_named(server: Server) -> None:
     assert "remove the channel" in str(refused)
 
 
-async def test_body_of_an_answer_is_not_read(server: Server) -> None:
+@pytest.mark.parametrize("status", [200, 500])
+async def test_body_of_an_answer_is_not_read(server: Server, status: int) -> None:
     async def flood(writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 500 Text\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} Text\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         while not writer.is_closing():
             writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
             await writer.drain()
 
     server.response = flood
-    assert (await refusal(webhook(server))).retryable
+    if status == 200:
+        await webhook(server).send(notification())
+    else:
+        assert (await refusal(webhook(server))).retryable
     await server.is_gone.wait()
+
+
+@pytest.mark.parametrize("part", [b"A: " + b"x" * 60_000 + b"\r\n", b"x" * 60_000])
+async def test_endless_headers_are_refused(server: Server, part: bytes) -> None:
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while not writer.is_closing():
+            writer.write(part)
+            await writer.drain()
+
+    server.response = flood
+    refused = await refusal(webhook(server, timeout=50))
+    assert refused.retryable
+    assert "cannot be reached" in str(refused)
+
+
+async def test_endless_interim_answers_end_at_the_timeout(server: Server) -> None:
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+            await writer.drain()
+
+    server.response = flood
+    refused = await refusal(webhook(server, timeout=0.2))
+    assert refused.retryable
+    assert "within 0.2 s" in str(refused)
 
 
 async def test_silent_receiver_is_left_after_the_timeout(server: Server) -> None:

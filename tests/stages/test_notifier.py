@@ -389,6 +389,39 @@ async def test_many_failures_become_one_message(scene: Scene) -> None:
     assert scene.sender.backlog.oldest is None
 
 
+@pytest.mark.full
+async def test_storm_of_a_minute_becomes_few_messages(world: World) -> None:
+    """2,000 executions of 200 jobs fail within a minute, and the receiver accepts everything."""
+    ops = Receiver()
+    jobs = [f"job-{number}" for number in range(200)]
+    for job in jobs:
+        await world.define({"name": job, "function": "f", "notify": {"channels": "ops", "on_failure": True}})
+    for job in jobs:
+        await world.trigger(job, job)
+    await world.run(world.planner)
+    admitted = {fact.job: fact for fact in await world.stored(Admitted)}
+    async with sending(world, {"ops": ops}) as sender:
+        for second in range(60):
+            for number in range(second * 2_000 // 60, (second + 1) * 2_000 // 60):
+                first = admitted[jobs[number % len(jobs)]].model_copy(update={"execution_id": f"run-{number}"})
+                end = Failed(
+                    job=first.job,
+                    execution_id=first.execution_id,
+                    scheduled_time=first.scheduled_time,
+                    trigger=first.trigger,
+                )
+                await world.given(first, end)
+            await world.run(world.notifier)
+            for _ in range(2):
+                world.clock.advance(0.5)
+                await settle()
+        await Scene(world, sender, ops).passes(2 * WINDOW)
+        assert sender.backlog.oldest is None
+    assert len(await raised(world)) == 2_000
+    assert sum(1 + sent.others for sent in ops.sent) == 2_000
+    assert len({sent.id for sent in ops.sent}) == len(ops.sent) <= 60 / WINDOW + 2
+
+
 async def test_receiver_gets_the_message_after_an_hour_down(scene: Scene) -> None:
     scene.ops.refusal = ChannelRefused("status 503", retryable=True)
     await scene.raise_("report")

@@ -1,4 +1,4 @@
-"""A notification on a real server, by a webhook: a killed notifier sends it again under the same id."""
+"""A notification on a real server, by a webhook: a killed notifier loses none, and sends it again under the same id."""
 
 import asyncio
 import json
@@ -7,19 +7,29 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.system.processes import site
-from tocsin.domain.events import NotificationDelivered, NotificationRaised
+from tocsin.domain.events import NotificationDelivered, NotificationPrepared, NotificationRaised
 from tocsin.domain.notification import Kind
 
 Received = list[dict[str, Any]]
 
 
 @asynccontextmanager
-async def receiver(on_first: Callable[[], None]) -> AsyncIterator[tuple[str, Received]]:
-    """A receiver that calls `on_first` before it answers the first request."""
+async def receiver(
+    on_first: Callable[[], None], *, on_connection: Callable[[], bool] = lambda: False
+) -> AsyncIterator[tuple[str, Received]]:
+    """A receiver that calls `on_first` before it answers the first request.
+
+    `on_connection` is called before a request is read; True: it is not read.
+    """
     received: Received = []
 
     async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if on_connection():
+            writer.transport.abort()
+            return
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
         received.append(json.loads(await reader.readexactly(length)))
@@ -58,3 +68,43 @@ async def test_killed_notifier_sends_the_same_again(nats_url: str, tmp_path: Pat
 
             await tocsin.until(is_delivered)
     assert [(body["id"], body["job"], body["reason"]) for body in received] == [("1", "report", "no answer")] * 2
+
+
+@pytest.mark.full
+async def test_notifier_killed_before_it_sends_loses_none(nats_url: str, tmp_path: Path) -> None:
+    """The notifier is killed after it stored what it is about to send, and before the receiver has read a byte."""
+    killed = asyncio.Event()
+
+    def kill_once() -> bool:
+        if killed.is_set():
+            return False
+        tocsin.programs[0].kill()
+        killed.set()
+        return True
+
+    async with receiver(lambda: None, on_connection=kill_once) as (url, received):
+        notifications = {"channels": {"ops": {"type": "webhook", "url": url}}, "group_window": "2s"}
+        async with site(nats_url, tmp_path, notifications=notifications) as tocsin:
+            tocsin.environment["TOCSIN_NOTIFICATIONS__CHANNELS__OPS__URL"] = url
+            now = tocsin.installation.clock.now()
+            for number, job in enumerate(("report", "load", "clean")):
+                fact = NotificationRaised(job=job, id=str(number), channel="ops", kind=Kind.FAILED, at=now)
+                await tocsin.log.append(fact, expect=0)
+            tocsin.start("notifier")
+            await asyncio.wait_for(killed.wait(), tocsin.patience)
+            before = [recorded.message for recorded in await tocsin.log.read("notification.>")]
+            [prepared] = [fact for fact in before if isinstance(fact, NotificationPrepared)]
+            assert not [fact for fact in before if isinstance(fact, NotificationDelivered)]
+            later = NotificationRaised(job="late", id="9", channel="ops", kind=Kind.FAILED, at=now)
+            await tocsin.log.append(later, expect=0)
+            tocsin.programs[0].start()
+
+            async def are_delivered() -> bool:
+                stored = await tocsin.log.read("notification.>")
+                return sum(isinstance(recorded.message, NotificationDelivered) for recorded in stored) == 2
+
+            await tocsin.until(are_delivered)
+    assert [(body["id"], body["job"], body["others"]) for body in received] == [
+        (prepared.id, "report", 2),
+        ("9", "late", 0),
+    ]

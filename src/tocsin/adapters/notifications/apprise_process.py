@@ -5,18 +5,21 @@
 ORDER is a JSON object: `action` (`send`, or `check` to read the URL only), `url`, `title`, `body` and `type`. Standard output
 receives one JSON object: `outcome` is `done`, `failed` or `unknown-url`; `status` is the status of an answer that is no success.
 
-This is a process of its own for three reasons. Apprise works in threads, which cannot be ended at a deadline. Its log lines and
-those of its HTTP client have URLs with tokens, so this process reads them for a status and drops them. And no process of
-Tocsin has to load its hundred services.
+This is a process of its own for four reasons. Apprise works in threads, which cannot be ended at a deadline. Its log lines and
+those of its HTTP client have URLs with tokens, so this process reads them for a status and drops them. It keeps the whole body of
+an answer in memory, so this process has a limit for it. And no process of Tocsin has to load its hundred services.
 """
 
 import contextlib
 import json
 import logging
 import re
+import resource
 import sys
 from typing import Any, Final
 
+MAX_MEMORY: Final = 1 << 29
+"""Bytes of memory that the process may have; it dies with more. Apprise itself needs about a fifth of them."""
 _STATUS: Final = re.compile(r"\berror=([1-5][0-9]{2})\b")
 
 
@@ -61,6 +64,8 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Carry out the order of standard input."""
+    with contextlib.suppress(ValueError, OSError):  # a system without this limit, or with a lower one
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     logging.getLogger().addHandler(logging.NullHandler())
     with contextlib.redirect_stdout(sys.stderr):
         answer = execute(json.load(sys.stdin))
