@@ -19,7 +19,7 @@ from tocsin.app.operations import NotConnectedError
 from tocsin.app.registration import ForeignJobError, keep_registered, plan_registration
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import DefinitionError, JobDefinition
-from tocsin.ports import LogUnavailable, NotAllowed, NotInitialized, Unreachable
+from tocsin.ports import LogUnavailable, NotAllowed, NotInitialized, SequenceConflict, Unreachable
 from tocsin.services.jobs import Plan
 from tocsin.services.operator import Operator
 from tocsin.settings import Settings
@@ -137,6 +137,64 @@ def test_old_version_that_restarts_does_not_return(here: Registering) -> None:
     assert here.start(new) == ["app-jobs-registered"]
     assert here.start(old) == ["app-job-not-returned", "app-jobs-registered"]
     assert here.start(new) == ["app-jobs-registered"]
+    assert schedule_of(here) == "@hourly"
+
+
+class Overtaken:
+    """An operator: another version registers its jobs after the first plan."""
+
+    def __init__(self, operator: Operator, other: list[Tocsin]) -> None:
+        self._operator = operator
+        self._other = other
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the operator
+        return getattr(self._operator, name)
+
+    async def plan(self, definitions: Any, *, prune: Any = ()) -> Plan:  # noqa: ANN401 - likewise
+        plan = await self._operator.plan(definitions, prune=prune)
+        while self._other:
+            other = self._other.pop()
+            await self._operator.carry_out(await self._operator.plan(other.definitions, prune=(other.owner,)))
+        return plan
+
+
+def test_overtaken_version_plans_again(here: Registering) -> None:
+    old, new = version("@daily", "other"), version("@hourly")
+    here.start(version("@daily", "other"))
+    here.apply(version("@weekly"), prune=True)
+    others = [new]
+
+    @asynccontextmanager
+    async def overtaken() -> AsyncIterator[Operator]:
+        async with here.operator() as operator:
+            yield cast("Operator", Overtaken(operator, others))
+
+    async def apply(app: Tocsin) -> None:
+        async with overtaken() as operator:
+            plan = await plan_registration(operator, app.definitions, app.owner, Settings(), prune=True)
+            await operator.carry_out(plan)
+
+    asyncio.run(keep_registered(overtaken, version("@yearly").definitions, old.owner, Settings()))
+    assert schedule_of(here) == "@yearly"  # planned again, as a version that never was
+    others.append(new)
+    with pytest.raises(SequenceConflict, match="was changed since this change was planned"):
+        asyncio.run(apply(old))
+    assert schedule_of(here) == "@hourly"
+    others.append(version("@weekly"))
+    asyncio.run(keep_registered(overtaken, old.definitions, old.owner, Settings()))
+    assert (schedule_of(here), here.job("other")) == ("@weekly", None)
+
+
+def test_change_that_another_copy_made_is_no_conflict(here: Registering) -> None:
+    app = version("@hourly")
+
+    async def twice() -> None:
+        async with here.operator() as operator:
+            plans = [await plan_registration(operator, app.definitions, app.owner, Settings()) for _ in range(2)]
+            for plan in plans:
+                await operator.carry_out(plan)
+
+    asyncio.run(twice())
     assert schedule_of(here) == "@hourly"
 
 

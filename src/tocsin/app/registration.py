@@ -6,6 +6,7 @@ It changes no job of another owner. Beside a worker it also returns no job to an
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from .. import telemetry
@@ -15,7 +16,7 @@ from ..domain.errors import TocsinError
 from ..domain.identity import typed
 from ..domain.ledger import JobNotFound
 from ..domain.text import counted
-from ..ports import LogUnavailable, NotAllowed, Unreachable
+from ..ports import LogUnavailable, NotAllowed, SequenceConflict, Unreachable
 from ..services.apply import with_defaults
 from ..services.jobs import Change, Plan
 from ..services.operations.errors import NotFound
@@ -82,7 +83,7 @@ async def plan_registration(
     plan = await operator.plan(complete, prune=(owner,) if prune else ())
     if not take_over and (foreign := foreign_jobs(plan, owner)):
         raise ForeignJobError(owner, foreign)
-    return plan
+    return replace(plan, is_guarded=True)
 
 
 def foreign_jobs(plan: Plan, owner: str) -> dict[str, str]:
@@ -111,7 +112,9 @@ async def keep_registered(
                     await plan_registration(operator, definitions, owner, settings, take_over=True),
                     definitions,
                 )
-                await operator.carry_out(_without_foreign(plan, owner))
+                await _carry_out(operator, _without_foreign(plan, owner))
+        except SequenceConflict:
+            continue  # another version or copy of the program registered a job meanwhile
         except TocsinError as error:
             if isinstance(error, NotAllowed) or not isinstance(error, LogUnavailable | Unreachable):
                 _log.error(
@@ -124,6 +127,22 @@ async def keep_registered(
             counts = {verb: len(plan.of(verb)) for verb in ("create", "update", "unchanged")}
             _log.info("jobs registered", action="app-jobs-registered", owner=owner, **counts)
             return
+
+
+async def _carry_out(operator: Operator, plan: Plan) -> None:
+    """Carry out a plan, one change after the other.
+
+    Raises:
+        SequenceConflict: a job was changed since. The other changes are made.
+    """
+    conflict: SequenceConflict | None = None
+    for change in plan.changes:
+        try:
+            await operator.carry_out(replace(plan, changes=(change,)))
+        except SequenceConflict as error:
+            conflict = error
+    if conflict is not None:
+        raise conflict
 
 
 def _without_foreign(plan: Plan, owner: str) -> Plan:
@@ -174,4 +193,4 @@ async def _is_return(operator: Operator, change: Change, ignored: Collection[str
 
 
 def _without(plan: Plan, jobs: Collection[str]) -> Plan:
-    return Plan(tuple(change for change in plan.changes if change.job not in jobs), plan.unknown)
+    return replace(plan, changes=tuple(change for change in plan.changes if change.job not in jobs))

@@ -125,7 +125,11 @@ class Operator(Protocol):
         ...
 
     async def carry_out(self, plan: Plan) -> None:
-        """Carry out a plan. Idempotent; a job that another owner took over is not deleted."""
+        """Carry out a plan. Idempotent; a job that another owner took over is not deleted.
+
+        Raises:
+            SequenceConflict: the plan is guarded, and a job was changed since. Others may be changed already.
+        """
         ...
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:

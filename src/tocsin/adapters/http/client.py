@@ -139,7 +139,8 @@ class HttpOperator:
 
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""
-        await each(plan.of("create", "update", "delete"), self._carry_out)
+        changes = plan.of("create", "update", "delete")
+        await each(changes, partial(self._carry_out, is_guarded=plan.is_guarded))
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
         """See `Operator`."""
@@ -495,12 +496,19 @@ class HttpOperator:
         except JobNotFound:
             return ledger.initial
 
-    async def _carry_out(self, change: Change) -> None:
+    async def _carry_out(self, change: Change, *, is_guarded: bool) -> None:
         if change.verb == "delete":
             await self._prune(change)
             return
         body = change.definition.model_dump(mode="json", exclude_none=True)
-        await self._api.request("PUT", job_path(change.job), body)
+        headers: dict[str, str] = {}
+        if is_guarded:
+            headers = {"If-None-Match": "*"} if change.sequence is None else {"If-Match": f'"{change.sequence}"'}
+        try:
+            await self._api.request("PUT", job_path(change.job), body, headers=headers)
+        except SequenceConflict:
+            if not change.is_made(Job.of(await self._ledger(change.job))):
+                raise
 
     async def _prune(self, change: Change) -> None:
         """Delete a job unless another owner took it over."""

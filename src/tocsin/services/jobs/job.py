@@ -11,6 +11,7 @@ from ...domain.definition_changes import MAX_INSTANTS, DefinitionDiff, ScheduleE
 from ...domain.identity import typed
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
+from ...ports import SequenceConflict
 from .dependencies import UnknownDependency
 
 JobStatus: TypeAlias = Literal["active", "paused", "disabled", "on demand"]
@@ -156,6 +157,27 @@ class Change:
         """The job's name."""
         return self.definition.name
 
+    @property
+    def sequence(self) -> int | None:
+        """The sequence of the definition that it changes; None: the job did not exist."""
+        job = Job.of(self.before)
+        return None if job is None else job.sequence
+
+    def is_made(self, job: Job | None) -> bool:
+        """Return whether a job is as the change would make it."""
+        if self.verb == "delete" or job is None:
+            return self.verb == "delete" and job is None
+        return change_to(self.definition, job.ledger).verb == "unchanged"
+
+    def require_planned(self, job: Job | None) -> None:
+        """Refuse to change another definition than that of the plan.
+
+        Raises:
+            SequenceConflict: another writer changed it since, and not to what this change would make it.
+        """
+        if not self.is_made(job) and self.sequence != (None if job is None else job.sequence):
+            raise SequenceConflict(f"{self.job!r} was changed since this change was planned. Plan it again.")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -164,6 +186,8 @@ class Plan:
     changes: tuple[Change, ...]
     unknown: tuple[UnknownDependency, ...] = ()
     """Dependencies on jobs that are not registered."""
+    is_guarded: bool = False
+    """A change is made only if its job is as it was when it was planned."""
 
     def of(self, *verbs: Verb) -> tuple[Change, ...]:
         """Return the changes of some kinds."""

@@ -191,9 +191,14 @@ class Registry:
     async def carry_out(
         self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> None:
-        """Carry out a plan. Idempotent; a job that another owner took over is not deleted."""
+        """Carry out a plan. Idempotent; a job that another owner took over is not deleted.
+
+        Raises:
+            SequenceConflict: the plan is guarded, and a job was changed since. Others may be changed already.
+        """
         changes = plan.of("create", "update", "delete")
-        await each(changes, partial(self._carry_out, by=by, reason=reason, check=check))
+        do = partial(self._carry_out, by=by, reason=reason, check=check, is_guarded=plan.is_guarded)
+        await each(changes, do)
 
     async def define(
         self,
@@ -326,8 +331,15 @@ class Registry:
             after = batch[-1].sequence
         return None
 
-    async def _carry_out(self, change: Change, by: Actor | None, reason: str | None, check: Check) -> None:
+    async def _carry_out(
+        self, change: Change, *, by: Actor | None, reason: str | None, check: Check, is_guarded: bool
+    ) -> None:
         definition = change.definition
+
+        def check_all(job: Job | None) -> None:
+            check(job)
+            if is_guarded:
+                change.require_planned(job)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             if change.verb != "delete":
@@ -335,7 +347,7 @@ class Registry:
             is_owner = state.definition is not None and state.definition.owner == definition.owner
             return ledger.delete(state, definition.name, by=by, reason=reason or "pruned") if is_owner else []
 
-        await self._decide(definition.name, decide, check)
+        await self._decide(definition.name, decide, check_all)
 
     async def _decide(
         self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check = anything
