@@ -36,6 +36,7 @@ from tocsin.domain.events import (
 )
 from tocsin.engine import agent_memory
 from tocsin.ports import HandOver, NotAllowed
+from tocsin.services import agent_grants
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import execution_requests
 from tocsin.services.operations.execution_output import read_output
@@ -195,6 +196,42 @@ async def test_worker_of_an_account_runs_its_tasks(either: Server, tmp_path: Pat
         worker.stop()
         await serving
     assert "Violation" not in either.log[before:]
+
+
+async def test_workers_of_a_team_get_its_tasks_alone(secured: Server, tmp_path: Path) -> None:
+    """A worker names its queues itself, so the account limits its name, and the grant the queues of that name."""
+    team, others = Worker(name="mail", queues=["payments.mail", "billing.mail"]), Worker(queues=["billing.mail"])
+    ran = list[str]()
+
+    @team.task("send")
+    async def send(context: Context) -> None:
+        ran.append(context.job)
+
+    others.task("send")(lambda _: None)
+
+    async with (
+        everybody(secured, tmp_path, others) as tocsin,
+        connected(secured, tmp_path, "worker-mail") as mine,
+        bootstrap.worker_connection(mine, team.options) as connection,
+    ):
+        await agent_grants.change(tocsin.log, "allow", "mail", ["payments.mail"], [])
+        serving = asyncio.create_task(team.serve(connection))
+        for job in ("payments.nightly", "billing.nightly"):
+            await tocsin.apply({"name": job, "function": "send", "queue": f"{job.partition('.')[0]}.mail"})
+        for _ in range(5):
+            await tocsin.trigger("billing.nightly")
+        await tocsin.trigger("payments.nightly")
+        await tocsin.ended("payments.nightly", Completed)
+        await tocsin.ended("billing.nightly", Completed)
+        workers = {
+            job: {fact.worker.partition(".")[0] for fact in await tocsin.of_executions(job, Started)}
+            for job in ("payments.nightly", "billing.nightly")
+        }
+        team.stop()
+        await serving
+    assert set(ran) == {"payments.nightly"}
+    assert workers["payments.nightly"] == {"mail"}
+    assert "mail" not in workers["billing.nightly"]
 
 
 async def test_invented_agents_stop_no_other_account(
