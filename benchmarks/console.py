@@ -32,6 +32,7 @@ from benchmarks.system import System
 from tocsin import subjects
 from tocsin.bootstrap import Installation
 from tocsin.bootstrap.api_server import serving
+from tocsin.cli.runtime.event_loop import collect_patiently
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Admitted, DeadLettered, Failure, Message, Plan, Recorded
 from tocsin.ports import History
@@ -247,6 +248,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
+    collect_patiently()  # as `tocsin serve` does
     with tempfile.TemporaryDirectory(prefix="tocsin-benchmark-") as temporary:
         asyncio.run(measure(given.jobs, given.executions, given.rounds, given.folder or Path(temporary)))
 

@@ -65,10 +65,13 @@ jobs:
 """
 WORKER: Final = f"""
 import asyncio
+from types import SimpleNamespace
 from tocsin import Context, Worker
+from tocsin.worker import agent
 
-worker = Worker()
 HOSTILE = {HOSTILE!r}
+agent.socket = SimpleNamespace(gethostname=lambda: HOSTILE)  # a worker names its host as it likes
+worker = Worker()
 
 @worker.task("ok")
 async def ok(context: Context) -> dict:
@@ -81,6 +84,7 @@ async def broken(context: Context) -> None:
 
 @worker.task("slow")
 async def slow(context: Context) -> None:
+    await context.progress(0.5, HOSTILE)
     await asyncio.sleep(3600)
 """
 

@@ -1,6 +1,9 @@
 """Hostile content, addresses, definitions and pages have no power over the console."""
 
+import json
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -100,6 +103,86 @@ def test_characters_that_reorder_text_are_shown(sign_in: SignIn, console: Consol
     page.goto("/console/jobs/reversing")
     expect(page.get_by_text("safe⟨U+202E⟩gnirts⟨U+2066⟩", exact=True)).to_be_visible()
     assert "\u202e" not in page.locator("main").inner_text()
+
+
+@pytest.fixture
+def hostile(console: Console) -> Iterator[dict[str, str]]:
+    """An administrator with a hostile name, who gives hostile reasons; the ids of what it did."""
+    body = {"identity": HOSTILE, "roles": ["scheduler-admin"]}
+    console.tokens["hostile"] = token = console.api("POST", "/v1/tokens", json=body)["token"]
+    job = {"function": "broken", "retry": {"max_attempts": 1}, "dead_letter": True, "owner": f"user:{HOSTILE}"}
+    console.api("PUT", "/v1/jobs/hostile", "hostile", json={**job, "description": HOSTILE})
+    console.api("PUT", "/v1/jobs/hostile-waiting", "hostile", json={"function": "none", "queue": "hostile"})
+    console.api("POST", "/v1/queues/hostile/pause", "hostile", json={"reason": HOSTILE})
+    failed = console.run("hostile", "failed", reason=HOSTILE)
+    begun = time.monotonic()
+    while not (letters := console.api("GET", "/v1/dead-letters?job=hostile")["dead_letters"]):
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.1)
+    letter = letters[0]["id"]
+    console.api("PATCH", f"/v1/dead-letters/{letter}", "hostile", json={"resolved": True, "reason": HOSTILE})
+    running = console.run("slow", "running")
+    yield {"token": token, "failed": failed, "letter": letter, "running": running}
+    console.api("POST", f"/v1/executions/{running}/cancel", json={"reason": HOSTILE})
+    console.api("POST", "/v1/queues/hostile/resume", json={})
+    del console.tokens["hostile"]
+
+
+WRITTEN: Final = json.dumps(HOSTILE)[1:-1]
+"""Hostile text within JSON."""
+SHOWN: Final = {
+    "/console/changes?job=hostile": HOSTILE,
+    "/console/queues": f"by token:{HOSTILE}: {HOSTILE}",
+    "/console/agents": HOSTILE,
+    "/console/jobs/hostile": HOSTILE,
+    "/console/jobs?search=hostile": f"user:{HOSTILE}",
+    "/console/executions?job=hostile": HOSTILE,
+    "/console/executions/{failed}": HOSTILE,
+    "/console/executions/{running}": HOSTILE,
+    "/console/dead-letters?job=hostile&unresolved=false": HOSTILE,
+    "/console/dead-letters/{letter}": WRITTEN,
+}
+"""Pages, and the hostile text on them."""
+
+
+def unharmed(page: Page) -> bool:
+    return bool(page.evaluate("window.hacked === undefined && !document.querySelector('main img, main script')"))
+
+
+def test_names_and_reasons_are_text(sign_in: SignIn, hostile: dict[str, str]) -> None:
+    page = sign_in(token=hostile["token"])
+    expect(page.locator(".session")).to_contain_text(HOSTILE)
+    for path, text in SHOWN.items():
+        page.goto(path.format(**hostile))
+        expect(page.locator("main")).to_contain_text(text)
+        assert unharmed(page), path
+
+
+def test_events_have_no_power(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(path="/console/events?job=eventful")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    define(console, "eventful", description=HOSTILE)
+    page.get_by_text("ledger.defined").or_(page.locator("main summary")).first.click()
+    expect(page.locator("main details pre").first).to_contain_text(WRITTEN)
+    assert unharmed(page)
+
+
+def test_what_if_has_no_power(sign_in: SignIn, hostile: dict[str, str]) -> None:
+    page = sign_in(path="/console/what-if?job=hostile&days=1")
+    editor = page.get_by_label("Definition to try, as YAML")
+    expect(editor).to_have_value(re.compile(re.escape("onerror")))
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("region", name="hostile", exact=True)).to_be_visible()
+    assert unharmed(page)
+    page.get_by_label("Slots of workers by queue").fill(HOSTILE)
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_contain_text("<img")
+    editor.fill(f"name: hostile\nfunction: ok\nschedule: {json.dumps(HOSTILE)}")
+    page.get_by_label("Slots of workers by queue").fill("")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_contain_text("expression: it has 3 fields")
+    assert unharmed(page)
+    assert hostile
 
 
 LAUGHS: Final = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40))

@@ -101,7 +101,13 @@ export function Strip({ outcomes }) {
 export function Dialog({ title, onClose, children }) {
   const element = useRef(null);
   useEffect(() => {
-    element.current?.showModal();
+    const dialog = element.current;
+    const opener = document.activeElement;
+    dialog.showModal();
+    return () => {
+      dialog.close();
+      (opener.isConnected ? opener : document.querySelector("main")).focus(); // a browser does not do so for a dialog that is removed
+    };
   }, []);
   return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
     <h2>${title}</h2>

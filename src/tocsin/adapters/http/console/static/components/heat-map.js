@@ -2,10 +2,12 @@
 
 import { html } from "../lib/html.js";
 import { stamp } from "../lib/time.js";
+import { Table } from "./basics.js";
 
 const SIZE = 13;
 const GAP = 3;
 const DAY_MS = 86_400_000;
+const KINDS = ["completed", "failed", "skipped", "missed"];
 
 /** `days`: [{day: "2026-03-29", completed, failed, skipped, missed}]; days without an entry are empty. */
 export function HeatMap({ days, count, zone }) {
@@ -22,7 +24,11 @@ export function HeatMap({ days, count, zone }) {
   const worst = days.reduce((all, one) => all + one.failed + one.missed, 0);
   return html`<svg class="heat" viewBox=${`0 0 ${width} ${7 * (SIZE + GAP)}`} width=${width} role="img" aria-label=${`${count} days, ${worst} failed or missed instants`}>
     ${squares.map((one) => html`<rect key=${one.day} class=${kindOf(one)} x=${one.x} y=${one.y} width=${SIZE} height=${SIZE} rx="2"><title>${words(one)}</title></rect>`)}
-  </svg>`;
+  </svg>
+    <details class="figures-of"><summary>As a table</summary>
+      <${Table} label="days" empty="No day has instants." rows=${squares.filter((one) => known.has(one.day))} keyOf=${(one) => one.day}
+        columns=${[["Day", (one) => one.day], ...KINDS.map((kind) => [kind, (one) => one[kind] || 0, "number"])]} />
+    </details>`;
 }
 
 function kindOf({ completed = 0, failed = 0, skipped = 0, missed = 0 }) {

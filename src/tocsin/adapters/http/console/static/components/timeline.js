@@ -40,7 +40,7 @@ export function Timeline({ job, at }) {
   const zoom = (hours) => setView(around((view.since + view.until) / 2, hours * HOUR_MS));
   const now = () => setView(around(Date.now() + (SHARE_AHEAD - 0.5) * span, span));
   const onKey = (event) => {
-    const act = { ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), "+": () => zoom(span / HOUR_MS / 2), "-": () => zoom((span / HOUR_MS) * 2), Home: now }[event.key];
+    const act = { ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), "+": () => zoom(span / HOUR_MS / 2), "-": () => zoom((span / HOUR_MS) * 2), Home: now, Enter: () => setQuery({ at: middleOf(view) }) }[event.key];
     if (!act) return;
     event.preventDefault();
     act();
@@ -52,12 +52,16 @@ export function Timeline({ job, at }) {
       <button onClick=${now}>Now</button>
     </div>`}>
     <p class="hint">${stamp(view.since, job.timezone)} – ${stamp(view.until, job.timezone)} ${job.timezone}, ${duration(span / 1000)}</p>
-    <div tabindex="0" role="group" aria-label="timeline: arrow keys move it, plus and minus zoom, Home shows now" class="timeline" onKeyDown=${onKey}>
+    <div tabindex="0" role="group" aria-label="timeline: arrow keys move it, plus and minus zoom, Home shows now, Enter explains the time in its middle" class="timeline" onKeyDown=${onKey}>
       <${Loaded} resource=${found}>${(lines) => html`<${Picture} lines=${lines} view=${view} zone=${job.timezone} onPick=${(time) => setQuery({ at: new Date(time).toISOString() })} onZoom=${(since, until) => setView({ since, until })} />`}<//>
     </div>
     ${at ? html`<${Why} key=${at} job=${job} at=${at} />` : html`<p class="hint">Choose a mark or a time to see why the job ran, or did not.</p>`}
-    ${found.value ? html`<${Marks} lines=${found.value} zone=${job.timezone} />` : null}
+    ${found.value ? html`<${Marks} lines=${found.value} zone=${job.timezone} onZoom=${(since, until) => setView({ since, until })} />` : null}
   <//>`;
+}
+
+function middleOf(view) {
+  return new Date(Math.round((view.since + view.until) / 2)).toISOString();
 }
 
 function around(middle, span) {
@@ -90,6 +94,7 @@ function Picture({ lines, view, zone, onPick, onZoom }) {
     ${lines.marks
       ? lines.marks.map((mark, i) => html`<rect key=${`${mark.at} ${i}`} class=${`instant instant-${kindOf(mark)}`} x=${place(mark.at) - 2} y=${mark.decision === "trigger" ? 0 : TOP} width="4" height=${mark.decision === "trigger" ? TOP + LANE / 2 : LANE} onClick=${(event) => { event.stopPropagation(); onPick(Date.parse(mark.at)); }}><title>${words(mark, zone)}</title></rect>`)
       : (lines.buckets || []).map((one) => html`<${Column} key=${one.start} one=${one} place=${place} most=${most} zone=${zone} onZoom=${onZoom} />`)}
+    <line class="middle" x1=${WIDTH / 2} x2=${WIDTH / 2} y1="0" y2=${TOP + LANE} />
     <line class="now" x1=${nowAt} x2=${nowAt} y1="0" y2=${TOP + LANE} />
   </svg>
   <div class="tick-labels" aria-hidden="true">${ticks(view, zone).map((tick) => html`<${TickLabel} key=${tick.x} tick=${tick} />`)}</div>`;
@@ -142,7 +147,7 @@ function words(mark, zone) {
 }
 
 /** The same marks as a table, for the keyboard and for readers of screens. */
-function Marks({ lines, zone }) {
+function Marks({ lines, zone, onZoom }) {
   const rows = lines.marks || lines.buckets || [];
   return html`<details class="figures-of"><summary>As a table</summary>
     ${lines.marks
@@ -155,7 +160,7 @@ function Marks({ lines, zone }) {
           ]} />`
       : html`<${Table} label="instants by time" empty="No instants in this time." rows=${rows.filter((one) => Object.keys(one.counts).length > 0)} keyOf=${(one) => one.start}
           columns=${[
-            ["From", (one) => stamp(one.start, zone)],
+            ["From", (one) => html`<button class="plain" title="show this time alone" onClick=${() => onZoom(Date.parse(one.start), Date.parse(one.end))}>${stamp(one.start, zone)}</button>`],
             ["Instants", (one) => Object.entries(one.counts).map(([kind, number]) => `${number} ${kind}`).join(", "), "text"],
           ]} />`}
   </details>`;

@@ -1,0 +1,154 @@
+"""The keyboard alone reaches and operates every control of each page, with visible focus."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import SignIn
+from tests.console.served import Console
+from tests.console.test_pages import PAGES, runs, shown
+from tests.ojs.served import PATIENCE
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+__all__ = ["runs"]  # a fixture
+
+REMEMBER = """() => {
+  const natively = "a[href], button, input, select, textarea, summary, [tabindex='0']";
+  const isSeen = (one) => one.checkVisibility({ visibilityProperty: true }) && !one.disabled;
+  window.controls = [...document.querySelectorAll(natively)].filter(isSeen);
+  window.reached = new Set();
+  window.unseen = new Set();
+  document.activeElement?.blur();
+}"""
+"""Remember all controls of the page, and put the focus before the first."""
+REACHED = """() => {
+  const control = document.activeElement;
+  if (control === null || control === document.body) return false;
+  window.reached.add(control);
+  const style = getComputedStyle(control);
+  if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) === 0) window.unseen.add(control);
+  return true;
+}"""
+"""Remember the control that has the focus. False: none has, so the focus has left the page."""
+WORDS = "(all) => [...all].map((one) => one.cloneNode(false).outerHTML.slice(0, 200) + one.textContent.slice(0, 40))"
+MISSED = f"({WORDS})(window.controls.filter((one) => one.isConnected && !window.reached.has(one)))"
+UNSEEN = f"({WORDS})(window.unseen)"
+MOUSE_ONLY = f"""({WORDS})([...document.querySelectorAll("main *")].filter((one) =>
+  Object.keys(one.__a ?? {{}}).some((name) => /click|mouse|pointer/i.test(name))
+  && !one.closest("a[href], button, input, select, textarea, summary, svg.ledger")))"""
+"""Elements that listen to the mouse, and are no control. The ledger has a table with the same actions."""
+MOST_STOPS = 600
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "events"])
+def test_tab_reaches_each_control(name: str, sign_in: SignIn, runs: dict[str, str]) -> None:
+    path, heading = PAGES[name]
+    page = sign_in()
+    shown(page, path.format(**runs), heading)
+    for summary in page.locator("main summary").all():
+        summary.press("Enter")  # its content has controls, too
+    page.evaluate(REMEMBER)
+    for _ in range(MOST_STOPS):  # from where the last key was pressed, over the end to the beginning
+        page.keyboard.press("Tab")
+        if not page.evaluate(REACHED) and page.evaluate(MISSED) == []:
+            break
+    assert page.evaluate(MISSED) == []
+    assert page.evaluate(UNSEEN) == []
+    assert page.evaluate(MOUSE_ONLY) == []
+    assert page.evaluate("window.reached.size") > 10  # the navigation, at least
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.textContent"))
+
+
+def test_mouse_is_seen_to_be_needed(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs")
+    expect(page.get_by_role("link", name="nightly")).to_be_visible()
+    page.evaluate("""async () => {
+      const { h, render } = await import("/console/assets/vendor/preact.js");
+      const place = document.querySelector("main").appendChild(document.createElement("div"));
+      render(h("span", { onClick: () => {} }, "only by mouse"), place);
+    }""")
+    [found] = page.evaluate(MOUSE_ONLY)
+    assert "only by mouse" in found
+
+
+def test_dialog_gives_the_focus_back(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs/nightly")
+    for leave in ("Escape", "Back"):
+        page.get_by_role("button", name="Trigger").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert page.evaluate("document.querySelector('dialog').contains(document.activeElement)")
+        if leave == "Escape":
+            page.keyboard.press("Escape")
+        else:
+            page.get_by_role("dialog").get_by_role("button", name="Back").focus()
+            page.keyboard.press("Space")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert focused(page) == "Trigger"
+
+
+def test_job_is_paused_by_keyboard(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/keyed", json={"function": "ok", "schedule": "0 3 * * *"})
+    page = sign_in(path="/console/jobs/keyed")
+    page.get_by_role("button", name="Pause").focus()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    while page.evaluate("document.activeElement.name") != "reason":
+        page.keyboard.press("Tab")
+    page.keyboard.type("by hand")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    assert page.evaluate("document.activeElement !== document.body")
+    [change] = console.api("GET", "/v1/changes?job=keyed&type=paused")["changes"]
+    assert change["reason"] == "by hand"
+
+
+def test_filter_is_chosen_by_arrow(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs")
+    expect(page.get_by_role("link", name="nightly")).to_be_visible()
+    page.get_by_label("State").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(page).to_have_url(re.compile("state=paused"))
+    expect(page.get_by_role("link", name="nightly")).to_have_count(0)
+
+
+def test_ledger_is_read_by_keyboard(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/ledgered", json={"function": "ok", "schedule": "* * * * *"})
+    page = sign_in(path="/console/jobs/ledgered")
+    ledger = page.get_by_role("group", name=re.compile("timeline"))
+    expect(ledger.locator("svg")).to_be_visible()
+    region = page.get_by_role("region", name="Ledger of time", exact=True)
+    span = region.locator(".hint").first
+    ledger.focus()
+    for key in ("ArrowRight", "ArrowLeft", "-", "+", "Home"):
+        before = span.inner_text()
+        page.keyboard.press(key)
+        if key != "Home":
+            expect(span).not_to_have_text(before)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("at="))
+    expect(page.locator(".why h3")).not_to_have_count(0)
+    page.get_by_role("button", name="30 d").focus()
+    page.keyboard.press("Enter")  # so many instants are columns
+    region.locator("summary").focus()
+    page.keyboard.press("Enter")
+    columns = page.get_by_role("region", name="instants by time")
+    columns.get_by_role("button").last.focus()
+    before = span.inner_text()
+    page.keyboard.press("Space")
+    expect(span).not_to_have_text(before)
+
+
+def test_days_are_read_without_a_mouse(sign_in: SignIn, console: Console) -> None:
+    console.run("etl", "completed")
+    page = sign_in(path="/console/jobs/etl")
+    days = page.get_by_role("region", name="Days", exact=True)
+    days.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(days.get_by_role("row").last).to_contain_text(re.compile(r"20\d\d-\d\d-\d\d"))
