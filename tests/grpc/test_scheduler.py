@@ -138,6 +138,53 @@ async def test_tokens_and_visibility_are_those_of_http(stub: Any, served: Served
     assert await refusal(stub.GetJob, hidden, metadata=viewer) == (STATUS.NOT_FOUND, "not-found")
 
 
+def requests_of(pb: Any) -> dict[str, Any]:  # noqa: ANN401 - messages
+    """A request of each method on the job `JOB`, for which an execution is open."""
+    switch = pb.SwitchJobRequest(name=JOB)
+    return {
+        "GetSchedulerStatus": pb.GetSchedulerStatusRequest(),
+        "ListJobs": pb.ListJobsRequest(),
+        "GetJob": pb.GetJobRequest(name=JOB),
+        "TriggerJob": pb.TriggerJobRequest(name=JOB),
+        "PauseJob": switch,
+        "ResumeJob": switch,
+        "CancelExecution": pb.CancelExecutionRequest(execution_id=ID),
+        "ListExecutions": pb.ListExecutionsRequest(),
+        "WatchEvents": pb.WatchEventsRequest(after="0.0"),
+    }
+
+
+async def test_every_method_checks_the_role(stub: Any, served: Served) -> None:  # noqa: ANN401
+    await served.world.given(name=JOB)
+    await served.world.log.append(admitted(), expect=0)
+    roles = (Role.ADMIN, Role.OPERATOR, Role.VIEWER, Role.WORKER)
+    callers = {role.value: bearer(await served.world.token(role.value, role)) for role in roles}
+    callers |= {"none": (), "wrong": bearer("wrong")}  # type: ignore[dict-item]
+    requests = requests_of(stub.pb)
+    assert requests.keys() == {method.name for method in SERVICE.methods}
+    may = dict.fromkeys(callers, frozenset[str]())
+    for name, request in requests.items():
+        for caller, metadata in callers.items():
+            call = getattr(stub, name)(request, metadata=metadata)
+            try:
+                await (call.read() if name == "WatchEvents" else call)
+            except grpc.aio.AioRpcError as error:
+                is_stranger = caller in {"none", "wrong"}
+                assert error.code() == (STATUS.UNAUTHENTICATED if is_stranger else STATUS.PERMISSION_DENIED)  # noqa: PT017
+            else:
+                may[caller] |= {name}
+                call.cancel()
+    reading = {"GetSchedulerStatus", "ListJobs", "GetJob", "ListExecutions", "WatchEvents"}
+    assert may == {
+        Role.ADMIN.value: requests.keys(),
+        Role.OPERATOR.value: reading | {"TriggerJob", "CancelExecution"},
+        Role.VIEWER.value: reading,
+        Role.WORKER.value: frozenset(),
+        "none": frozenset(),
+        "wrong": frozenset(),
+    }
+
+
 async def test_events_are_watched_and_continued(stub: Any, served: Served) -> None:  # noqa: ANN401
     pb = stub.pb
     async with asyncio.timeout(DEADLINE):

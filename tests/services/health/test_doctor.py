@@ -71,6 +71,7 @@ from tocsin.services.health.checks import (
 )
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
+from tocsin.services.health.problems import problems_of
 from tocsin.services.health.status import Queue
 from tocsin.services.shards import ShardMaps
 from tocsin.settings.model import Screener
@@ -621,9 +622,18 @@ async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path)
         assert found.keys() == {"trigger-not-opened", "trigger-source-missing"}
         assert_finding(found["trigger-not-opened"], Level.BAD, "1 trigger", f"removed ({shop}x.orders)")
         assert_finding(found["trigger-source-missing"], Level.BAD, f"flags ({shop}flags/a.>)", "invoice")
+        seen = (await look_at(health_target(installation))).status
+        sources = [f"flags ({shop}flags/a.>)", f"invoice ({shop}.orders)", f"removed ({shop}x.orders)"]
+        assert list(seen.unheard_triggers) == sources
+        assert (
+            f"3 triggers whose source is not opened or does not exist, the first is {sources[0]}"
+            in problems_of(seen)[-1]
+        )
 
         config = {"name": shop.upper(), "subjects": [f"{shop}.>"], "storage": "memory"}
         await installation.connection.manage(f"STREAM.CREATE.{shop.upper()}", json.dumps(config).encode())
+        seen = (await look_at(health_target(installation))).status
+        assert list(seen.unheard_triggers) == [sources[0], sources[2]]
         unheard = (await finds(trigger_sources.sources, tocsin))["trigger-unheard"]
         assert_finding(unheard, Level.BAD, "1 trigger", f"invoice ({shop}.orders)")
 

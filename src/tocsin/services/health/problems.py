@@ -15,7 +15,15 @@ if TYPE_CHECKING:  # the status includes its problems
 
 def problems_of(seen: "Status") -> tuple[str, ...]:
     """Return the problems that a status shows, the gravest first."""
-    return (*_unreadable(seen), *_leaders(seen), *_queues(seen), *_shards(seen), *_foreign(seen), *_unread(seen))
+    return (
+        *_unreadable(seen),
+        *_leaders(seen),
+        *_queues(seen),
+        *_shards(seen),
+        *_foreign(seen),
+        *_unread(seen),
+        *_unheard(seen),
+    )
 
 
 def _unreadable(seen: "Status") -> Iterator[str]:
@@ -74,3 +82,10 @@ def _unread(seen: "Status") -> Iterator[str]:
     if unreadable:
         events = counted(len(unreadable), "event")
         yield f"{events} that this version cannot read, the first is {unreadable[0].place}; see `tocsin doctor`"
+
+
+def _unheard(seen: "Status") -> Iterator[str]:
+    """Yield a sentence on the triggers that hear nothing."""
+    if seen.unheard_triggers:
+        triggers = counted(len(seen.unheard_triggers), "trigger")
+        yield f"{triggers} whose source is not opened or does not exist, the first is {seen.unheard_triggers[0]}; see `tocsin doctor`"

@@ -39,6 +39,7 @@ from ..unserved import Unserved, in_short, unserved
 from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
 from .leadership import AsideCandidate, Lease, leadership_of
 from .problems import problems_of
+from .unheard_triggers import unheard_triggers
 
 T = TypeVar("T")
 
@@ -159,6 +160,8 @@ class Status:
     """Numbers of shards of the newest map."""
     proposals: Proposals | None = None
     """Number of executions that wait for acknowledgements of agents."""
+    unheard_triggers: tuple[str, ...] = ()
+    """Triggers in force whose source is not opened or does not exist, with their jobs."""
 
     @property
     def is_set_up(self) -> bool:
@@ -196,8 +199,9 @@ async def status(target: HealthTarget) -> Status:
         query("queues", partial(_matched_queues, target)) if has_queues else _nothing(),
         query("foreign messages", partial(not_voided, target.log, target.projections)) if has_foreign else _nothing(),
     )
-    bound, proposals = await asyncio.gather(
+    bound, unheard, proposals = await asyncio.gather(
         query("shards", partial(bindings, target.log)) if present.issuperset(LAID_OUT) else _nothing(),
+        query("triggers", partial(unheard_triggers, target.settings, inspection, registrations or ())),
         query("proposals", partial(waiting_proposals, target.log, target.projections))
         if has_cursors and Stream.LOG in present
         else _nothing(),
@@ -233,6 +237,7 @@ async def status(target: HealthTarget) -> Status:
         standing_aside=() if leadership is None else leadership.standing_aside,
         shards=None if bound is None else shards_of(bound, workers),
         proposals=proposals,
+        unheard_triggers=unheard or (),
     )
 
 

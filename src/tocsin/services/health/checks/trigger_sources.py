@@ -15,6 +15,7 @@ from ....subjects import Stream
 from ...definition_settings import DefinitionSettings
 from ...jobs.event_triggers import bucket_place, stream_of
 from ..findings import CheckContext, Finding, OverdueKind, ok
+from ..unheard_triggers import trigger_source
 
 LATE: Final = timedelta(minutes=5)
 """The time without an acknowledgement after which events that wait are late; and of a new durable to be made."""
@@ -124,8 +125,3 @@ def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, 
         return inspection.webhook_stream_name
     place = bucket_place(trigger)
     return place[0] if place is not None else stream_of(trigger, streams) or ""
-
-
-def trigger_source(trigger: EventTrigger) -> str:
-    """Return the source of a trigger as its definition writes it."""
-    return trigger.nats or trigger.webhook or trigger.kv or trigger.object or f"{trigger.job} {trigger.on}"
