@@ -15,7 +15,11 @@ from typing import Any
 import pytest
 import trustme
 
+from tests.domain.given import NOON
 from tests.s3_server import KEY, SECRET, S3Server
+from tocsin.adapters.nats.backup.errors import BackupExists
+from tocsin.adapters.nats.backup.folder import STARTED
+from tocsin.adapters.nats.backup.store import Upload, uploading
 from tocsin.adapters.s3.archive_store import S3ArchiveStore
 from tocsin.adapters.s3.bucket import PART, Bucket
 from tocsin.adapters.store_errors import StoreUnavailable
@@ -241,3 +245,43 @@ async def encrypted(port: int, authority: trustme.CA) -> AsyncIterator[str]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     server.close()
+
+
+class Forgetful(Bucket):
+    """A bucket whose answer to a conditional write is lost: after a second request the object exists, or the client gives up."""
+
+    gives_up = False
+
+    async def create(self, name: str, body: bytes) -> bool:
+        """Store an object, and answer as after a lost answer."""
+        await super().create(name, body)
+        if self.gives_up:
+            raise TimeoutError
+        return False
+
+
+def forgetful(server: S3Server, name: str) -> Forgetful:
+    return Forgetful(s3_location(f"s3://{name}/{PREFIX}"), server.settings(), part="this test")
+
+
+async def test_lost_answer_takes_the_place(s3: S3Server, name: str) -> None:
+    upload = Upload(forgetful(s3, name))
+    await upload.begin(NOON)
+    assert upload.names == [STARTED]
+    with pytest.raises(BackupExists):
+        await Upload(forgetful(s3, name)).begin(NOON)
+    assert [each async for each in bucket_of(s3, name).names()] == [STARTED]
+
+
+async def test_failed_upload_frees_its_own_place_alone(s3: S3Server, name: str) -> None:
+    bucket = forgetful(s3, name)
+    bucket.gives_up = True
+    with pytest.raises(TimeoutError):
+        async with uploading(bucket, NOON):
+            pass
+    assert [each async for each in bucket.names()] == []
+    await bucket_of(s3, name).create(STARTED, b"of another upload")
+    with pytest.raises(TimeoutError):
+        async with uploading(bucket, NOON):
+            pass
+    assert await bucket.get(STARTED) == b"of another upload"

@@ -24,8 +24,10 @@ from tocsin.domain.events import (
     Skipped,
 )
 from tocsin.ports import EntryWrite, Written
+from tocsin.services.explain.reader import ExplainReader
 from tocsin.services.namespaces import Namespaces
 from tocsin.subjects import Bucket
+from tocsin.testing import InMemoryStoredLog
 
 JOB = "payments.mail"
 
@@ -80,16 +82,24 @@ async def test_skipped_trigger_of_a_locked_job_is_answered(world: World) -> None
 
 
 async def test_instant_beyond_the_quota_is_skipped(world: World) -> None:
+    world.clock.advance((NOON - world.clock.now()).total_seconds() - 60)
     sequence = await define(world, schedule="0 * * * *")
     await declare(world, executions_per_day=1)
+    world.clock.advance(60)
     for hours in range(3):
         await world.given(Due(job=JOB, scheduled_time=NOON + timedelta(hours=hours), definition=sequence))
+        world.clock.advance(3_600)
     await world.run(world.planner)
     assert len(await world.stored(Admitted)) == 1
     skips = await world.stored(Skipped)
     assert [(event.reason, event.definition, event.cron_expression) for event in skips] == [
         ("namespace_quota", sequence, "0 * * * *")
     ] * 2
+    explained = ExplainReader(world.log, InMemoryStoredLog(world.log))
+    for hours, status, reason in ((0, "pending", None), (1, "skipped", "namespace_quota")):
+        [answer] = await explained.why(JOB, NOON + timedelta(hours=hours))
+        assert answer.outcome is not None
+        assert (answer.outcome.status, answer.outcome.reason) == (status, reason)
 
 
 async def test_redelivery_counts_nothing_twice(world: World) -> None:

@@ -11,7 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, Protocol
+from uuid import uuid4
 
 from ....domain.errors import TocsinError
 from . import folder as folders
@@ -63,15 +65,31 @@ class Upload:
     async def begin(self, now: datetime) -> None:
         """Take the place.
 
+        A store whose first answer was lost says to the second request that the object exists, so it has an id of this upload.
+
         Raises:
             BackupExists: another upload took it, or there are objects.
         """
-        if not await self._store.create(folders.STARTED, json.dumps({"time": now.isoformat()}).encode()):
+        body = json.dumps({"time": now.isoformat(), "id": uuid4().hex}).encode()
+        try:
+            is_stored = await self._store.create(folders.STARTED, body) or await self._has_started(body)
+        except BaseException:
+            with suppress(TocsinError, TimeoutError):
+                async with asyncio.timeout(REMOVAL_S):
+                    if await self._has_started(body):
+                        self.names.append(folders.STARTED)
+            raise
+        if not is_stored:
             raise self._taken()
         self.names.append(folders.STARTED)
         async for name in self._store.names():
             if name != folders.STARTED:
                 raise self._taken()
+
+    async def _has_started(self, body: bytes) -> bool:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / folders.STARTED
+            return await self._store.download(folders.STARTED, path) and path.read_bytes() == body
 
     async def finish(self, folder: Path, manifest: BackupManifest) -> None:
         """Upload the files of a finished folder, the manifest last.
