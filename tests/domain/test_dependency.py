@@ -93,6 +93,29 @@ def test_job_without_a_schedule_may_name_a_window() -> None:
             datetime(2026, 10, 25, 11, tzinfo=UTC),
             datetime(2026, 10, 24, 10, tzinfo=UTC),
         ),
+        # 02:30 is not on the clock of that night, and the job fires at 03:30.
+        (
+            {"depends_on": ["load"], "timezone": "Europe/Prague", "schedule": "30 2 * * *", "dst": {"gap": "shift"}},
+            datetime(2026, 3, 30, 0, 30, tzinfo=UTC),
+            datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
+        ),
+        # The job does not fire that night, and the next window is longer.
+        (
+            {"depends_on": ["load"], "timezone": "Europe/Prague", "schedule": "30 2 * * *", "dst": {"gap": "skip"}},
+            datetime(2026, 3, 30, 0, 30, tzinfo=UTC),
+            datetime(2026, 3, 28, 1, 30, tzinfo=UTC),
+        ),
+        # 02:30 is twice on the clock: each has its own window, or the second has none.
+        (
+            {"depends_on": ["load"], "timezone": "Europe/Prague", "schedule": "30 2 * * *", "dst": {"fold": "both"}},
+            datetime(2026, 10, 25, 1, 30, tzinfo=UTC),
+            datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
+        ),
+        (
+            {"depends_on": ["load"], "timezone": "Europe/Prague", "schedule": "30 2 * * *", "dst": {"fold": "once"}},
+            datetime(2026, 10, 26, 1, 30, tzinfo=UTC),
+            datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
+        ),
         ({"depends_on": ["load"], "schedule": "@every 90m"}, NOON, NOON - timedelta(minutes=90)),
         ({"depends_on": [{"job": "load", "within": "6h"}]}, NOON, NOON - 6 * HOUR),
         (

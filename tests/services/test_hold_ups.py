@@ -176,6 +176,18 @@ async def test_task_waits_until_a_leader_is_chosen(hall: Hall, fields: dict[str,
     assert (hold_up.kind, hold_up.step, hold_up.message) == ("leader", "main", message)
 
 
+async def test_task_waits_for_a_candidate_with_its_function(hall: Hall) -> None:
+    """The agent that stands lacks the function, and the agent that has it does not stand."""
+    await hall.job(job_class="LEADER_ONLY")
+    await hall.matcher()
+    await registered(hall, leader_candidate=True, functions=["tocsin.sql"])
+    other = AgentRecord(**ENABLED | {"name": "z", "agent_id": TWO, "queues": ["default"], "functions": ["load"]})
+    await hall.world.projections.put(Bucket.AGENTS, f"z.{TWO}", other.model_dump_json().encode())
+    await hall.trigger()
+    message = "waits for the executor leader: no enabled agent that stands gets load of queue default"
+    assert (await only(hall)).message == message
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -1,6 +1,8 @@
 """SELECT over the tables `sys.…`: what it may read, and its limits."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +124,13 @@ def test_sorting_large_rows_is_limited() -> None:
     text = "SELECT a.description d, b.job_name, a.timezone, b.state, b.created_by FROM sys.jobs a, sys.jobs b ORDER BY d, 2"
     with pytest.raises(StatementError, match="too much work"):
         select(text, {"jobs": wide})
+
+
+def test_documentation_has_every_column() -> None:
+    """The page for users has the tables with their columns, in order."""
+    page = (Path(__file__).parents[2] / "docs/how-to/sql.md").read_text("utf-8")
+    rows = re.findall(r"^\| `sys\.(\w+)` \| (.+) \|$", page, re.MULTILINE)
+    assert {name: tuple(re.findall(r"`(\w+)`", columns)) for name, columns in rows} == dict(TABLES)
 
 
 def test_an_answer_is_limited() -> None:

@@ -1,7 +1,7 @@
 """The dependency keeper: an execution waits for the last runs of the jobs on which it depends, and for nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStoredLog
-from tocsin.domain import execution, ids
+from tocsin.domain import execution, ids, ledger
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     Dispatched,
     Due,
     Failed,
+    Message,
     Passed,
     Planned,
     Skipped,
@@ -234,6 +235,56 @@ async def test_failed_run_is_waited_for_until_the_timeout(scene: Scene) -> None:
     assert await scene.status("report", held) is Status.PLANNED
     await scene.passes(3_600)
     assert (await scene.world.stored(Skipped))[-1].reason == "dependency_failed"
+
+
+async def test_circle_of_two_registrations_ends(scene: Scene) -> None:
+    """Each was registered while the other was not: each wait ends, and nothing runs."""
+    jobs = ("load", "report"), ("report", "load")
+    await scene.define(
+        *({**DOWN, "name": name, "depends_on": [other], "dependency_timeout": "1h"} for name, other in jobs)
+    )
+    held = {name: await scene.due(name, AT) for name, _ in jobs}
+    await scene.passes(600)
+    assert {await scene.status(name, execution_id) for name, execution_id in held.items()} == {Status.PLANNED}
+    await scene.passes(3_600)
+    skipped = {(event.job, event.execution_id, event.reason) for event in await scene.world.stored(Skipped)}
+    assert skipped == {(name, execution_id, "dependency_missing") for name, execution_id in held.items()}
+
+
+@pytest.mark.parametrize("was_run", [True, False])
+@pytest.mark.parametrize("change", [ledger.pause, ledger.delete, None], ids=["paused", "deleted", "unknown"])
+async def test_job_that_left_counts_with_its_runs(
+    change: Callable[[Ledger, str], Sequence[Message]] | None,
+    was_run: bool,  # noqa: FBT001 - a parameter
+    scene: Scene,
+) -> None:
+    """The last run counts, also if its job was paused or deleted meanwhile; without one, the wait ends by its timeout."""
+    await scene.define(*([] if change is None else [UP]), {**DOWN, "dependency_timeout": "1h"})
+    if was_run and change is not None:
+        await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
+    if change is not None:
+        state, _ = await LedgerReader(scene.world.log).load("load")
+        [fact] = change(state, "load")
+        await scene.world.given(fact)
+        start = MIDNIGHT + HOUR if was_run else MIDNIGHT
+        if change is ledger.pause:
+            assert state.current is not None
+            passed = {
+                "definition": state.current.definition,
+                "start": start,
+                "until": AT,
+                "reason": "paused",
+                "count": 1,
+            }
+            go_to(scene.world, AT)
+            await scene.world.given(Passed.model_validate({"job": "load", **passed}))
+    held = await scene.due("report", AT)
+    await scene.passes(600)
+    is_met = was_run and change is not None
+    assert await scene.status("report", held) is (Status.ADMITTED if is_met else Status.PLANNED)
+    await scene.passes(3_600)
+    reasons = [event.reason for event in await scene.world.stored(Skipped) if event.job == "report"]
+    assert reasons == ([] if is_met else ["dependency_missing"])
 
 
 @pytest.mark.parametrize("end", [Failed, Cancelled, Completed])

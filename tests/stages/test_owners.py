@@ -96,14 +96,31 @@ async def test_task_waits_while_no_agent_stands(hall: Hall) -> None:
 
 async def test_leader_without_the_function_holds_the_task(hall: Hall) -> None:
     await hall.job(job_class="LEADER_ONLY")
+    await hall.job("first", job_class="LEADER_ONLY", function="other")
     await hall.matcher()
-    leader = await hall.agent(ONE, "a", functions=["other"])
+    leader = await hall.agent(ONE, "a", functions=["other"], max_concurrent_jobs=2)
     await hall.agent(TWO, "b")
+    await hall.trigger("first")
     await hall.trigger()
-    assert (await terms(hall), await claims(hall)) == ([("a", "vacant")], [])
+    assert await terms(hall) == [("a", "vacant")]
+    assert [(claim.message.worker, claim.message.job) for claim in await claims(hall)] == [("a", "first")]
     await leader.announce(functions=["load", "other"])
     await hall.work()
-    assert [claim.message.worker for claim in await claims(hall)] == ["a"]
+    assert [claim.message.worker for claim in await claims(hall)] == ["a", "a"]
+
+
+@pytest.mark.parametrize("fields", [{"functions": ["tocsin.sql"]}, {"queues": ["mail"]}], ids=["function", "queue"])
+async def test_agent_without_the_function_does_not_lead(fields: dict[str, list[str]], hall: Hall) -> None:
+    """The first agent keeps the lease, so it must be one that can take a task that waits."""
+    await hall.job(job_class="LEADER_ONLY")
+    await hall.matcher()
+    await hall.agent(ONE, "a", **fields)
+    await hall.trigger()
+    assert (await terms(hall), await claims(hall)) == ([], [])
+    await hall.agent(TWO, "b")
+    await hall.trigger()
+    assert await terms(hall) == [("b", "vacant")]
+    assert [claim.message.worker for claim in await claims(hall)] == ["b"]
 
 
 async def test_busy_leader_keeps_its_tasks(hall: Hall) -> None:

@@ -35,12 +35,12 @@ def wait_for_leader(agents: Iterable[AgentRecord], queue: str, function: str) ->
     waits = "waits for the executor leader"
     leader = next((agent for agent in known if agent.is_leader), None)
     if leader is None or leader.state is not AgentState.ENABLED:
-        stands = any(agent.leader_candidate and agent.state is AgentState.ENABLED for agent in known)
-        return (
-            f"{waits}: none is chosen yet"
-            if stands
-            else f"{waits}: no enabled agent stands (`worker.leader_candidate`)"
-        )
+        standing = [agent for agent in known if agent.leader_candidate and agent.state is AgentState.ENABLED]
+        if not standing:
+            return f"{waits}: no enabled agent stands (`worker.leader_candidate`)"
+        if all(with_lack(agent, queue, function) != agent.name for agent in standing):
+            return f"{waits}: no enabled agent that stands gets {function} of queue {queue}"
+        return f"{waits}: none is chosen yet"
     return f"{waits} {with_lack(leader, queue, function)}"
 
 

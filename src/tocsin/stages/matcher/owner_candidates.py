@@ -56,27 +56,30 @@ class OwnerCandidates:
     ) -> Iterator[Candidate]:
         """Yield the agents that may own a resource.
 
+        An agent that can take none of the tasks that wait does not become the executor leader, which keeps the lease from then on.
+
         Args:
             resource: the resource.
             lanes: the queues and lanes of its open tasks.
             owned: the number of resources that each agent owns, by its key.
             standing: the agents that may get tasks now.
         """
+        is_shard = ownership.shard_of(resource) is not None
         for agent in standing:
             if self._stands(agent, resource):
-                yield Candidate(self._lacks(resource, agent, lanes), owned[agent.key], agent.name, agent.agent_id)
+                lacks = self._lacks(agent, lanes)
+                if is_shard or not lanes or lacks < len(lanes):
+                    yield Candidate(lacks, owned[agent.key], agent.name, agent.agent_id)
 
-    def lacks(self, resource: str, owner: Owner, lanes: Collection[LaneKey]) -> int:
+    def lacks(self, owner: Owner, lanes: Collection[LaneKey]) -> int:
         """Return the number of lanes that an owner cannot take.
 
         An owner that was not heard yet counts as able.
         """
         agent = self._agents.get(key_of(owner))
-        return 0 if agent is None else self._lacks(resource, agent, lanes)
+        return 0 if agent is None else self._lacks(agent, lanes)
 
-    def _lacks(self, resource: str, agent: HeardAgent, lanes: Collection[LaneKey]) -> int:
-        if ownership.shard_of(resource) is None:
-            return 0  # its owner keeps the executor lease, and holds what it cannot run
+    def _lacks(self, agent: HeardAgent, lanes: Collection[LaneKey]) -> int:
         may_run = _may_run(agent, self._decisions.granted(agent))
         return sum(not may_run(queue, ownership.function_of(lane)) for queue, lane in lanes)
 

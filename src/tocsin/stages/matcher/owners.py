@@ -194,7 +194,7 @@ class Owners:
             return None
         if before is None or reason is not None:
             return _Change(resource, best, reason or "vacant")
-        lacks = self._candidates.lacks(resource, before, lanes)
+        lacks = self._candidates.lacks(before, lanes)
         if best.lacks < lacks:
             reason = "unable"
         elif best.lacks == lacks and owned[key_of(before)] - best.owned >= ownership.BALANCE:
