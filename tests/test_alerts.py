@@ -12,6 +12,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tocsin.stages import STAGES
+
 ROOT: Final = Path(__file__).parents[1]
 RULES: Final = ROOT / "compose/prometheus/alerts.yml"
 DASHBOARDS: Final = ROOT / "compose/grafana/dashboards"
@@ -60,6 +62,14 @@ def test_panels_use_the_chosen_source_and_known_variables() -> None:
         places = [panel["gridPos"] for panel in panels]
         assert all(place["x"] + place["w"] <= 24 for place in places)
         assert len({(place["x"], place["y"]) for place in places}) == len(places)
+
+
+def test_each_stage_is_scraped() -> None:
+    """Also those that compose does not run, because their settings are missing."""
+    configuration = yaml.safe_load((ROOT / "compose/prometheus/prometheus.yml").read_text())
+    [processes] = [each for each in configuration["scrape_configs"] if each["job_name"] == "tocsin-processes"]
+    stages = {stage.name.replace("_", "-") for stage in STAGES}
+    assert set(processes["dns_sd_configs"][0]["names"]) == {*stages, "worker"}
 
 
 def test_each_alert_has_a_runbook() -> None:
