@@ -23,6 +23,15 @@ def test_executor_reach_is_printed_as_table_and_json(world: World) -> None:
     assert "successful, of those decided –" in lines
 
 
+def test_one_job_is_counted_alone(world: World) -> None:
+    other = {"job": "other", "execution_id": "11111111-1111-7111-8111-111111111111"}
+    world.append(admitted(), started())
+    world.append(admitted().model_copy(update=other))
+    for options, number in (((), 2), (("--job", "other"), 1), (("--job", "none"), 0)):
+        found = world.call("-o", "json", "stats", "--since", "2025-12-31T00:00Z", *options).json
+        assert found["executions"]["total_executions"] == number
+
+
 def test_it_says_over_what_it_counts(world: World) -> None:
     assert "as far as the log still holds them" in " ".join(world.call("stats", "--help").out.split()).replace("│ ", "")
 

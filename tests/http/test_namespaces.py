@@ -254,6 +254,16 @@ async def test_reference_outside_the_namespace_is_refused(shared: World) -> None
         assert MARKER not in answer.text
 
 
+async def test_statistics_of_a_hidden_job_are_refused(shared: World) -> None:
+    since = "since=2000-01-01T00:00:00Z"
+    for job, status in (("billing.job", 404), ("payments.job", 200)):
+        assert (await ask(shared, "GET", f"/v1/stats?{since}&job={job}", None, *ALL)).status_code == status
+    root = await shared.token("root", Role.ADMIN)
+    for job, number in (("billing.job", 2), ("payments.job", 0)):
+        answer = await shared.ask("GET", f"/v1/stats?{since}&job={job}", Authorization=f"Bearer {root}")
+        assert answer.json()["executions"]["total_executions"] == number
+
+
 async def test_team_has_only_its_own_channels(tmp_path: Path) -> None:
     channels = {name: {"type": "nats"} for name in ("ops", "billing.ops", "payments.ops", "payments.pager")}
     settings = Settings.model_validate({"notifications": {"channels": channels}})

@@ -270,6 +270,7 @@ def stats(
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Count from this time: a date, a time, or an age such as 24h.")
     ] = "24h",
+    job: Annotated[str | None, typer.Option(metavar="JOB", help="Count only this job.")] = None,
 ) -> None:
     """Count the executions that were handed over, lost and recovered.
 
@@ -280,13 +281,13 @@ def stats(
     Example: `tocsin stats --since 7d`
     """
     session = session_of(context)
-    counts = run(_count(session, instant(since, "--since", now=datetime.now(UTC))))
+    counts = run(_count(session, instant(since, "--since", now=datetime.now(UTC)), job))
     session.output.answer(asdict(counts), lambda: _page(counts))
 
 
-async def _count(session: Session, since: datetime) -> Statistics:
+async def _count(session: Session, since: datetime, job: str | None) -> Statistics:
     async with session.installation() as installation:
-        return await statistics(installation.log, since=since)
+        return await statistics(installation.log, since=since, includes=None if job is None else job.__eq__)
 
 
 def _page(counts: Statistics) -> list[RenderableType]:

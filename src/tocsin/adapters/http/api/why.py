@@ -111,14 +111,20 @@ async def get_statistics(
     since: Annotated[
         datetime | None, Query(description="Count from this instant on. The default is a day ago.")
     ] = None,
+    job: Annotated[
+        str | None, Query(min_length=1, max_length=255, description="Count only this job. The default is all jobs.")
+    ] = None,
 ) -> StatisticsAnswer:
     """Count the executions that reached a worker, were lost, and were recovered.
 
     For a caller that is bound to namespaces, only those of its namespaces.
     """
+    if job is not None and not await here.visibility.may_see(caller, job):
+        raise JobNotFound(job)
     begin = since or await here.log.now() - timedelta(days=1)
     begin = in_utc("since", begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
-    counts = await statistics(here.log, since=begin, includes=caller.reaches if caller.is_bound else None)
+    counted = caller.reaches if caller.is_bound else None
+    counts = await statistics(here.log, since=begin, includes=counted if job is None else job.__eq__)
     return StatisticsAnswer(
         since=counts.since, until=counts.until, executions=counts.executions, recoveries=counts.recoveries
     )
