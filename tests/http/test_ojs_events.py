@@ -3,7 +3,7 @@
 import pytest
 
 from tests.http.conftest import World
-from tocsin.adapters.http.ojs import events
+from tocsin.adapters.http.ojs import event_search
 from tocsin.domain.access import Role
 from tocsin.domain.events import CronSkipped, CronSkippedData, QueuePaused, QueueResumed
 
@@ -22,8 +22,8 @@ async def skipped(world: World, job: str, times: int) -> None:
 @pytest.fixture
 async def crowded(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Two events of one team, and many newer events of another."""
-    monkeypatch.setattr(events, "WINDOW", 5)
-    monkeypatch.setattr(events, "PAGE_SIZE", 2)
+    monkeypatch.setattr(event_search, "WINDOW", 5)
+    monkeypatch.setattr(event_search, "PAGE_SIZE", 2)
     await skipped(world, "shop.job", 2)
     await skipped(world, "billing.job", 9)
     await world.log.append(QueuePaused(queue="billing.mail"), expect=0)
@@ -48,7 +48,7 @@ async def test_busy_team_hides_no_events_of_others(crowded: World) -> None:
 
 
 async def test_search_is_bounded_and_continues(crowded: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MAX_WINDOWS", 1)
+    monkeypatch.setattr(event_search, "MAX_WINDOWS", 1)
     cursor, pages = "", list[list[str]]()
     while True:
         page, following = await listed(crowded, "shop", cursor)
@@ -76,9 +76,19 @@ async def test_pages_have_each_event_once(crowded: World, limit: int) -> None:
 
 
 async def test_events_of_queues_need_no_search(crowded: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MAX_WINDOWS", 1)
+    monkeypatch.setattr(event_search, "MAX_WINDOWS", 1)
     page = (await crowded.ask("GET", "/ojs/v1/events?types=queue.paused,queue.resumed")).json()
     assert ([event["subject"] for event in page["events"]], page["next_cursor"]) == (["billing.mail"] * 2, None)
+
+
+async def test_cursor_of_an_empty_page_is_accepted(crowded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_search, "MAX_WINDOWS", 1)
+    for number in range(5):
+        crowded.log.receive(f"lock.shop_job.{number}", b"{}")
+    nothing, cursor = await listed(crowded, "billing")
+    assert nothing == []
+    found, _ = await listed(crowded, "billing", f"?cursor={cursor}")
+    assert "billing.job" in found
 
 
 async def test_cursor_of_the_future_begins_at_the_end(crowded: World) -> None:

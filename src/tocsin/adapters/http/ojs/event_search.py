@@ -1,0 +1,153 @@
+"""The search for a page of events, newest first."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from .... import subjects
+from ....domain.access import Principal
+from ....domain.events import Message, Recorded
+from ....ports import pages
+from ....ports.queries import microseconds
+from ....subjects import Stream
+from ..api.dependencies import Components
+from . import event_views
+from .event_views import Event
+
+WINDOW: Final = 2_000
+"""Sequences of the log, or of the ledger, that are read together."""
+MAX_WINDOWS: Final = 5
+"""Windows of the log that a page searches, newest first. Then it may be short, and its position continues."""
+PAGE_SIZE: Final = 500
+"""Messages of one read."""
+LATEST: Final = 10**18 - 1
+"""An instant after all others, in microseconds since 1970."""
+EARLIEST: Final = 0
+"""An instant before all others."""
+
+IsWanted: TypeAlias = Callable[[dict[str, Any]], bool]
+
+
+class Position(NamedTuple):
+    """The place where a page begins: it has the events that are before both."""
+
+    sequence: int
+    """Of the log."""
+    instant: int
+    """Microseconds since 1970."""
+
+
+class Page(NamedTuple):
+    """Events of a list, newest first."""
+
+    events: list[dict[str, Any]]
+    following: Position | None
+    """The place of the next page; None: the list is at its end."""
+
+
+class _Found(NamedTuple):
+    """The events in the windows that were searched."""
+
+    events: list[Event]
+    end: int
+    """The newest sequence that was not searched."""
+    since: int
+    """The instant since which everything was searched."""
+    is_whole: bool
+    """Nothing older is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSearch:
+    """Searches for the events that a caller may see and wants.
+
+    The log has the events of jobs and schedules, and the ledger those of queues. They are put together by their instants: a page has
+    all events of an instant, or none.
+    """
+
+    here: Components
+    caller: Principal
+    is_wanted: IsWanted
+    only_queues: bool
+    """Only events of queues are wanted."""
+
+    async def page(self, start: Position | None, limit: int) -> Page:
+        """Return the events before a position.
+
+        It has `limit` events, and more by those of the instant of its last. It may have fewer, or none, also before the end of the list.
+        """
+        found = await self._in_log(start, limit)
+        upper = LATEST if start is None else start.instant
+        of_queues = await self._of_queues(found.since, upper)
+        events = sorted((*found.events, *of_queues), key=_instant)[
+            ::-1
+        ]  # so that those of one instant are reversed too
+        since = _instant(events[limit - 1]) if len(events) > limit else found.since
+        shown = [view for recorded, view in events if microseconds(recorded.time) >= since]
+        if found.is_whole and len(shown) == len(events):
+            return Page(shown, None)
+        # what is older than the page is searched again
+        end = max((event[0].sequence for event in found.events if _instant(event) < since), default=found.end)
+        return Page(shown, Position(end + 1, since))
+
+    async def _in_log(self, start: Position | None, limit: int) -> _Found:
+        """Return the events of jobs and schedules in the windows before a position.
+
+        All windows are folded together, because an execution may have begun in another.
+        """
+        newest, first = await asyncio.gather(self.here.log.end(Stream.LOG), self.here.stored.first(Stream.LOG))
+        before, since = (newest + 1, LATEST) if start is None else start
+        end = 0 if self.only_queues else min(newest, before - 1)
+        facts, announced, events = list[Recorded[Message]](), list[Recorded[Message]](), list[Event]()
+        for _ in range(MAX_WINDOWS):
+            if end < first or len(events) >= limit:
+                break
+            begin = max(first - 1, end - WINDOW)
+            windows = [_window(self.here, each, begin, end) for each in ("execution.>", subjects.PUBLIC_EVENTS)]
+            of_jobs, of_schedules = await asyncio.gather(*windows)
+            since = min(since, *(microseconds(window[0].time) for window in (of_jobs, of_schedules) if window), LATEST)
+            facts, announced = [*self._reached(of_jobs), *facts], [*self._reached(of_schedules), *announced]
+            events = await self._visible(facts, announced)
+            end = begin
+        is_whole = end < first
+        return _Found(events, end, EARLIEST if is_whole else since, is_whole)
+
+    async def _visible(self, facts: Iterable[Recorded[Message]], announced: Iterable[Recorded[Message]]) -> list[Event]:
+        root = self.here.settings.root
+        return [
+            event
+            for event in (*event_views.of_jobs(root, facts), *event_views.of_schedules(root, announced))
+            if self.is_wanted(event[1]) and await self.here.visibility.may_see_event(self.caller, event[0])
+        ]
+
+    async def _of_queues(self, since: int, upper: int) -> list[Event]:
+        """Return the events of queues in a span of time."""
+        newest = await self.here.log.last(subjects.queue_events())
+        if newest is None:
+            return []
+        begin = max(0, newest.sequence - WINDOW)
+        decided = await _window(self.here, subjects.queue_events(), begin, newest.sequence)
+        return [
+            event
+            for event in event_views.of_queues(self.here.settings.root, self.caller, decided)
+            if self.is_wanted(event[1]) and since <= _instant(event) < upper
+        ]
+
+    def _reached(self, window: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
+        """Return the messages of jobs in the namespaces of the caller."""
+        return [recorded for recorded in window if self.caller.reaches(subjects.job_of(recorded.subject))]
+
+
+async def _window(here: Components, subject_filter: str, begin: int, end: int) -> Sequence[Recorded[Message]]:
+    """Return the messages whose sequences are in (begin, end], oldest first."""
+    window: list[Recorded[Message]] = []
+    async for page in pages(here.log, subject_filter, after=begin, limit=PAGE_SIZE):
+        window += [recorded for recorded in page if recorded.sequence <= end]
+        if page[-1].sequence >= end:
+            break
+    return window
+
+
+def _instant(event: Event) -> int:
+    return microseconds(event[0].time)
