@@ -197,6 +197,23 @@ async def test_reader_of_purged_messages_reaches_the_end(nats: NatsWorld, monkey
     assert read < 40
 
 
+async def test_follower_bounds_the_bytes_of_a_request(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server disconnects a client with too many unread bytes, so few large messages must not be sent at once."""
+    monkeypatch.setattr(follow, "PORTION_BYTES", 60_000)
+    for number in range(30):
+        wide = Trigger(input={"x": "y" * 10_000})
+        await nats.log.publish(subjects.trigger(JOB), wide, message_id=str(number))
+    most, found = 0, list[int]()
+    async for batch in nats.log.follow(Stream.REQUESTS, "trigger.>", after=0):
+        most = max(most, len(batch.messages))
+        found += [message.sequence for message in batch.messages]
+        await asyncio.sleep(0.05)  # what the server sends meanwhile waits
+        if batch.caught_up:
+            break
+    assert found == list(range(1, 31))
+    assert most <= 12
+
+
 async def test_purge_of_one_kind_spares_the_other(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     if nats.housekeeping.obstacle():
         pytest.skip("this server does: nothing is archived there")

@@ -34,6 +34,10 @@ REQUEST_TIMEOUT: Final = "408"
 TOO_MANY_SUBJECTS: Final = "413"
 NO_RESPONDERS: Final = "503"
 HEARTBEAT: Final = "100"
+FULL_REQUEST: Final = "409 MaxBytes"
+"""Stands for the status 409 whose description says that the next message exceeds the bytes of the request. Other reasons have 409 too."""
+COMPLETED_REQUEST: Final = "409 Completed"
+"""Stands for the status 409 of a request that brought all its messages, with bytes to spare."""
 END_OF_BATCH: Final = "204"
 
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})

@@ -33,7 +33,7 @@ class PullInbox:
         self._changed = asyncio.Event()
         self.messages: deque[Msg] = deque()
         self.statuses: deque[str] = deque()
-        """Statuses that end requests ("404", "408", "409"), heartbeats ("100"), and "503" after a lost connection."""
+        """Statuses that end requests ("404", "408", "409", `wire.FULL_REQUEST`), heartbeats ("100"), and "503" after a lost connection."""
         self._forget: Callable[[], None] | None = None
 
     async def open(self) -> None:
@@ -100,12 +100,23 @@ class PullInbox:
         if reply:
             self.messages.append(Msg(self._connection.client, subject, reply, body, headers))  # type: ignore[arg-type] # nats-py declares a dict
         else:
-            self.statuses.append((headers or {}).get(wire.STATUS, ""))
+            self.statuses.append(_status(headers or {}))
         self._changed.set()
 
     def _interrupted(self) -> None:
         self.statuses.append(wire.NO_RESPONDERS)  # the server has forgotten the requests
         self._changed.set()
+
+
+def _status(headers: Mapping[str, str]) -> str:
+    """Return the code of a status; two reasons of 409 have codes of their own."""
+    match headers.get(wire.DESCRIPTION, ""):
+        case "Message Size Exceeds MaxBytes":
+            return wire.FULL_REQUEST
+        case "Batch Completed":
+            return wire.COMPLETED_REQUEST
+        case _:
+            return headers.get(wire.STATUS, "")
 
 
 # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer's sequence>.<nanoseconds>.<pending>. With a domain and

@@ -26,6 +26,11 @@ from ..consumers.pull import PullInbox, Received
 
 PORTION: Final = 2_000
 """The number of messages that are requested ahead; half of it is requested again when it is left."""
+PORTION_BYTES: Final = 16_777_216
+"""The size of the messages of a request together; two requests may be under way.
+
+A server disconnects a client that leaves 64 MB unread.
+"""
 HEARTBEAT_INTERVAL_S: Final = 2.0
 """The interval of an idle consumer's heartbeats. After twice this time without one, it is recreated."""
 _REQUEST: Final = 30.0
@@ -210,13 +215,13 @@ class _Consumer:
         """
         inbox = self._inbox
         if self._requested <= PORTION // 2:
-            await inbox.request(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT_INTERVAL_S)
+            await inbox.request(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT_INTERVAL_S, max_bytes=PORTION_BYTES)
             self._requested += PORTION
         is_alive = await inbox.wait(2 * HEARTBEAT_INTERVAL_S)
-        self._read_statuses(inbox)
+        is_used_up = self._read_statuses(inbox)
         if not inbox.messages and not is_alive:
             raise _LostError("no heartbeat")
-        if not inbox.messages and is_expected:
+        if not inbox.messages and is_expected and not is_used_up:
             raise _MissingError("no message arrives")
         return self._in_order(inbox)
 
@@ -236,13 +241,17 @@ class _Consumer:
                 raise _LostError("a message was lost")
         return received
 
-    def _read_statuses(self, inbox: PullInbox) -> None:
+    def _read_statuses(self, inbox: PullInbox) -> bool:
+        """Return whether a request has brought all that it may; the next request brings more."""
+        is_used_up = False
         while inbox.statuses:
             status = inbox.statuses.popleft()
-            if status == wire.REQUEST_TIMEOUT:
+            is_used_up = is_used_up or status in {wire.FULL_REQUEST, wire.COMPLETED_REQUEST}
+            if status in {wire.REQUEST_TIMEOUT, wire.FULL_REQUEST}:
                 self._requested = 0
-            elif status != wire.HEARTBEAT:
+            elif status not in {wire.HEARTBEAT, wire.COMPLETED_REQUEST}:
                 raise _LostError(f"status {status}")
+        return is_used_up
 
     def _request(self) -> Json:
         config: Json = {
