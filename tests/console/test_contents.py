@@ -1,0 +1,199 @@
+"""The parts of each page, seen in a browser."""
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.console.conftest import SignIn
+from tests.console.served import HOSTILE, Console
+from tests.ojs.served import PATIENCE
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+
+HERD = 12
+"""Jobs that fire at the same second."""
+
+
+def define(console: Console, name: str, **fields: object) -> None:
+    console.api("PUT", f"/v1/jobs/{name}", json={"function": "ok", **fields})
+
+
+def region(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=name, exact=True)
+
+
+def test_now_shows_each_part(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-failing", function="broken", retry={"max_attempts": 1})
+    define(console, "contents-waiting", function="none", queue="unmanned")
+    define(console, "contents-locked", function="slow", overlap_policy="enqueue")
+    console.run("contents-failing", "failed")
+    console.run("contents-waiting", "pending")
+    running = console.run("contents-locked", "running")
+    console.run("contents-locked", "pending")
+    page = sign_in()
+    try:
+        expect(region(page, "Running")).to_contain_text("contents-locked")
+        waiting = region(page, "Waiting")
+        expect(waiting).to_contain_text("for the lock of their job")
+        expect(waiting).to_contain_text("for a worker")
+        expect(waiting).to_contain_text("contents-waiting")
+        expect(region(page, "Failing jobs")).to_contain_text("contents-failing")
+        expect(region(page, "Failing jobs")).to_contain_text(HOSTILE)
+        expect(region(page, "Next hour")).to_contain_text("minutely")
+        expect(region(page, "Last hour")).to_contain_text(re.compile("[1-9][0-9]* failed"))
+        expect(region(page, "Leaders")).to_contain_text("ticker")
+        expect(region(page, "Health")).to_contain_text(re.compile("no findings|[a-z]+-[a-z]+"))
+        for label in ("running", "waiting", "failing jobs"):
+            expect(page.locator(".figure").filter(has_text=label).locator("strong")).not_to_have_text("0")
+    finally:
+        for execution in (running, *pending(console, "contents-locked"), *pending(console, "contents-waiting")):
+            console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+
+
+def pending(console: Console, job: str) -> list[str]:
+    rows = console.api("GET", f"/v1/executions?job={job}&status=pending")["executions"]
+    return [row["execution_id"] for row in rows]
+
+
+def test_jobs_are_filtered_and_show_outcomes(sign_in: SignIn, console: Console) -> None:
+    zoned = {"schedule": "0 2 * * *", "timezone": "Europe/Prague"}
+    define(console, "contents-found", tags=["rare"], owner="user:ada", queue="rare", **zoned)
+    page = sign_in(path="/console/jobs")
+    for label, text in (("Tag", "rare"), ("Owner", "user:ada"), ("Queue", "rare")):
+        page.goto("/console/jobs")
+        expect(page.get_by_role("link", name="nightly")).to_be_visible()
+        page.get_by_label(label, exact=True).fill(text)
+        expect(page.get_by_role("link", name="nightly")).to_have_count(0)
+        row = page.get_by_role("row").filter(has_text="contents-found")
+        expect(row).to_contain_text("02:00")  # the job's zone
+        expect(row).to_contain_text("Europe/Prague")
+        expect(row).to_contain_text(re.compile("(09|10):00"))  # the viewer's, Asia/Tokyo
+    define(console, "contents-run")
+    console.run("contents-run", "completed")
+    console.run("contents-run", "completed")
+    page.goto("/console/jobs?search=contents-run")
+    expect(page.locator(".strip a.mark-completed")).to_have_count(2)
+
+
+def test_job_shows_durations_and_differences(sign_in: SignIn, console: Console) -> None:
+    for schedule in ("0 3 * * *", "0 4 * * *"):
+        define(console, "contents-revised", schedule=schedule, timezone="Europe/Prague")
+    console.run("contents-revised", "completed")
+    page = sign_in(path="/console/jobs/contents-revised")
+    expect(region(page, "Durations").get_by_role("img")).to_be_visible()
+    expect(region(page, "Days").locator(".heat-completed")).to_have_count(1)
+    revisions = region(page, "Revisions")
+    revisions.get_by_role("row").last.get_by_role("button").first.click()
+    expect(region(page, "differences")).to_contain_text("0 3 * * *")
+    expect(region(page, "differences")).to_contain_text("0 4 * * *")
+
+
+def test_ledger_shows_other_decisions(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-secondly", schedule="* * * * * *", function="broken", retry={"max_attempts": 1})
+    page = sign_in(path="/console/jobs/contents-secondly")
+    expect(page.locator(".ledger .instant-failed").first).to_be_attached()
+    console.api("POST", "/v1/jobs/contents-secondly/pause", json={})
+    expect(page.locator(".ledger .version-paused").first).to_be_attached()
+    expect(page.locator(".ledger").locator(".instant-paused, .instant-future-paused").first).to_be_attached()
+    console.api("DELETE", "/v1/jobs/contents-secondly")
+
+
+def test_execution_shows_its_values(sign_in: SignIn, console: Console) -> None:
+    first, second = console.run("etl", "completed"), console.run("etl", "completed")
+    page = sign_in(path=f"/console/executions/{second}")
+    expect(region(page, "Input")).to_contain_text("monday")
+    expect(region(page, "Result")).to_be_visible()
+    expect(region(page, "Events")).to_contain_text("completed")
+    page.get_by_role("link", name="Previous run").click()
+    expect(page.locator("h1")).to_contain_text(first)
+    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run again").click()
+    expect(page.locator("h1")).not_to_contain_text(first)
+    again = page.url.rpartition("/")[2]
+    assert console.api("GET", f"/v1/executions/{again}")["job_name"] == "etl"
+
+
+def test_failed_execution_shows_traceback(sign_in: SignIn, console: Console) -> None:
+    execution = console.run("broken", "failed")
+    page = sign_in(path=f"/console/executions/{execution}")
+    page.get_by_text("Traceback", exact=True).click()
+    expect(page.locator(".refusal pre")).to_contain_text("ValueError")
+
+
+def test_retry_to_come_has_its_time(sign_in: SignIn, console: Console) -> None:
+    retry = {"max_attempts": 3, "initial_delay": "1h", "max_delay": "1h"}
+    define(console, "contents-retried", function="broken", retry=retry)
+    execution: str = console.api("POST", "/v1/jobs/contents-retried/trigger", json={})["execution_id"]
+    page = sign_in(path="/console")
+    begun = time.monotonic()
+    while not console.api("GET", f"/v1/executions?id_prefix={execution}")["executions"]:
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.1)
+    expect(region(page, "Waiting")).to_contain_text("for the end of a delay")
+    page.goto(f"/console/executions/{execution}")
+    expect(region(page, "steps").locator("time")).to_contain_text(re.compile("in (59|[1-9]?[0-9]) min|in 1 h"))
+    console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+
+
+def test_function_without_worker_stands_out(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-unserved", function="nowhere")
+    execution = console.run("contents-unserved", "pending")
+    page = sign_in(path="/console/queues")
+    row = page.get_by_role("row").filter(has=page.locator("#default"))
+    expect(row).to_contain_text("nowhere (1): no agent has it")
+    expect(row.locator("time").first).to_be_visible()  # the oldest
+    expect(row.locator("td.number").nth(2)).not_to_have_text("0")  # slots
+    console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+
+
+def test_agent_is_disabled_and_enabled(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(role="scheduler-operator", path="/console/agents")
+    for action, state in (("Disable", "DISABLED"), ("Enable", "ENABLED")):
+        page.get_by_role("button", name=action, exact=True).first.click()
+        page.get_by_role("dialog").get_by_role("button", name=action, exact=True).click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(region(page, "agents")).to_contain_text(state.lower())
+        assert console.api("GET", "/v1/agents")["agents"][0]["state"] == state
+
+
+def test_herd_is_named_with_a_spread(sign_in: SignIn, console: Console) -> None:
+    for number in range(HERD):
+        define(console, f"contents-herd-{number:02}", schedule="0 5 * * *")
+    page = sign_in(path="/console/schedule")
+    herd = region(page, "herds").get_by_role("row").filter(has_text="contents-herd")
+    expect(herd.locator("td.number").first).to_have_text(re.compile(f"^{HERD}$|^[1-9][0-9]+$"))
+    expect(region(page, "suggested schedules")).to_contain_text("contents-herd")
+    expect(region(page, "Density").get_by_role("img")).to_be_visible()
+    page.get_by_label("Next").select_option("168")
+    expect(region(page, "Density")).to_contain_text("in the next 7 days")
+    for number in range(HERD):
+        console.api("DELETE", f"/v1/jobs/contents-herd-{number:02}")
+
+
+def test_local_time_that_does_not_exist(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-gap", schedule="30 2 * * *", timezone="Europe/Prague")
+    page = sign_in(path="/console/jobs/contents-gap?at=2099-03-29T01:30:00Z")
+    expect(page.locator(".ledger .instant-no-such-local-time")).to_have_count(1)
+    page.locator(".ledger .instant-no-such-local-time").click()
+    expect(page.locator(".why").first).to_contain_text("no-such-local-time")
+    page.goto("/console/edit-job/contents-gap")
+    editor = page.get_by_label("Definition, as YAML")
+    expect(editor).to_have_value(re.compile("30 2"))
+    editor.fill(editor.input_value().replace("30 2", "15 2"))
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.locator("form .warning").first).to_contain_text("does not exist")
+
+
+def test_run_that_waits_for_another_job(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-before")
+    define(console, "contents-after", depends_on=[{"job": "contents-before", "within": "6h"}])
+    console.run("contents-after", "pending")
+    page = sign_in()
+    try:
+        expect(region(page, "Waiting")).to_contain_text("for runs of other jobs")
+    finally:
+        for execution in pending(console, "contents-after"):
+            console.api("POST", f"/v1/executions/{execution}/cancel", json={})
