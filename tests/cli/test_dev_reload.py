@@ -60,6 +60,20 @@ def pid() -> int:
         os._exit(3)
     return os.getpid()
 """
+BUSY = """
+import os
+from pathlib import Path
+from tocsin import Tocsin
+
+app = Tocsin("busy", shutdown_timeout=0.5)
+
+
+@app.job(schedule="* * * * * *")
+async def spin() -> None:
+    Path("pid").write_text(str(os.getpid()))
+    while True:
+        pass
+"""
 
 
 @contextmanager
@@ -191,6 +205,17 @@ def test_process_of_the_application_ends_and_returns(tmp_path: Path) -> None:
         (tmp_path / "mortal.py").write_text("app = 1")
         (tmp_path / "die").touch()
         assert "No version runs; restart `tocsin dev`" in dev.event("error")["text"]
+
+
+@pytest.mark.full
+def test_busy_process_ends_after_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(BUSY)
+    with developing(tmp_path, "busy.py:app") as dev:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        busy = int((tmp_path / "pid").read_text())
+        dev.ask(signal.SIGKILL)
+        assert dev.ended() == -signal.SIGKILL
+        wait_until(lambda: not is_alive(busy))
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,16 @@ It imports the application, sends its definitions, waits for permission, and run
 `tocsin dev` is gone.
 """
 
-import asyncio
 import importlib.util
 import os
 import signal
 import socket
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from ..output.format import Output
 from ..runtime.error_report import failure_of
 from ..runtime.event_loop import serve
 from ..runtime.session import Session
+from .app_version import KILL_AFTER_S
 from .control_socket import Document, read_blocking, written
 from .live import task_lines
 from .source_files import is_source, source_folders
@@ -111,30 +114,31 @@ def _work(app: "Tocsin", control: socket.socket, permission: Document) -> None:
     )
     session.log("error", tasks="info")
     app.worker.allow_secrets(permission["secrets"])
-    serve(_serve(session, app, control))
+    within = app.worker.options.shutdown_timeout + KILL_AFTER_S
+    threading.Thread(target=_end_with_parent, args=(control, within), daemon=True).start()
+    serve(_serve(session, app))
 
 
-async def _serve(session: Session, app: "Tocsin", control: socket.socket) -> None:
-    watching = asyncio.create_task(_end_with_parent(control))
-    try:
-        async with session.installation(within=None, checked=False) as installation:
-            if session.log_level is None and not session.output.is_json:
-                with task_lines(session.output):
-                    await session.backend.run_worker(installation, app.worker)
-            else:
+async def _serve(session: Session, app: "Tocsin") -> None:
+    async with session.installation(within=None, checked=False) as installation:
+        if session.log_level is None and not session.output.is_json:
+            with task_lines(session.output):
                 await session.backend.run_worker(installation, app.worker)
-    finally:
-        watching.cancel()
+        else:
+            await session.backend.run_worker(installation, app.worker)
 
 
-async def _end_with_parent(control: socket.socket) -> None:
-    """Stop this process as a signal does, once `tocsin dev` closes the connection."""
-    reader, writer = await asyncio.open_unix_connection(sock=control)
-    try:
-        await reader.read()
-        os.kill(os.getpid(), signal.SIGTERM)
-    finally:
-        writer.close()
+def _end_with_parent(control: socket.socket, within: float) -> None:
+    """Stop this process as a signal does, once `tocsin dev` closes the connection.
+
+    A handler may keep the event loop busy for ever. After `within` seconds the process ends without it.
+    """
+    with suppress(ConnectionError):
+        while control.recv(1):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(within)
+    os._exit(1)
 
 
 if __name__ == "__main__":
