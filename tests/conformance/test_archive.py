@@ -214,6 +214,18 @@ async def test_follower_bounds_the_bytes_of_a_request(nats: NatsWorld, monkeypat
     assert most <= 12
 
 
+@pytest.mark.parametrize("reason", ["409 Message Size Exceeds MaxBytes", "408 Request Timeout"])
+async def test_end_of_a_request_leaves_the_other(nats: NatsWorld, reason: str) -> None:
+    """Otherwise requests would pile up, each with its bytes."""
+    consumer = follow._Consumer(nats.connection, nats.names, Stream.LOG, [], 0, headers_only=True)
+    consumer._requested = 1_400  # of two requests for 1,000 messages, 600 arrived
+    status, _, description = reason.partition(" ")
+    ended = {"Status": status, "Description": description, "Nats-Pending-Messages": "400"}
+    consumer._inbox._receive(consumer._inbox._inbox, "", b"", ended)
+    consumer._read_statuses(consumer._inbox)
+    assert consumer._requested == 1_000
+
+
 async def test_purge_of_one_kind_spares_the_other(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     if nats.housekeeping.obstacle():
         pytest.skip("this server does: nothing is archived there")

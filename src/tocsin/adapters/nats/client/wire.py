@@ -30,6 +30,8 @@ STATUS: Final = "Status"
 DESCRIPTION: Final = "Description"
 
 NO_MESSAGES: Final = "404"
+PENDING_MESSAGES: Final = "Nats-Pending-Messages"
+"""A header of the status that ends a request: the number of messages that it did not bring."""
 REQUEST_TIMEOUT: Final = "408"
 TOO_MANY_SUBJECTS: Final = "413"
 NO_RESPONDERS: Final = "503"

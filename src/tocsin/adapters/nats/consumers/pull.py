@@ -33,7 +33,9 @@ class PullInbox:
         self._changed = asyncio.Event()
         self.messages: deque[Msg] = deque()
         self.statuses: deque[str] = deque()
-        """Statuses that end requests ("404", "408", "409", `wire.FULL_REQUEST`), heartbeats ("100"), and "503" after a lost connection."""
+        """Statuses that end requests ("404", "408", "409", `wire.FULL_REQUEST`, `wire.COMPLETED_REQUEST`), heartbeats ("100"), and "503" after a lost connection."""
+        self.unserved = 0
+        """The number of messages that ended requests did not bring. The reader sets it to 0."""
         self._forget: Callable[[], None] | None = None
 
     async def open(self) -> None:
@@ -101,6 +103,7 @@ class PullInbox:
             self.messages.append(Msg(self._connection.client, subject, reply, body, headers))  # type: ignore[arg-type] # nats-py declares a dict
         else:
             self.statuses.append(_status(headers or {}))
+            self.unserved += int((headers or {}).get(wire.PENDING_MESSAGES, 0))
         self._changed.set()
 
     def _interrupted(self) -> None:

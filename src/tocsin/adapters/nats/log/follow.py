@@ -243,13 +243,12 @@ class _Consumer:
 
     def _read_statuses(self, inbox: PullInbox) -> bool:
         """Return whether a request has brought all that it may; the next request brings more."""
-        is_used_up = False
+        self._requested -= inbox.unserved  # another request may still be under way
+        inbox.unserved, is_used_up = 0, False
         while inbox.statuses:
             status = inbox.statuses.popleft()
             is_used_up = is_used_up or status in {wire.FULL_REQUEST, wire.COMPLETED_REQUEST}
-            if status in {wire.REQUEST_TIMEOUT, wire.FULL_REQUEST}:
-                self._requested = 0
-            elif status not in {wire.HEARTBEAT, wire.COMPLETED_REQUEST}:
+            if status not in {wire.HEARTBEAT, wire.REQUEST_TIMEOUT, wire.FULL_REQUEST, wire.COMPLETED_REQUEST}:
                 raise _LostError(f"status {status}")
         return is_used_up
 
