@@ -211,7 +211,7 @@ def test_process_of_the_application_ends_and_returns(tmp_path: Path) -> None:
 def test_busy_process_ends_after_its_parent(tmp_path: Path) -> None:
     (tmp_path / "busy.py").write_text(BUSY)
     with developing(tmp_path, "busy.py:app") as dev:
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
         busy = int((tmp_path / "pid").read_text())
         dev.ask(signal.SIGKILL)
         assert dev.ended() == -signal.SIGKILL

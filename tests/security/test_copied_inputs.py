@@ -17,7 +17,7 @@ from tocsin import bootstrap
 from tocsin.bootstrap import STAGE_NAMES
 from tocsin.domain.events import Admitted, PoisonMessage
 
-HEADER = {"Nats-Stream": "SHOP_ORDERS"}
+HEADER = {"Nats-Stream": "SHOP_REQUESTS"}
 """What the server adds to a message that it publishes again for a program's own stream."""
 
 

@@ -168,6 +168,25 @@ async def test_hostile_messages_stop_no_screener(secured: Server, tmp_path: Path
         assert await tocsin.facts("dead-letter.>", PoisonMessage)
 
 
+async def test_copied_request_is_not_stored(secured: Server, tmp_path: Path) -> None:
+    """A reader of the streams addresses the server's reply to a subject that the screener hears."""
+    async with (
+        connected(secured, tmp_path, "operator") as it,
+        connected(secured, tmp_path, "viewer") as viewer,
+        screening(secured, tmp_path),
+        program(secured, "public-shop") as shop,
+    ):
+        stream, tocsin = shop.jetstream(), Running(it)
+        await stream.publish("cron.trigger.copied", b"{}")
+        [stored] = await tocsin.stored("outside.shop.trigger.copied", Trigger, 1)
+        read = json.dumps({"seq": stored.sequence}).encode()
+        get, client = "$JS.API.DIRECT.GET.TOCSIN_INPUTS", viewer.connection.client
+        await client.publish(get, read, reply="tocsin.unscreened.public-shop.outside.shop.trigger.copied")
+        await client.request(get, read, timeout=DEADLINE)  # the first reply was sent before
+        await stream.publish("cron.trigger.copied", b'{"n":2}')
+        assert len(await tocsin.stored("outside.shop.trigger.copied", Trigger, 2)) == 2
+
+
 # --- changes while messages come -----------------------------------------------------------------------------------------
 
 

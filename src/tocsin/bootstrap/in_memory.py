@@ -38,6 +38,7 @@ from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
 from ..settings.notifications import NatsChannel
 from ..stages.archiver.stage import max_lag
+from ..subjects import stream_names
 from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
@@ -149,7 +150,12 @@ async def run_stages_in_memory(
         channels=_channels(installation) if channels is None else channels,
     )
     cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-    policy = DeliveryPolicy(store, is_decided=cursors.is_behind, foreign=installation.foreign)
+    policy = DeliveryPolicy(
+        store,
+        is_decided=cursors.is_behind,
+        foreign=installation.foreign,
+        streams=stream_names(settings.root),
+    )
     async with asyncio.TaskGroup() as group:
         start_loops(group, installation, stages)
         for stage in stages:

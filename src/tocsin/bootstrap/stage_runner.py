@@ -51,7 +51,7 @@ from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
-from ..subjects import RECORDED
+from ..subjects import RECORDED, stream_names
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra, servers
 from .notification_channels import channels_of
 
@@ -230,7 +230,12 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **security_of(settings.nats).broker,
         )
         cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-        policy = DeliveryPolicy(store, is_decided=cursors.is_behind, foreign=installation.foreign)
+        policy = DeliveryPolicy(
+            store,
+            is_decided=cursors.is_behind,
+            foreign=installation.foreign,
+            streams=stream_names(settings.root),
+        )
         for stage in stages:
             router = stage_router(
                 stage,

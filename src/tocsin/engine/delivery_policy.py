@@ -19,7 +19,7 @@ because it may kill the process.
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -109,11 +109,12 @@ class DeliveryPolicy:
         is_decided: IsDecided | None = None,
         chance: random.Random | None = None,
         foreign: ForeignMessages | None = None,
+        streams: Collection[str] = (),
     ) -> None:
         """Decide over the states of the process.
 
         `is_decided` returns whether a message lies before the archive's cursor; None: nothing is archived. `foreign`
-        records the foreign messages that are delivered.
+        records the foreign messages that are delivered. `streams`: the names of the installation's streams on the server.
         """
         self._store = store
         self._log = store.sources.log
@@ -121,6 +122,7 @@ class DeliveryPolicy:
         self._is_decided = is_decided
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._foreign = foreign or ForeignMessages()
+        self._streams = streams
         self._failures: Counter[tuple[str, str, int]] = Counter()
         """Failures by durable, subject and sequence: partitions count their sequences separately."""
 
@@ -140,7 +142,7 @@ class DeliveryPolicy:
                 if self._is_foreign(delivery) or await self._is_handled(subscription, delivery):
                     batch.handled.append(delivery)
                 else:
-                    items.append((delivery, _item(subscription, delivery)))
+                    items.append((delivery, self._item(subscription, delivery)))
             except Exception as error:  # noqa: BLE001 - an error here must not stop the other messages
                 await self._on_error(batch, delivery, error)
         self._learn(subscription, [item for _, item in items])
@@ -192,6 +194,21 @@ class DeliveryPolicy:
         if reason is not None:
             self._foreign.report(delivery.subject, delivery.sequence, delivery.time, reason)
         return reason is not None
+
+    def _item(self, subscription: BoundSubscription, delivery: Delivery) -> Item:
+        """Decode a message.
+
+        Raises:
+            DecodeError: the message is unreadable, or a copy of an input.
+        """
+        if subjects.is_copied_input(delivery.subject, delivery.headers, self._streams):
+            raise subjects.DecodeError("it is a reply of the server to a read, whose sender addressed it here")
+        message = subjects.decode(delivery.subject, delivery.body)
+        if type(message) is Trigger:
+            message = subjects.continued(message, delivery.headers)
+        trace_ids.note(message)
+        recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
+        return Item(recorded, _key(subscription, recorded))
 
     async def _is_handled(self, subscription: BoundSubscription, delivery: Delivery) -> bool:
         """Return whether a message lies before the archive's cursor: it was handled."""
@@ -344,22 +361,6 @@ def _may_be_newer(delivery: Delivery) -> bool:
         return isinstance(msgspec.json.decode(delivery.body), dict)
     except msgspec.MsgspecError:
         return False
-
-
-def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:
-    """Decode a message.
-
-    Raises:
-        DecodeError: the message is unreadable, or a copy of an input.
-    """
-    if subjects.is_copied_input(delivery.subject, delivery.headers):
-        raise subjects.DecodeError("it is a reply of the server to a read, whose sender addressed it here")
-    message = subjects.decode(delivery.subject, delivery.body)
-    if type(message) is Trigger:
-        message = subjects.continued(message, delivery.headers)
-    trace_ids.note(message)
-    recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
-    return Item(recorded, _key(subscription, recorded))
 
 
 def _key(subscription: BoundSubscription, recorded: Recorded[Message]) -> object:

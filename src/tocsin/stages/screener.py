@@ -12,7 +12,7 @@ flood of one user, or a stream without a leader, delays only itself.
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Final
 
 from .. import subjects, telemetry
@@ -44,10 +44,14 @@ _refused: Final = telemetry.meter().create_counter(
 class Screener:
     """Stores the submissions of all users outside."""
 
-    def __init__(self, opened: OpenScreening, senders: Iterable[str]) -> None:
-        """`opened` opens the channel of a user."""
+    def __init__(self, opened: OpenScreening, senders: Iterable[str], streams: Collection[str] = ()) -> None:
+        """`opened` opens the channel of a user.
+
+        `streams`: the names of the installation's streams on the server.
+        """
         self._open = opened
         self._senders = tuple(senders)
+        self._streams = streams
 
     async def run(self) -> None:
         """Screen until cancelled; then store and answer what has arrived."""
@@ -57,7 +61,7 @@ class Screener:
 
     async def _screen(self, sender: str) -> None:
         async with self._open(sender) as channel:
-            desk = Desk(channel)
+            desk = Desk(channel, self._streams)
             try:
                 async with channel.submissions(desk.receive):
                     await asyncio.Event().wait()
@@ -68,9 +72,13 @@ class Screener:
 class Desk:
     """The submissions of one user, until they are answered."""
 
-    def __init__(self, channel: ScreeningChannel) -> None:
-        """Store and answer by `channel`."""
+    def __init__(self, channel: ScreeningChannel, streams: Collection[str] = ()) -> None:
+        """Store and answer by `channel`.
+
+        `streams`: the names of the installation's streams on the server.
+        """
         self._channel = channel
+        self._streams = streams
         self._lanes: dict[str, _Lane] = {}
         self._refusals: list[tuple[Submission, Answer]] = []
         self._is_refusing = False
@@ -79,7 +87,8 @@ class Desk:
 
     def receive(self, submission: Submission) -> None:
         """Take a submission, or refuse it."""
-        if not _may_be_stored(submission.subject):
+        is_copied = subjects.is_copied_input(submission.subject, submission.headers, self._streams)
+        if is_copied or not _may_be_stored(submission.subject):
             self._refuse(submission, FOREIGN_SUBJECT)
             return
         headers = screened(submission.headers)
@@ -187,7 +196,9 @@ def screened(headers: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _start(context: StageContext) -> Screener | None:
-    return None if context.screening is None else Screener(context.screening, context.settings.outsiders)
+    if context.screening is None:
+        return None
+    return Screener(context.screening, context.settings.outsiders, subjects.stream_names(context.settings.root))
 
 
 SCREENER: Final = Stage(

@@ -188,6 +188,7 @@ from .names import (
     partition_token,
     rate_key,
     start_rate_key,
+    stream_names,
     stream_of,
     token,
 )
@@ -412,6 +413,7 @@ __all__ = [
     "silences",
     "start_rate_key",
     "started",
+    "stream_names",
     "stream_of",
     "subject_of",
     "tasks",

@@ -7,7 +7,7 @@ message. The body says nothing: a decision of a newer version cannot be read eit
 A fold skips a foreign message. The server's guard counts it, so its sequence counts for the next append.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -51,8 +51,6 @@ _INPUT_KINDS: Final = frozenset(
     for stream in (Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS, Stream.TIMERS)
     for captured in STREAM_SUBJECTS[stream]
 )
-_OWN_STREAMS: Final = tuple(f"_{stream}" for stream in Stream)
-"""The ends of the names of the streams of every installation."""
 
 
 class SoleGuard:
@@ -111,7 +109,7 @@ def foreign_reason(
     return None
 
 
-def is_copied_input(subject: str, headers: Mapping[str, str]) -> bool:
+def is_copied_input(subject: str, headers: Mapping[str, str], own: Collection[str]) -> bool:
     """Return whether an input is a reply to a read of an own stream.
 
     A user who may read can address the reply here, to repeat a request or to let a timer fire early. A program may have the server
@@ -120,8 +118,9 @@ def is_copied_input(subject: str, headers: Mapping[str, str]) -> bool:
     Args:
         subject: the subject of a message that is no decision.
         headers: its headers, to which the server added none.
+        own: the names of the streams of the installation on the server.
     """
-    return subject.partition(".")[0] in _INPUT_KINDS and headers.get(ORIGIN, "").endswith(_OWN_STREAMS)
+    return subject.partition(".")[0] in _INPUT_KINDS and headers.get(ORIGIN, "") in own
 
 
 def recorded(

@@ -101,6 +101,11 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 """
 
 
+def stream_names(root: str) -> frozenset[str]:
+    """Return the names of the streams of an installation on the server."""
+    return frozenset(f"{root.upper().replace('-', '_')}_{stream}" for stream in Stream)
+
+
 def captured_stream(root: str) -> str:
     """Return the name of the stream of messages that programs publish without one: `TOCSIN_EVENTS`."""
     return f"{root.upper().replace('-', '_')}_EVENTS"

@@ -131,7 +131,7 @@ async def _serve(session: Session, app: "Tocsin") -> None:
 def _end_with_parent(control: socket.socket, within: float) -> None:
     """Stop this process as a signal does, once `tocsin dev` closes the connection.
 
-    A handler may keep the event loop busy for ever. After `within` seconds the process ends without it.
+    A handler may keep the event loop busy without a time limit. After `within` seconds the process ends without it.
     """
     with suppress(ConnectionError):
         while control.recv(1):

@@ -35,6 +35,7 @@ from ....subjects import (
     Stream,
     captured_stream,
     partition_token,
+    stream_names,
 )
 
 PROBE: Final = "probe"
@@ -172,7 +173,7 @@ class Names:
 
     def own_streams(self) -> frozenset[str]:
         """Return the names of the streams that stages consume."""
-        return frozenset(map(self.stream, Stream))
+        return stream_names(self.root)
 
     def trigger_durable(self, name: str) -> str:
         """Return the name of a durable for the events of a trigger."""
