@@ -5,7 +5,7 @@ A caller without a token can begin such a call and leave it open. These calls ha
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -34,15 +34,20 @@ class Places:
             TimeoutError: the time is over, or a new call took the place.
         """
         async with asyncio.timeout(seconds) as end:
+            self._make_room()
             self._held[end] = None
-            if len(self._held) > self._most:
-                oldest = next(iter(self._held))
-                del self._held[oldest]
-                oldest.reschedule(asyncio.get_running_loop().time())
             try:
                 yield
             finally:
                 self._held.pop(end, None)
+
+    def _make_room(self) -> None:
+        if len(self._held) < self._most:
+            return
+        oldest = next(iter(self._held))
+        del self._held[oldest]
+        with suppress(RuntimeError):  # its own time is over in this turn of the loop
+            oldest.reschedule(asyncio.get_running_loop().time())
 
 
 class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
