@@ -34,14 +34,14 @@ class Places:
             TimeoutError: the time is over, or a new call took the place.
         """
         async with asyncio.timeout(seconds) as end:
-            self._make_room()
+            self._evict()
             self._held[end] = None
             try:
                 yield
             finally:
                 self._held.pop(end, None)
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         if len(self._held) < self._most:
             return
         oldest = next(iter(self._held))

@@ -1,12 +1,10 @@
 """The gRPC server: the service `tocsin.v1.Scheduler`, health and reflection."""
 
-import ipaddress
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
@@ -21,6 +19,7 @@ from ..http.sockets import PortInUseError
 from . import scheduler_pb2 as pb
 from .in_process import Api, Caller, Refused
 from .open_calls import OpenCalls
+from .peers import address_of
 from .service import ACCEPTED, CODE, SchedulerService, status_of
 from .tls import server_credentials
 
@@ -139,16 +138,7 @@ def _caller_of(context: Any) -> Caller:  # noqa: ANN401 - likewise
     """Return the address and the token of a call."""
     metadata = dict(context.invocation_metadata() or ())
     authorization = metadata.get("authorization")
-    return Caller(_address_of(context.peer()), authorization if isinstance(authorization, str) else None)
-
-
-def _address_of(peer: str) -> str:
-    """Return the address in a peer such as `ipv4:127.0.0.1:5` or `ipv6:%5B::1%5D:5`."""
-    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return "unknown"
+    return Caller(address_of(context.peer()), authorization if isinstance(authorization, str) else None)
 
 
 def _snake_case(name: str) -> str:
