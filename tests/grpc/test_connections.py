@@ -157,6 +157,21 @@ async def send_nothing(channel: Any) -> Any:  # noqa: ANN401 - likewise
     return call
 
 
+async def test_silent_calls_end_no_watch(tmp_path: Path, compiled: Path) -> None:
+    async with (
+        asyncio.timeout(DEADLINE),
+        serving_world(tmp_path, compiled, Grpc(max_calls=8)) as served,
+        grpc.aio.insecure_channel(served.address) as balancer,
+        grpc.aio.insecure_channel(served.address) as strangers,
+    ):
+        watch = await watch_health(balancer)
+        silent = [await send_nothing(strangers) for _ in range(5)]
+        assert await silent[0].code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert not watch.done()
+        for call in (watch, *silent):
+            call.cancel()
+
+
 @pytest.mark.parametrize("open_call", [watch_health, reflect, send_nothing])
 async def test_strangers_leave_places_for_others(tmp_path: Path, compiled: Path, open_call: Open) -> None:
     """A new call of them takes the place of their oldest."""

@@ -1,15 +1,18 @@
 """Places of calls before their token is checked, and of calls that need none.
 
-A caller without a token can begin such a call and leave it open. These calls have few of the service's places, and a new call takes that of the oldest.
+A caller without a token can begin such a call and leave it open. These calls have few of the service's places, and a new call takes the place of another.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final
 
 import grpc
 from typing_extensions import override
+
+from .peers import address_of
 
 REQUEST_S: Final = 10.0
 """Time within which the request of a call has to arrive."""
@@ -18,33 +21,39 @@ Continue = Callable[[Any], Awaitable[Any]]
 
 
 class Places:
-    """A number of places, each for one call."""
+    """A number of places, each for one call.
+
+    A call that finds none free takes the place of the oldest call from the address with the most calls.
+    """
 
     def __init__(self, most: int) -> None:
         """Have `most` places."""
         self._most = most
-        self._held: dict[asyncio.Timeout, None] = {}
-        """The ends of the calls with a place, beginning with the oldest."""
+        self._held: dict[asyncio.Timeout, str] = {}
+        """The ends of the calls with a place and the addresses of their callers, beginning with the oldest."""
 
     @asynccontextmanager
-    async def place(self, seconds: float | None) -> AsyncIterator[None]:
+    async def place(self, address: str, seconds: float | None) -> AsyncIterator[None]:
         """Hold a place for at most some seconds; None: until a new call takes it.
+
+        `address`: that of the caller.
 
         Raises:
             TimeoutError: the time is over, or a new call took the place.
         """
         async with asyncio.timeout(seconds) as end:
-            self._evict()
-            self._held[end] = None
+            self._evict(address)
+            self._held[end] = address
             try:
                 yield
             finally:
                 self._held.pop(end, None)
 
-    def _evict(self) -> None:
+    def _evict(self, address: str) -> None:
         if len(self._held) < self._most:
             return
-        oldest = next(iter(self._held))
+        [(busiest, _)] = Counter((*self._held.values(), address)).most_common(1)
+        oldest = next(end for end, holder in self._held.items() if holder == busiest)
         del self._held[oldest]
         with suppress(RuntimeError):  # its own time is over in this turn of the loop
             oldest.reschedule(asyncio.get_running_loop().time())
@@ -53,13 +62,18 @@ class Places:
 class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
     """Lets calls hold a place until their request has arrived.
 
-    Calls that need no token hold it until they end.
+    Calls that need no token hold another place until they end.
     """
 
-    def __init__(self, service: str, most: int) -> None:
-        """`service`: the full name of the service whose calls need a token."""
+    def __init__(self, service: str, requests: Places, conversations: Places) -> None:
+        """Have places of both kinds, of which the calls of one kind take none of the other.
+
+        `service`: the full name of the service whose calls need a token. `requests`: for calls that wait for their request.
+        `conversations`: for watches of health and for reflection.
+        """
         self._prefix = f"/{service}/"
-        self._places = Places(most)
+        self._requests = requests
+        self._conversations = conversations
 
     @override
     async def intercept_service(self, continuation: Continue, handler_call_details: Any) -> Any:
@@ -98,7 +112,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no
         async def watch(requests: AsyncIterator[Any], context: Any) -> None:  # noqa: ANN401 - likewise
             request = await self._request(requests, context)
             try:
-                async with self._places.place(None):
+                async with self._conversations.place(address_of(context.peer()), None):
                     await do(request, context)
             except TimeoutError:
                 await _make_room(context)
@@ -108,7 +122,10 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no
     def _conversation(self, do: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
         async def converse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
             try:
-                async with self._places.place(None), aclosing(do(requests, context)) as messages:
+                async with (
+                    self._conversations.place(address_of(context.peer()), None),
+                    aclosing(do(requests, context)) as messages,
+                ):
                     async for message in messages:
                         yield message
             except TimeoutError:
@@ -118,7 +135,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no
 
     async def _request(self, requests: AsyncIterator[Any], context: Any) -> Any:  # noqa: ANN401 - likewise
         try:
-            async with self._places.place(REQUEST_S):
+            async with self._requests.place(address_of(context.peer()), REQUEST_S):
                 return await anext(requests)
         except StopAsyncIteration:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request. Send one message")

@@ -18,7 +18,7 @@ from ..http.api.dependencies import Components
 from ..http.sockets import PortInUseError
 from . import scheduler_pb2 as pb
 from .in_process import Api, Caller, Refused
-from .open_calls import OpenCalls
+from .open_calls import OpenCalls, Places
 from .peers import address_of
 from .service import ACCEPTED, CODE, SchedulerService, status_of
 from .tls import server_credentials
@@ -36,6 +36,8 @@ IDLE_MS: Final = 300_000
 """Time without a call after which a connection is closed."""
 HANDSHAKE_MS: Final = 10_000
 """Time within which a new connection has to complete the handshake of TLS."""
+FEW_PLACES: Final = 4
+"""Places of each kind of open call if an eighth of `grpc.max_calls` is less, and a quarter is not."""
 
 _log = telemetry.get_logger("tocsin.grpc")
 
@@ -49,6 +51,7 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
         SettingsError: a file of `grpc.tls` is missing or wrong.
     """
     tls = server_credentials(settings.tls) if settings.tls.is_on else None
+    open_calls = max(settings.max_calls // 8, min(FEW_PLACES, settings.max_calls // 4), 1)
     server = grpc.aio.server(
         options=(
             ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -63,7 +66,7 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
             ("grpc.so_reuseport", 0),
         ),
         maximum_concurrent_rpcs=settings.max_calls,
-        interceptors=(OpenCalls(SERVICE.full_name, max(1, settings.max_calls // 4)),),
+        interceptors=(OpenCalls(SERVICE.full_name, Places(open_calls), Places(open_calls)),),
     )
     service = SchedulerService(Api(app), parts, max_streams=settings.max_streams_per_caller)
     server.add_generic_rpc_handlers((_handlers(service),))
