@@ -66,7 +66,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no
     """
 
     def __init__(self, service: str, requests: Places, conversations: Places) -> None:
-        """Have places of both kinds, of which the calls of one kind take none of the other.
+        """Have separate places for both kinds of calls.
 
         `service`: the full name of the service whose calls need a token. `requests`: for calls that wait for their request.
         `conversations`: for watches of health and for reflection.
