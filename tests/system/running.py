@@ -25,7 +25,7 @@ from tocsin.settings import Settings
 T = TypeVar("T")
 F = TypeVar("F", bound=Message)
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 """Seconds after which a test gives up waiting; nothing is asserted about how long anything takes."""
 LONGEST_PAUSE = 2.0
 """Seconds between two looks at a condition."""
