@@ -94,3 +94,26 @@ async def test_cursor_of_an_empty_page_is_accepted(crowded: World, monkeypatch: 
 async def test_cursor_of_the_future_begins_at_the_end(crowded: World) -> None:
     assert (await crowded.ask("GET", "/ojs/v1/events?cursor=0")).status_code == 400
     assert await listed(crowded, "shop", f"?cursor={10**19 - 1}-{10**18 - 1}") == (["shop.job", "shop.job"], None)
+
+
+@pytest.mark.parametrize("limit", [1, 4, 10])
+async def test_pages_end_although_time_steps_back(world: World, limit: int) -> None:
+    """A new leader of the stream may have a slower clock."""
+    await skipped(world, "shop.job", 9)
+    await world.log.append(QueuePaused(queue="shop.mail"), expect=0)
+    await skipped(world, "shop.job", 9)
+    world.clock.advance(-30)
+    await skipped(world, "shop.job", 5)
+    found, cursor = list[str](), ""
+    for _ in range(24):
+        page = (await world.ask("GET", f"/ojs/v1/events?limit={limit}{cursor}")).json()
+        assert len(page["events"]) <= limit
+        found += [event["id"] for event in page["events"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    everything = (await world.ask("GET", "/ojs/v1/events?limit=1000")).json()["events"]
+    assert (len(everything), page["next_cursor"]) == (24, None)
+    assert found == [event["id"] for event in everything]
+    of_log = [int(id_.split("_")[1]) for id_ in found if "queue" not in id_]
+    assert of_log == sorted(of_log, reverse=True)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from .... import subjects
@@ -30,12 +31,12 @@ IsWanted: TypeAlias = Callable[[dict[str, Any]], bool]
 
 
 class Position(NamedTuple):
-    """The place where a page begins: it has the events that are before both."""
+    """The place where a page begins."""
 
     sequence: int
-    """Of the log."""
+    """The events of the log are before it."""
     instant: int
-    """Microseconds since 1970."""
+    """Microseconds since 1970. The events of queues are before it, and no event of the log is taken as later."""
 
 
 class Page(NamedTuple):
@@ -46,10 +47,24 @@ class Page(NamedTuple):
     """The place of the next page; None: the list is at its end."""
 
 
+class _Place(NamedTuple):
+    """The place of an event in the list, whose order is that of its fields.
+
+    At one instant, the events of queues are newer than those of the log, so that a page may end between two events of the log.
+    """
+
+    instant: int
+    is_of_queue: bool
+    sequence: int
+    """Of the log, or of the ledger."""
+
+
 class _Found(NamedTuple):
     """The events in the windows that were searched."""
 
     events: list[Event]
+    instants: dict[int, int]
+    """The instants of the events, by their sequences. None is before that of an older event."""
     end: int
     """The newest sequence that was not searched."""
     since: int
@@ -62,8 +77,9 @@ class _Found(NamedTuple):
 class EventSearch:
     """Searches for the events that a caller may see and wants.
 
-    The log has the events of jobs and schedules, and the ledger those of queues. They are put together by their instants: a page has
-    all events of an instant, or none.
+    The log has the events of jobs and schedules, and the ledger those of queues. They are put together by their instants. The order of
+    the log counts before its instants, which step back when the stream gets a leader with a slower clock: the instant of an event
+    of the log is the earliest from it to the newest event. Otherwise a page could end before events that the next begins with.
     """
 
     here: Components
@@ -75,21 +91,31 @@ class EventSearch:
     async def page(self, start: Position | None, limit: int) -> Page:
         """Return the events before a position.
 
-        It has `limit` events, and more by those of the instant of its last. It may have fewer, or none, also before the end of the list.
+        It has `limit` events, and more by those of the same stored event as its last, or by the events of queues of the same instant. It
+        may have fewer, or none, also before the end of the list.
         """
         found = await self._in_log(start, limit)
         upper = LATEST if start is None else start.instant
         of_queues = await self._of_queues(found.since, upper)
-        events = sorted((*found.events, *of_queues), key=_instant)[
-            ::-1
-        ]  # so that those of one instant are reversed too
-        since = _instant(events[limit - 1]) if len(events) > limit else found.since
-        shown = [view for recorded, view in events if microseconds(recorded.time) >= since]
-        if found.is_whole and len(shown) == len(events):
-            return Page(shown, None)
+        places = [
+            *((_place(found.instants[event[0].sequence], event, is_of_queue=False), event) for event in found.events),
+            *((_place(microseconds(event[0].time), event, is_of_queue=True), event) for event in of_queues),
+        ]
+        # Python's sort is stable, so the events of one stored event are reversed too
+        places = sorted(places, key=_first)[::-1]
+        if len(places) <= limit:
+            shown, rest = places, []
+        else:
+            last = places[limit - 1][0]
+            last = last._replace(sequence=0) if last.is_of_queue else last
+            shown = [each for each in places if each[0] >= last]
+            rest = places[len(shown) :]
+        views = [event[1] for _, event in shown]
+        if found.is_whole and not rest:
+            return Page(views, None)
         # what is older than the page is searched again
-        end = max((event[0].sequence for event in found.events if _instant(event) < since), default=found.end)
-        return Page(shown, Position(end + 1, since))
+        end = max((place.sequence for place, _ in rest if not place.is_of_queue), default=found.end)
+        return Page(views, Position(end + 1, shown[-1][0].instant if rest else found.since))
 
     async def _in_log(self, start: Position | None, limit: int) -> _Found:
         """Return the events of jobs and schedules in the windows before a position.
@@ -100,18 +126,20 @@ class EventSearch:
         before, since = (newest + 1, LATEST) if start is None else start
         end = 0 if self.only_queues else min(newest, before - 1)
         facts, announced, events = list[Recorded[Message]](), list[Recorded[Message]](), list[Event]()
+        instants = dict[int, int]()
         for _ in range(MAX_WINDOWS):
             if end < first or len(events) >= limit:
                 break
             begin = max(first - 1, end - WINDOW)
             windows = [_window(self.here, each, begin, end) for each in ("execution.>", subjects.PUBLIC_EVENTS)]
             of_jobs, of_schedules = await asyncio.gather(*windows)
-            since = min(since, *(microseconds(window[0].time) for window in (of_jobs, of_schedules) if window), LATEST)
+            for recorded in sorted(chain(of_jobs, of_schedules), key=_sequence, reverse=True):
+                instants[recorded.sequence] = since = min(since, microseconds(recorded.time))
             facts, announced = [*self._reached(of_jobs), *facts], [*self._reached(of_schedules), *announced]
             events = await self._visible(facts, announced)
             end = begin
         is_whole = end < first
-        return _Found(events, end, EARLIEST if is_whole else since, is_whole)
+        return _Found(events, instants, end, EARLIEST if is_whole else since, is_whole)
 
     async def _visible(self, facts: Iterable[Recorded[Message]], announced: Iterable[Recorded[Message]]) -> list[Event]:
         root = self.here.settings.root
@@ -131,7 +159,7 @@ class EventSearch:
         return [
             event
             for event in event_views.of_queues(self.here.settings.root, self.caller, decided)
-            if self.is_wanted(event[1]) and since <= _instant(event) < upper
+            if self.is_wanted(event[1]) and since <= microseconds(event[0].time) < upper
         ]
 
     def _reached(self, window: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
@@ -149,5 +177,13 @@ async def _window(here: Components, subject_filter: str, begin: int, end: int) -
     return window
 
 
-def _instant(event: Event) -> int:
-    return microseconds(event[0].time)
+def _place(instant: int, event: Event, *, is_of_queue: bool) -> _Place:
+    return _Place(instant, is_of_queue, event[0].sequence)
+
+
+def _first(placed: tuple[_Place, Event]) -> _Place:
+    return placed[0]
+
+
+def _sequence(recorded: Recorded[Message]) -> int:
+    return recorded.sequence

@@ -42,7 +42,7 @@ async def list_events(
     """List recent events, newest first.
 
     A request searches a limited part of the log, from the cursor on, so a page may be short or empty; `next_cursor` continues
-    the list, and is null at its end. Events of the same instant are on one page, which may exceed `limit` by them.
+    the list, and is null at its end. Events of the same change are on one page, which may exceed `limit` by them.
     """
     wanted_types, wanted_queues = _split(types), _split(queues)
 
