@@ -50,7 +50,6 @@ def test_requirement_without_a_test_says_why() -> None:
 
 def test_named_tests_exist() -> None:
     section = re.compile(r"`?(tests/[\w/]+\.py)(?:::(\w+))?")
-    names = {"T": "", "D": "", "E": "", "S": ""}
     found = section.findall(PAGE)
     assert len(found) > 100
     for file, name in found:
@@ -58,7 +57,6 @@ def test_named_tests_exist() -> None:
         assert not name or f"def {name}(" in source, (file, name)
     for letter, name in re.findall(r"\b([TDES])`::(\w+)`", PAGE):
         files = re.findall(rf"`{letter}` is (?:\n)?`(tests/[\w/]+\.py)`", PAGE)
-        assert letter in names
         assert any(f"def {name}(" in (ROOT / file).read_text() for file in files), (letter, name)
 
 

@@ -379,6 +379,9 @@ async def test_selects_of_two_teams_take_turns(world: World) -> None:
         assert not any(task.done() for task in waiting)
         async with parts.selects.turn("@c"):
             late = asyncio.create_task(ask("SELECT 1", others))
+            async with asyncio.timeout(60):
+                while not parts.selects.has("@b"):
+                    await asyncio.sleep(0)
             assert (await ask("SHOW JOBS", others)).status_code == 200
             assert not late.done()
     assert {answer.status_code for answer in await asyncio.gather(late, *waiting)} == {200}

@@ -352,7 +352,11 @@ async def test_dead_letter_of_workflow_is_its_failed_job(client: httpx.AsyncClie
     await work(client, queue)
     await work(client, queue, fails=("b",))
     await until(client, workflow["id"], "failed")
-    listed = (await client.get("/ojs/v1/dead-letter", params={"queue": queue})).json()["jobs"]
+    listed = list[dict[str, Any]]()
+    async with asyncio.timeout(60):
+        while not listed:  # a stage stores it after the failure
+            listed = (await client.get("/ojs/v1/dead-letter", params={"queue": queue})).json()["jobs"]
+            await asyncio.sleep(0.05)
     assert [(dead["id"], dead["type"]) for dead in listed] == [(f"{workflow['id']}:1", "t.b")]
     answer = await client.post(f"/ojs/v1/dead-letter/{listed[0]['id']}/retry")
     assert (answer.status_code, answer.json()["error"]["details"]["workflow_id"]) == (409, workflow["id"])
