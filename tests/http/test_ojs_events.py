@@ -1,5 +1,7 @@
 """`GET /ojs/v1/events`: pages of a bounded search, in which no team hides the events of another."""
 
+from typing import Any
+
 import pytest
 
 from tests.http.conftest import World
@@ -104,7 +106,7 @@ async def test_pages_end_although_time_steps_back(world: World, limit: int) -> N
     await skipped(world, "shop.job", 9)
     world.clock.advance(-30)
     await skipped(world, "shop.job", 5)
-    found, cursor = list[str](), ""
+    found, cursor, page = list[str](), "", dict[str, Any]()
     for _ in range(24):
         page = (await world.ask("GET", f"/ojs/v1/events?limit={limit}{cursor}")).json()
         assert len(page["events"]) <= limit

@@ -161,10 +161,10 @@ async def test_lost_step_is_dispatched_despite_recoverer_crash(tocsin: Site) -> 
 @pytest.mark.full
 async def test_scheduled_job_survives_loss_of_its_timer(nats_url: str, tmp_path: Path) -> None:
     """A job is due later than the maximum age of a loss after its request."""
-    async with site(nats_url, tmp_path, recovery={**SOON, "max_age": 10}) as tocsin:
+    async with site(nats_url, tmp_path, recovery={**SOON, "max_age": 25}) as tocsin:
         stages = tocsin.start()
         await tocsin.ready()
-        start_at = datetime.now(UTC) + timedelta(seconds=12)
+        start_at = datetime.now(UTC) + timedelta(seconds=30)
         job = {**ON_DEMAND, "overlap_policy": "allow", "timeout": 60}
         execution_id = ids.trigger_id("asked", "scheduled", datetime.now(UTC))
         wish = Enqueued(execution_id=execution_id, definition=JobDefinition.model_validate(job), start_at=start_at)
