@@ -30,3 +30,19 @@ async def test_outdated_plan_changes_nothing(world: World, first: str | None) ->
     assert (await operator.job("nightly")).definition.schedule == "@hourly"
     await operator.carry_out(replace(await operator.plan([job("@daily")]), is_guarded=True))
     assert (await operator.job("nightly")).definition.schedule == "@daily"
+
+
+async def test_guarded_deletion_leaves_a_newer_definition(world: World) -> None:
+    operator = HttpOperator(ApiClient(world.client), world.clock)
+    await world.registry.apply([job("@weekly", owner="app:billing")])
+    plan = replace(await operator.plan([], prune=("app:billing",)), is_guarded=True)
+    assert [change.verb for change in plan.changes] == ["delete"]
+    await world.registry.apply([job("@daily", owner="app:billing")])  # a newer version of the application
+    with pytest.raises(SequenceConflict, match="was changed since this change was planned"):
+        await operator.carry_out(plan)
+    assert (await operator.job("nightly")).definition.schedule == "@daily"
+
+    again = replace(await operator.plan([], prune=("app:billing",)), is_guarded=True)
+    for _ in range(2):  # another copy of the program deletes it, too
+        await operator.carry_out(again)
+    assert await operator.jobs() == ()

@@ -498,7 +498,7 @@ class HttpOperator:
 
     async def _carry_out(self, change: Change, *, is_guarded: bool) -> None:
         if change.verb == "delete":
-            await self._prune(change)
+            await self._prune(change, is_guarded=is_guarded)
             return
         body = change.definition.model_dump(mode="json", exclude_none=True)
         headers: dict[str, str] = {}
@@ -510,14 +510,23 @@ class HttpOperator:
             if not change.is_made(Job.of(await self._ledger(change.job))):
                 raise
 
-    async def _prune(self, change: Change) -> None:
-        """Delete a job unless another owner took it over."""
+    async def _prune(self, change: Change, *, is_guarded: bool) -> None:
+        """Delete a job unless another owner took it over.
+
+        Raises:
+            SequenceConflict: another writer changed it since it was planned, if it is guarded; or on each try.
+        """
         for _ in range(MAX_TRIES):
             try:
                 job = await self.job(change.job)
-                if job.definition.owner != change.definition.owner:
-                    return
-                headers = {"If-Match": f'"{job.sequence}"'} | reason_header("pruned")
+            except JobNotFound:
+                return
+            if is_guarded:
+                change.require_planned(job)
+            if job.definition.owner != change.definition.owner:
+                return
+            headers = {"If-Match": f'"{job.sequence}"'} | reason_header("pruned")
+            try:
                 await self._api.request("DELETE", job_path(change.job), headers=headers)
             except JobNotFound:
                 return
