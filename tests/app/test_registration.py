@@ -185,6 +185,20 @@ def test_overtaken_version_plans_again(here: Registering) -> None:
     assert (schedule_of(here), here.job("other")) == ("@weekly", None)
 
 
+def test_conflict_is_logged_and_pauses(here: Registering, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("tocsin.app.registration.asyncio.sleep", sleep)
+    here.failures = [SequenceConflict("job 'report' was changed")] * 3
+    assert here.start(version("@daily")) == [*["app-jobs-conflict"] * 3, "app-jobs-registered"]
+    waits = [pause for pause in pauses if pause]
+    assert len(set(waits)) == 3
+    assert all(0.1 <= pause <= 1 for pause in waits)
+
+
 def test_change_that_another_copy_made_is_no_conflict(here: Registering) -> None:
     app = version("@hourly")
 

@@ -4,6 +4,7 @@ It changes no job of another owner. Beside a worker it also returns no job to an
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -28,6 +29,8 @@ OpenOperator: TypeAlias = Callable[[], AbstractAsyncContextManager[Operator]]
 
 RETRY_INTERVAL_S: Final = 5.0
 """Seconds between two tries to register jobs while NATS does not answer."""
+CONFLICT_PAUSE_S: Final = (0.1, 1.0)
+"""Seconds, at random between these two, before jobs are planned again that another program registered meanwhile."""
 MAX_REVISIONS: Final = 100
 """The newest revisions of a job among which an earlier definition is searched."""
 _DEFAULTED: Final = frozenset({"timeout", "timezone"})
@@ -113,8 +116,9 @@ async def keep_registered(
                     definitions,
                 )
                 await _carry_out(operator, _without_foreign(plan, owner))
-        except SequenceConflict:
-            continue  # another version or copy of the program registered a job meanwhile
+        except SequenceConflict as error:  # another version or copy of the program registered a job meanwhile
+            _log.info("jobs are planned again", action="app-jobs-conflict", owner=owner, error=str(error))
+            await asyncio.sleep(random.uniform(*CONFLICT_PAUSE_S))  # noqa: S311 - spreads the copies
         except TocsinError as error:
             if isinstance(error, NotAllowed) or not isinstance(error, LogUnavailable | Unreachable):
                 _log.error(
