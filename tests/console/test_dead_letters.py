@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.console.conftest import SignIn
 from tests.console.served import Console
@@ -100,6 +100,28 @@ def test_open_replay_needs_consent(sign_in: SignIn, console: Console, job: str) 
     dialog.get_by_label("Run it also if an earlier replay is still open").check()
     confirm(page, "Replay", "second")
     assert replays(console, letter) == ["first", "second"]
+
+
+def test_lost_answer_repeats_no_replay(sign_in: SignIn, console: Console, job: str) -> None:
+    [letter] = dead_letters(console, job, 1)
+    resolve(console, letter)
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}&unresolved=false")
+
+    def lose_the_answer(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    page.route("**/replay", lose_the_answer, times=1)
+    page.get_by_label(f"select {letter}").check()
+    page.get_by_role("button", name="Replay 1 selected").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("once")
+    again = dialog.get_by_role("button", name="Replay 1 selected")
+    again.click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The API cannot be reached.")
+    again.click()
+    expect(dialog).to_have_count(0)
+    assert replays(console, letter) == ["once"]
 
 
 def test_selection_contains_resolved_letters(sign_in: SignIn, console: Console, job: str) -> None:

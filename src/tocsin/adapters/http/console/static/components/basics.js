@@ -1,5 +1,6 @@
 // Small parts that all pages use.
 
+import { newKey } from "../lib/api.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { setQuery, to } from "../lib/router.js";
 import { clock, LOCAL_ZONE, relative, stamp } from "../lib/time.js";
@@ -117,19 +118,20 @@ export function Dialog({ title, onClose, children }) {
 
 /** A button that asks for a reason, then acts. A refusal stays in the dialog.
  *
- * `act(reason, form)` returns a promise. `details`: what the dialog shows above the reason. `prepare()` is called when it opens.
+ * `act(reason, form, key)` returns a promise; each opening has another `key`, for a POST that must have its effect once. `details`: what the dialog shows above the reason. `prepare()` is called when it opens.
  */
 export function ActionButton({ label, title, act, done, details, danger = false, confirm = label, asksReason = true, prepare, children }) {
   const [isOpen, setOpen] = useState(false);
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const reason = useRef("");
+  const key = useRef("");
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
     setError(null);
     try {
-      await act(reason.current.trim(), new FormData(event.target));
+      await act(reason.current.trim(), new FormData(event.target), key.current);
       setOpen(false);
       done?.();
     } catch (refused) {
@@ -138,12 +140,17 @@ export function ActionButton({ label, title, act, done, details, danger = false,
       setBusy(false);
     }
   };
+  const open = () => {
+    prepare?.();
+    key.current = newKey();
+    setOpen(true);
+  };
   const close = () => {
     setOpen(false);
     setError(null);
     reason.current = "";
   };
-  return html`<button class=${danger ? "danger" : ""} onClick=${() => { prepare?.(); setOpen(true); }}>${children || label}</button>
+  return html`<button class=${danger ? "danger" : ""} onClick=${open}>${children || label}</button>
     ${isOpen
       ? html`<${Dialog} title=${title || label} onClose=${close}>
           <form onSubmit=${submit}>

@@ -40,6 +40,7 @@ export function Timeline({ job, at }) {
   const zoom = (hours) => setView(around((view.since + view.until) / 2, hours * HOUR_MS));
   const now = () => setView(around(Date.now() + (SHARE_AHEAD - 0.5) * span, span));
   const onKey = (event) => {
+    if (event.target !== event.currentTarget && event.key === "Enter") return; // of a button in it
     const act = { ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), "+": () => zoom(span / HOUR_MS / 2), "-": () => zoom((span / HOUR_MS) * 2), Home: now, Enter: () => setQuery({ at: middleOf(view) }) }[event.key];
     if (!act) return;
     event.preventDefault();

@@ -87,7 +87,8 @@ export function reasonHeader(reason) {
   return reason ? { "X-Reason": `UTF-8''${encodeURIComponent(reason)}` } : {};
 }
 
-function newKey() {
+/** A key with which a repeated POST has no second effect. */
+export function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -87,14 +87,18 @@ function ReplaySelection({ letters, replayed, done }) {
   return html`<${ActionButton} label=${`Replay ${letters.length} selected`} title=${`Replay ${counted(letters.length, "dead letter")}`} done=${done}
     details=${html`<${Preview} preview=${preview} />
       ${ofResolved > 0 ? html`<p>${counted(ofResolved, "of them is", "of them are")} resolved and will run again.</p>` : null}`}
-    act=${async (reason) => {
+    act=${async (reason, _form, key) => {
       const refused = [];
       for (const letter of letters) {
-        const replay = post(v1(["dead-letters", letter.id, "replay"]), { again: letter.resolved, reason: reason || null });
-        await replay.then(() => replayed(letter), (error) => refused.push(error));
+        await replay(letter.id, { again: letter.resolved, reason }, key).then(() => replayed(letter), (error) => refused.push(error));
       }
       if (refused.length > 0) throw notReplayed(refused.length, refused[0].message);
     }} />`;
+}
+
+/** Replay a dead letter. After a lost answer, the same `key` replays it no second time. */
+function replay(id, { reason, ...options }, key) {
+  return post(v1(["dead-letters", id, "replay"]), { ...options, reason: reason || null }, { headers: { "Idempotency-Key": `${key}-${id}` } });
 }
 
 function notReplayed(number, first) {
@@ -140,10 +144,10 @@ function LetterActions({ id, isResolved, isAgain, replayed, done }) {
           : html`<label class="check"><input type="checkbox" name="again" /> Run it also if an earlier replay is still open</label>`}
         <label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>
         <label class="check"><input type="checkbox" name="failed_only" /> Run only the steps that did not complete</label>`}
-      act=${async (reason, form) => {
+      act=${async (reason, form, key) => {
         const again = isAgain || form.get("again") === "on";
         const options = { input: jsonOf(form.get("input")), again, failed_only: form.get("failed_only") === "on" };
-        const answer = await post(v1(["dead-letters", id, "replay"]), { ...options, reason: reason || null });
+        const answer = await replay(id, { ...options, reason }, key);
         replayed?.(answer);
       }} />
     ${isResolved
