@@ -18,12 +18,12 @@ def letter_groups(
 ) -> LetterGroups:
     """See `ports.HistorySummaries`."""
     if not by_definition:
-        found = _grouped(connection, query, limit + 1)
+        groups = _grouped(connection, query, limit + 1)
     else:  # two statements, because each follows the order of an index
-        found = _grouped(connection, query, limit + 1, _LETTERS.definition)
-        found += _grouped(connection, query, limit + 1, _LETTERS.first_attempt)
-        found.sort(key=lambda group: (-group.count, -group.last.timestamp(), group.job_name, group.pattern))
-    return LetterGroups(found[:limit], is_complete=len(found) <= limit)
+        groups = _grouped(connection, query, limit + 1, _LETTERS.definition)
+        groups += _grouped(connection, query, limit + 1, _LETTERS.first_attempt)
+        groups.sort(key=lambda group: (-group.count, -group.last.timestamp(), group.job_name, group.pattern))
+    return LetterGroups(groups[:limit], is_complete=len(groups) <= limit)
 
 
 def _grouped(
@@ -47,19 +47,19 @@ def _grouped(
         .limit(limit)
         .subquery()
     )
-    one = tables.dead_letters.alias()
+    letter = tables.dead_letters.alias().c
     example = (
-        select(one.c.letter_id)
-        .where(one.c.job_name == counted.c.job_name, one.c.error_pattern == counted.c.error_pattern)
-        .where(one.c.last_attempt == counted.c.last)
-        .where(*dead_letter_conditions(query, one.c))
-        .order_by(one.c.letter_id.desc())
+        select(letter.letter_id)
+        .where(letter.job_name == counted.c.job_name, letter.error_pattern == counted.c.error_pattern)
+        .where(letter.last_attempt == counted.c.last)
+        .where(*dead_letter_conditions(query, letter))
+        .order_by(letter.letter_id.desc())
         .limit(1)
     )
     if part is not None:
-        example = example.where(one.c[part.name] == counted.c[part.name])
+        example = example.where(letter[part.name] == counted.c[part.name])
         if part is not _LETTERS.definition:
-            example = example.where(one.c.definition.is_(None))
+            example = example.where(letter.definition.is_(None))
     statement = select(counted, example.scalar_subquery().label("example"))
     ordered = statement.order_by(counted.c.number.desc(), counted.c.last.desc(), *(counted.c[key.name] for key in _KEY))
     return [
