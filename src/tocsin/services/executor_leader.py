@@ -38,7 +38,7 @@ def wait_for_leader(agents: Iterable[AgentRecord], queue: str, function: str) ->
         standing = [agent for agent in known if agent.leader_candidate and agent.state is AgentState.ENABLED]
         if not standing:
             return f"{waits}: no enabled agent stands (`worker.leader_candidate`)"
-        if all(with_lack(agent, queue, function) != agent.name for agent in standing):
+        if all(_lack(agent, queue, function) for agent in standing):
             return f"{waits}: no enabled agent that stands gets {function} of queue {queue}"
         return f"{waits}: none is chosen yet"
     return f"{waits} {with_lack(leader, queue, function)}"
@@ -46,10 +46,16 @@ def wait_for_leader(agents: Iterable[AgentRecord], queue: str, function: str) ->
 
 def with_lack(owner: AgentRecord, queue: str, function: str) -> str:
     """Return the name of an owner, and what it lacks for a task, for people."""
+    lack = _lack(owner, queue, function)
+    return owner.name if lack is None else f"{owner.name}, which {lack}"
+
+
+def _lack(owner: AgentRecord, queue: str, function: str) -> str | None:
+    """Return what an owner lacks for a task; None: nothing."""
     if queue not in owner.queues:
-        return f"{owner.name}, which does not read queue {queue}"
+        return f"does not read queue {queue}"
     if function not in owner.functions:
-        return f"{owner.name}, which does not have {function}"
+        return f"does not have {function}"
     if not owner.may_get(queue, function):
-        return f"{owner.name}, which has no grant for {function} of queue {queue}"
-    return owner.name
+        return f"has no grant for {function} of queue {queue}"
+    return None
