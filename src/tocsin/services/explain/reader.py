@@ -90,25 +90,31 @@ class ExplainReader:
         """Add the newest events that started nothing, if only triggers start the job."""
         if answer.verdict != "on-demand" or not triggers_of(answer):
             return answer
-        ignored = [
-            recorded for recorded in await read_ignored(self._log, answer.job) if recorded.time <= until + MARGIN
-        ]
+        ignored = [event for event in await read_ignored(self._log, answer.job) if event.time <= until + MARGIN]
+        refused = await self._newest_refused(answer.job, until)
+        added = ignored[-MAX_IGNORED:] if refused is None else [*ignored[-MAX_IGNORED:], refused]
+        return replace(answer, facts=(*answer.facts, *added))
+
+    async def _newest_refused(self, job: str, until: datetime) -> Recorded[Message] | None:
+        """Return the end of the newest event that the job refused, of the last day."""
         upto = (await self._stored.extent(Stream.LOG)).last
-        filters, since = subjects.ends(answer.job, "skipped"), until - REFUSED_SINCE
-        refused: Recorded[Message] | None = None
+        newest: Recorded[Message] | None = None
         scanned = 0
-        portions = self._stored.messages(Stream.LOG, *filters, after=since, upto=upto)
+        portions = self._stored.messages(
+            Stream.LOG, *subjects.ends(job, "skipped"), after=until - REFUSED_SINCE, upto=upto
+        )
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
             async for portion in portions:
                 for recorded in unfold(decoded(message) for message in portion):
+                    if recorded.time > until + MARGIN:
+                        return newest
                     fact = recorded.message
                     if isinstance(fact, Skipped) and fact.refusal is not None and fact.trigger == "event":
-                        refused = recorded if recorded.time <= until + MARGIN else refused
+                        newest = recorded
                 scanned += len(portion)
                 if scanned > MAX_SCANNED:
                     break
-        found = [*ignored[-MAX_IGNORED:], *([] if refused is None else [refused])]
-        return replace(answer, facts=(*answer.facts, *found))
+        return newest
 
     async def _with_outcome(self, answer: Answer) -> Answer:
         if answer.execution_id is None:
