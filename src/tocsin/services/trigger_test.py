@@ -64,7 +64,7 @@ def try_event(definition: JobDefinition, given: GivenEvent, now: datetime) -> tu
         event = _event(given, given.time or now)
     except UnreadableEvent as error:
         reason = str(error)
-        return tuple(TriggerAnswer(_shown(trigger), "evaluation_failed", reason) for trigger in definition.triggers)
+        return tuple(TriggerAnswer(trigger.source_text, "evaluation_failed", reason) for trigger in definition.triggers)
     return tuple(_try(definition, trigger, _with_details(trigger, event, given)) for trigger in definition.triggers)
 
 
@@ -93,7 +93,7 @@ def _event(given: GivenEvent, time: datetime) -> cel.Event:
 
 
 def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> TriggerAnswer:
-    source = _shown(trigger)
+    source = trigger.source_text
     if not _is_from(trigger, event.subject):
         return TriggerAnswer(source, "other_source", f"the subject `{event.subject}` is not of `{source}`")
     verdict = judge(trigger, event)
@@ -123,7 +123,3 @@ def _is_from(trigger: EventTrigger, subject: str) -> bool:
         return subjects.matches(trigger.nats, subject)
     job, _, end = subject.rpartition(".")
     return job == trigger.job and end in ends_of(trigger)
-
-
-def _shown(trigger: EventTrigger) -> str:
-    return trigger.nats or trigger.webhook or trigger.kv or trigger.object or f"{trigger.job} {trigger.on}"

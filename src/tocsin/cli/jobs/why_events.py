@@ -32,7 +32,7 @@ def on_events(answer: Answer) -> str:
 def _delays(triggers: Sequence[EventTrigger]) -> Iterator[str]:
     """Yield a sentence on each trigger whose events wait."""
     for trigger in triggers:
-        source = trigger.nats or trigger.webhook or trigger.kv or trigger.object or trigger.job
+        source = trigger.source_text
         if trigger.debounce is not None:
             of = "of its key" if trigger.key else "of it"
             at_most = trigger.debounce.longest

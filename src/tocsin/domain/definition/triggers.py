@@ -124,6 +124,11 @@ class EventTrigger(StoredModel):
         return ("job", self.job or "", self.on) if self.nats is None else ("nats", self.nats, self.stream or "")
 
     @property
+    def source_text(self) -> str:
+        """The source as the definition writes it; a job with the end of its executions."""
+        return self.nats or self.webhook or self.kv or self.object or f"{self.job} {self.on}"
+
+    @property
     def kind(self) -> str:
         """The kind of its source: the field that names it."""
         return self.source[0]

@@ -1,8 +1,8 @@
 """Triggers whose events no stream can bring."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from ...domain.definition import EventTrigger
+from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.job_record import Registration
 from ...ports.server_inspection import ServerInspection
 from ...settings import Settings
@@ -15,29 +15,45 @@ async def unheard_triggers(
 ) -> tuple[str, ...]:
     """Return the triggers in force whose source is not opened or does not exist.
 
-    Each is the job and the source, such as `invoice (orders.>)`.
+    Each is named as by `shown`.
     """
     opened = DefinitionSettings.of(settings)
     exists: dict[str, bool] = {}
     unheard: list[str] = []
-    for registration in sorted(registrations, key=lambda each: each.definition.name):
-        definition = registration.definition
-        if registration.paused or not definition.enabled:
-            continue
-        for trigger in definition.triggers:
-            one = definition.model_copy(update={"triggers": (trigger,), "notify": None})
-            place = bucket_place(trigger)
-            stream = stream_of(trigger, opened.streams) if place is None else place[0]
-            is_heard = not any(opened.warnings([one]))
-            if is_heard and stream is not None:
-                if stream not in exists:
-                    exists[stream] = await inspection.triggers(stream) is not None
-                is_heard = exists[stream]
-            if not is_heard:
-                unheard.append(f"{definition.name} ({trigger_source(trigger)})")
+    for definition, trigger in in_force(registrations):
+        is_heard = is_opened(opened, definition, trigger)
+        stream = outside_stream(trigger, opened.streams)
+        if is_heard and stream is not None:
+            if stream not in exists:
+                exists[stream] = await inspection.triggers(stream) is not None
+            is_heard = exists[stream]
+        if not is_heard:
+            unheard.append(shown(definition, trigger))
     return tuple(unheard)
 
 
-def trigger_source(trigger: EventTrigger) -> str:
-    """Return the source of a trigger as its definition writes it."""
-    return trigger.nats or trigger.webhook or trigger.kv or trigger.object or f"{trigger.job} {trigger.on}"
+def in_force(registrations: Iterable[Registration]) -> Sequence[tuple[JobDefinition, EventTrigger]]:
+    """Return the triggers of jobs that are neither paused nor disabled."""
+    jobs = [each.definition for each in registrations if not each.paused and each.definition.enabled]
+    return [(job, trigger) for job in sorted(jobs, key=lambda each: each.name) for trigger in job.triggers]
+
+
+def shown(definition: JobDefinition, trigger: EventTrigger) -> str:
+    """Return a job and the source of its trigger, such as `invoice (orders.>)`."""
+    return f"{definition.name} ({trigger.source_text})"
+
+
+def is_opened(opened: DefinitionSettings, definition: JobDefinition, trigger: EventTrigger) -> bool:
+    """Return whether the settings open the source of a trigger."""
+    alone = definition.model_copy(update={"triggers": (trigger,), "notify": None})
+    return not any(opened.warnings([alone]))
+
+
+def outside_stream(trigger: EventTrigger, streams: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the stream of a program that a trigger hears.
+
+    None: its source is a job or a webhook, or not exactly one stream is open for it. `streams`: the subjects of each stream that the settings
+    open.
+    """
+    place = bucket_place(trigger)
+    return stream_of(trigger, streams) if place is None else place[0]

@@ -7,15 +7,14 @@ from itertools import islice
 from typing import Final
 
 from ....domain import ids
-from ....domain.definition import EventTrigger, JobDefinition
+from ....domain.definition import EventTrigger
 from ....domain.text import counted
 from ....ports.queries import ExecutionQuery
 from ....ports.server_inspection import TriggerProgress
 from ....subjects import Stream
 from ...definition_settings import DefinitionSettings
-from ...jobs.event_triggers import bucket_place, stream_of
 from ..findings import CheckContext, Finding, OverdueKind, ok
-from ..unheard_triggers import trigger_source
+from ..unheard_triggers import in_force, is_opened, outside_stream, shown
 
 LATE: Final = timedelta(minutes=5)
 """The time without an acknowledgement after which events that wait are late; and of a new durable to be made."""
@@ -74,11 +73,10 @@ async def sources(context: CheckContext) -> list[Finding]:
     opened = DefinitionSettings.of(context.target.settings)
     found: dict[OverdueKind, list[str]] = defaultdict(list)
     durables: dict[str, Mapping[str, TriggerProgress] | None] = {}
-    in_force = await _in_force(context)
-    for definition, trigger in in_force:
-        name = f"{definition.name} ({trigger_source(trigger)})"
-        one = definition.model_copy(update={"triggers": (trigger,), "notify": None})
-        if any(opened.warnings([one])):
+    triggers = in_force(await context.registrations())
+    for definition, trigger in triggers:
+        name = shown(definition, trigger)
+        if not is_opened(opened, definition, trigger):
             found[NOT_OPENED].append(name)
             continue
         stream = _stream(context, trigger, opened.streams)
@@ -92,12 +90,12 @@ async def sources(context: CheckContext) -> list[Finding]:
         elif state.waiting > MAX_WAITING or (state.waiting and state.observed_at - state.active_at > LATE):
             found[WAITING].append(f"{name}: {state.waiting:,}")
     findings = [finding for kind, names in found.items() for finding in kind.report(names)]
-    return findings or [ok("trigger-unheard", f"the events of {counted(len(in_force), 'trigger')} are heard")]
+    return findings or [ok("trigger-unheard", f"the events of {counted(len(triggers), 'trigger')} are heard")]
 
 
 async def refusals(context: CheckContext) -> list[Finding]:
     """Report jobs that refuse all their events (`trigger-refusing`)."""
-    jobs = dict.fromkeys(definition.name for definition, _ in await _in_force(context))
+    jobs = dict.fromkeys(definition.name for definition, _ in in_force(await context.registrations()))
     if not jobs or context.status.history is None:
         return []
     found = []
@@ -110,12 +108,6 @@ async def refusals(context: CheckContext) -> list[Finding]:
     return REFUSING.report(found)
 
 
-async def _in_force(context: CheckContext) -> Sequence[tuple[JobDefinition, EventTrigger]]:
-    """Return the triggers of jobs that are neither paused nor disabled."""
-    jobs = [each.definition for each in await context.registrations() if not each.paused and each.definition.enabled]
-    return [(job, trigger) for job in sorted(jobs, key=lambda each: each.name) for trigger in job.triggers]
-
-
 def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, Sequence[str]]) -> str:
     """Return the server's name of the stream of an opened trigger."""
     inspection = context.target.inspection
@@ -123,5 +115,4 @@ def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, 
         return inspection.stream_name(Stream.LOG)
     if trigger.webhook is not None:
         return inspection.webhook_stream_name
-    place = bucket_place(trigger)
-    return place[0] if place is not None else stream_of(trigger, streams) or ""
+    return outside_stream(trigger, streams) or ""
