@@ -22,6 +22,11 @@ class Row:
     day: date
 
 
+@dataclass
+class Share:
+    value: float
+
+
 class Total(BaseModel):
     total: float
     written_as: str = Field(default="x", alias="writtenAs")
@@ -99,7 +104,15 @@ async def test_result_is_written_by_its_annotation(
 
 @pytest.mark.parametrize(
     ("annotation", "value"),
-    [(int, "3"), (list[int], [1.5]), (None, 3), (float, float("inf")), (Any, object()), (Any, {"a": [float("nan")]})],
+    [
+        (int, "3"),
+        (list[int], [1.5]),
+        (None, 3),
+        (float, float("inf")),
+        (Any, object()),
+        (Any, {"a": [float("nan")]}),
+        (Any, Share(float("nan"))),
+    ],
 )
 async def test_result_of_another_type_is_refused(bench: Bench, annotation: object, value: object) -> None:
     async def handler() -> Any:  # noqa: ANN401

@@ -185,7 +185,7 @@ class Signature:
             InvalidResultError: it is not of the annotated type.
         """
         try:
-            require_finite(result)
+            require_finite(self.result.dump_python(result, warnings="error"))
             dumped: JsonValue = self.result.dump_python(result, mode="json", by_alias=True, warnings="error")
         except (PydanticSerializationError, ValueError, RecursionError) as error:
             reason = " ".join(str(error).removeprefix("Pydantic serializer warnings:").split())
