@@ -35,6 +35,24 @@ def test_report_is_json_on_request(world: World) -> None:
     assert {finding["code"] for finding in report["findings"] if finding["loss"]} == {"timezone-assumed"}
 
 
+def test_short_option_names_the_destination_too(world: World) -> None:
+    (world.folder / "crontab").write_text(CLEAN)
+    result = world.call("import", "crontab", "crontab", "-o", "jobs.yaml", "-o", "json")
+    assert (result.code, result.out, json.loads(result.err)["jobs"]) == (1, "", ["report"])
+    assert "- name: report" in (world.folder / "jobs.yaml").read_text()
+    assert world.call("jobs", "export", "-o", "./exported").code == 0
+    assert (world.folder / "exported").exists()
+
+
+def test_format_is_no_destination(world: World) -> None:
+    (world.folder / "crontab").write_text(CLEAN)
+    result = world.call("import", "crontab", "crontab", "-o", "yaml")
+    assert (result.code, "table" in result.err, (world.folder / "yaml").exists()) == (2, True, False)
+    failed = world.call("jobs", "list", "-o", "json", "-o", "jobs.yaml")
+    assert failed.failure == (2, "usage")
+    assert "--out" in failed.error["message"]
+
+
 def test_several_files_and_standard_input_have_unique_names(world: World) -> None:
     (world.folder / "a").write_text(CLEAN)
     result = world.call("import", "crontab", "a", "-", "--timezone", "UTC", input=CLEAN)

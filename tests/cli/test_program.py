@@ -31,6 +31,9 @@ STAGES = ("registrar", "ticker", "lock_keeper")
         ("--root r jobs show x", "--root r jobs show x"),
         ("jobs show -- --output", "jobs show -- --output"),
         ("jobs list --output", "jobs list --output"),
+        ("jobs export -o jobs.yaml", "jobs export -o jobs.yaml"),
+        ("jobs export -o ./jobs -o json", "-o json jobs export -o ./jobs"),
+        ("jobs export -o yaml", "-o yaml jobs export"),
     ],
 )
 def test_global_options_may_stand_anywhere(given: str, expected: str) -> None:

@@ -73,7 +73,14 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
         typer.Option(metavar="FOLDER", help="Folder for the data of `dev`, and by default for the history."),
     ] = None,
     root: Annotated[str | None, typer.Option(metavar="TOKEN", help="The first token of every subject.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="Format of answers.")] = "table",
+    output: Annotated[
+        Format,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Format of answers. Commands with --out read -o FILE too, if FILE has a dot or a slash.",
+        ),
+    ] = "table",
     log_level: Annotated[
         telemetry.Level | None, typer.Option(envvar="TOCSIN_LOG_LEVEL", help="Lowest level of log lines.")
     ] = None,

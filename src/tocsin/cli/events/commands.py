@@ -106,7 +106,10 @@ def export(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Destination, compressed if it ends in .gz; by default standard output."
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Destination, compressed if it ends in .gz; by default standard output. For -o, with a dot or a slash.",
         ),
     ] = None,
     since: Annotated[

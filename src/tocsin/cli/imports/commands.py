@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from ...adapters.imports import JobFile, Kind
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help="The files to read; - is standard input.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Destination; by default standard output.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Destination; by default standard output. For -o, with a dot or a slash."
+    ),
+]
 Timezone = Annotated[
     str | None, typer.Option("--timezone", metavar="ZONE", help="Time zone of schedules that name none; default: UTC.")
 ]

@@ -33,7 +33,12 @@ def support_bundle(
     context: typer.Context,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The archive to write; by default `tocsin-support-<time>.tar.gz` here."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The archive to write; by default `tocsin-support-<time>.tar.gz` here. For -o, with a dot or a slash.",
+        ),
     ] = None,
     log: Annotated[
         list[Path] | None,

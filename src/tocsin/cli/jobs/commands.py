@@ -86,7 +86,13 @@ def export(
     context: typer.Context,
     job: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="The jobs; by default all.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Destination; by default standard output.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Destination; by default standard output. For -o, with a dot or a slash.",
+        ),
     ] = None,
 ) -> None:
     """Write the definitions of jobs as a file for `jobs apply`.

@@ -56,7 +56,7 @@ class Commands(LazyGroup):
 def hoisted(args: Sequence[str]) -> list[str]:
     """Move the global options to the front, where the parser expects them.
 
-    Arguments after `--` stay in place.
+    Arguments after `--` stay in place, and so does `-o FILE`: commands with `--out` read it.
     """
     front: list[str] = []
     rest: list[str] = []
@@ -66,13 +66,20 @@ def hoisted(args: Sequence[str]) -> list[str]:
         if arg == "--":
             rest += [arg, *remaining]
             break
-        if arg in GLOBAL and remaining:
+        if arg == "-o" and remaining and _is_file(remaining[0]):
+            rest += [arg, remaining.pop(0)]
+        elif arg in GLOBAL and remaining:
             front += [arg, remaining.pop(0)]
         elif "=" in arg and arg.partition("=")[0] in GLOBAL:
             front.append(arg)
         else:
             rest.append(arg)
     return front + rest
+
+
+def _is_file(value: str) -> bool:
+    """Return whether a value of `-o` names a file, with a dot or a slash."""
+    return "." in value or "/" in value
 
 
 def _report(error: Exception, args: Sequence[str]) -> Exit:
@@ -95,10 +102,10 @@ def _report(error: Exception, args: Sequence[str]) -> Exit:
 
 
 def _value(args: Sequence[str], option: str) -> str | None:
-    """Return the last value of an option, even if parsing failed."""
+    """Return the last value of a global option, even if parsing failed."""
     value = None
     for arg, after in zip(args, (*args[1:], ""), strict=False):
-        if arg == option:
+        if arg == option and not (arg == "-o" and _is_file(after)):
             value = after
         elif arg.startswith(f"{option}="):
             value = arg.partition("=")[2]

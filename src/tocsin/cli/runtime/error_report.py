@@ -159,6 +159,8 @@ def _of_the_outside() -> Iterator[_Row]:
 
 
 def _reason(error: BaseException) -> str:
+    if getattr(error, "option_name", None) == "-o":
+        return "`-o` takes the format of answers here, table or json: only commands with --out read `-o FILE`"
     if isinstance(error, typer.TyperException):
         return error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
     # The errors of a database hold the statement and a link after the line with the reason.
