@@ -226,8 +226,8 @@ def test_it_says_why_events_started_nothing(scene: Scene) -> None:
     said = scene.why()[1]
     assert "when no other of its key came for 30s, at most 5m after the first (debounce)" in said
     assert "start a run together: 100 of them, or those of 5s (batch)" in said
-    assert "started nothing (" not in said
-    for number, reason in enumerate(("debounced", "condition_false", "debounced")):
+    assert "that started nothing:" not in said
+    for number, reason in enumerate(("duplicate",) * 3 + ("debounced", "condition_false") * 10):
         reference = {"stream": "ORDERS", "sequence": number + 1, "subject": "orders.paid", "time": START}
         ignored = {"job": "nightly", "trigger_id": "t", "event": reference, "reason": reason}
         scene.led(EventIgnored.model_validate(ignored))
@@ -235,11 +235,42 @@ def test_it_says_why_events_started_nothing(scene: Scene) -> None:
     refused = {"job": "nightly", "execution_id": ID, "reason": "refused", "refusal": refusal, "trigger": "event"}
     scene.given(Skipped.model_validate({**refused, "scheduled_time": START, "definition": 1}))
     said = scene.why()[1]
-    assert "Of its newest events, 3 events started nothing (1 condition_false, 2 debounced)." in said
+    assert "The newest events that started nothing: 10 condition_false, 10 debounced." in said
     assert "The newest event that it refused, by evaluation-failed: `input.n`: no such key: n." in said
     [answer] = scene.answers()
     kinds = [fact["fact"]["type"] for fact in cast("list[dict[str, dict[str, str]]]", answer["facts"])]
-    assert kinds == ["defined", "event-ignored", "event-ignored", "event-ignored", "skipped"]
+    assert kinds == ["defined", *["event-ignored"] * 20, "skipped"]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_events_are_named_where_no_run_answers(scene: Scene, is_resumed: bool) -> None:  # noqa: FBT001 - a parameter
+    """The job has a schedule too, and its newest ledger event may not be its definition."""
+    scene.define(triggers=[{"nats": "orders.paid", "key": "body.id"}])
+    if is_resumed:
+        for verb in ("pause", "resume"):
+            assert scene.world.call("jobs", verb, "nightly").code == 0
+    scene.passes(1.25)
+    reference = {"stream": "ORDERS", "sequence": 1, "subject": "orders.paid", "time": START}
+    ignored = {"job": "nightly", "trigger_id": "t", "event": reference, "reason": "duplicate"}
+    scene.led(EventIgnored.model_validate(ignored))
+    refusal = {"code": "evaluation-failed", "message": "`input.n`: no such key: n"}
+    refused = {"job": "nightly", "execution_id": ID, "reason": "refused", "refusal": refusal, "trigger": "event"}
+    scene.given(Skipped.model_validate({**refused, "scheduled_time": START, "definition": 1}))
+    said = scene.why("2026-01-01T01:15Z")[1]
+    assert said.startswith("Not scheduled: ")
+    assert "The newest events that started nothing: 1 duplicate." in said
+    assert "The newest event that it refused, by evaluation-failed: `input.n`: no such key: n." in said
+    fired = scene.why("2026-01-01T01:00Z")[1]
+    assert (fired.startswith("It fired"), "started nothing" in fired) == (True, False)
+
+
+def test_default_of_new_registration_is_its_own(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1.25)
+    assert scene.world.call("jobs", "delete", "nightly", "--yes").code == 0
+    scene.define()
+    [answer] = scene.answers()
+    assert (answer["verdict"], answer["at"]) == ("future", "2026-01-01T02:00:00Z")
 
 
 def test_default_after_a_pause_names_the_pause(scene: Scene) -> None:

@@ -15,6 +15,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,
     DeadLettered,
+    EventIgnored,
     Failed,
     Failure,
     NotificationRaised,
@@ -34,9 +35,10 @@ TEXT: Final = "the secret input"
 EVE, CARL, BEA = (Principal(name, frozenset({Role.AUTHOR}), "token") for name in ("eve", "carl", "bea"))
 
 
-async def _define(world: World, owner: str, *viewers: str) -> int:
+async def _define(world: World, owner: str, *viewers: str, **changes: object) -> int:
     """Register the job as its creator does with the command line, and return the sequence of the definition."""
-    fields = {"name": "job", "function": "f", "schedule": "0 3 * * *", "owner": f"token:{owner}", "viewers": viewers}
+    base = {"name": "job", "function": "f", "schedule": "0 3 * * *", "owner": f"token:{owner}", "viewers": viewers}
+    fields = {**base, **changes}
     by = Actor(identity=owner, kind="token")
     await world.registry.define(JobDefinition.model_validate(fields), by=by)
     recorded = await world.log.last(subjects.definition("job"))
@@ -216,6 +218,54 @@ async def test_why_is_answered_by_registration(inherited: World) -> None:
     status, text = await _text(inherited, BEA, "/v1/jobs/job/why")
     assert (status, TEXT in text) == (404, False)
     assert (await _text(inherited, EVE, "/v1/jobs/job/why"))[0] == 200
+
+
+@pytest.mark.parametrize("schedule", ["0 3 * * *", None])
+async def test_why_rests_on_the_present_registration(world: World, schedule: str | None) -> None:
+    """Neither an occurrence, nor an event that started nothing, of a hidden job that had the name before is explained."""
+    fields = {"schedule": schedule, "triggers": [{"nats": "orders.>"}]}
+    await _define(world, "bea", "token:carl", **fields)
+    world.clock.advance(86_400)
+    await _ignore_and_refuse(world, REFUSED, TEXT)
+    world.clock.advance(60)
+    await world.registry.delete("job")
+    world.clock.advance(60)
+    began = world.clock.now()
+    await _define(world, "eve", "token:dan", **fields)
+    world.clock.advance(60)
+    times = ["", *(f"?time={at:%Y-%m-%dT%H:%M:%SZ}" for at in (began - timedelta(seconds=90), world.clock.now()))]
+    for time, verdict in zip(
+        times,
+        ("future" if schedule else "on-demand", "before-the-job", "not-scheduled" if schedule else "on-demand"),
+        strict=True,
+    ):
+        status, text = await _text(world, EVE, f"/v1/jobs/job/why{time}")
+        assert (status, TEXT in text) == (200, False), text
+        [answer] = json.loads(text)["answers"]
+        assert (answer["verdict"], len(answer["facts"])) == (verdict, 1)
+    await _ignore_and_refuse(world, NEW, "own text")
+    for caller, own in ((EVE, 200), (CARL, 404)):
+        status, text = await _text(world, caller, "/v1/jobs/job/why")
+        assert (status, TEXT in text, "own text" in text) == (own, False, own == 200), text
+    world.clock.advance(60)
+    await _define(world, "eve", "token:dan", "token:carl", **fields)
+    status, text = await _text(world, CARL, "/v1/jobs/job/why")
+    assert (status, "own text" in text) == (200, False)  # recorded before carl became a viewer
+    world.clock.advance(60)
+    status, text = await _text(world, CARL, f"/v1/jobs/job/why{times[1]}")
+    assert (status, TEXT in text) == (200, True)  # he saw the earlier job, too
+
+
+async def _ignore_and_refuse(world: World, execution_id: str, text: str) -> None:
+    """Store that a trigger of the job heard two events: one started nothing, the other was refused."""
+    now = world.clock.now()
+    reference = {"stream": "ORDERS", "sequence": 1, "subject": "orders.paid", "time": now}
+    ignored = {"job": "job", "trigger_id": "t", "event": reference, "reason": "duplicate", "key": text}
+    fact = EventIgnored.model_validate(ignored)
+    await world.log.publish(subjects.subject_of(fact), fact, message_id=execution_id)
+    refused = {"job": "job", "execution_id": execution_id, "reason": "refused", "trigger": "event", "definition": 0}
+    refusal = {"code": "evaluation-failed", "message": text}
+    await world.log.append(Skipped.model_validate({**refused, "scheduled_time": now, "refusal": refusal}), expect=0)
 
 
 async def test_run_without_readable_beginning_is_hidden(world: World) -> None:

@@ -149,8 +149,13 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
 # --- sentences -------------------------------------------------------------------------------------------------------
 
 
-def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line an answer is what this table is for
-    """Return the sentence that states the decision."""
+def sentence(answer: Answer) -> str:
+    """Return the sentence that states the decision, and those on events of its triggers."""
+    events = "" if answer.verdict in {"fired", "before-the-job", "after-deletion"} else on_events(answer)
+    return f"{_decision(answer)}{events}"
+
+
+def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line an answer is what this table is for
     since = _clock(answer, answer.since) if answer.since else "an unknown time"
     match answer.verdict:
         case "fired":
@@ -181,7 +186,6 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return (
                 f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered. "
                 f"`tocsin executions list --job {answer.job}` lists its runs, and `tocsin executions show ID` says what a run waits for."
-                f"{on_events(answer)}"
             )
         case "undecided":
             late = _length(answer.late_by)

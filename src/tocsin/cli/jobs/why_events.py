@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ...domain import duration
 from ...domain.definition import EventTrigger
 from ...domain.events import EventIgnored, Skipped
-from ...domain.text import counted, printable
+from ...domain.text import printable
 from ...services.explain import Answer, triggers_of
 
 
@@ -20,7 +20,7 @@ def on_events(answer: Answer) -> str:
     listed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
     sentences = list(_delays(triggers))
     if listed:
-        sentences.append(f"Of its newest events, {counted(reasons.total(), 'event')} started nothing ({listed}).")
+        sentences.append(f"The newest events that started nothing: {listed}.")
     refusals = [fact for fact in facts if isinstance(fact, Skipped) and fact.refusal is not None]
     for skipped in refusals[-1:]:
         refusal = skipped.refusal

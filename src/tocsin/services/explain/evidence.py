@@ -1,7 +1,7 @@
 """The decision on an instant as a value, and the events that it rests on."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -208,6 +208,44 @@ def regimes_of(evidence: Evidence) -> list[Regime]:
     return [_regime(fact, until, known) for fact, until in zip(evidence.definitions, ends, strict=True)]
 
 
+def registrations(evidence: Evidence) -> list[list[Recorded[DefinitionFact]]]:
+    """Return the events of each registration of the name, oldest first: a deletion ends it."""
+    parts: list[list[Recorded[DefinitionFact]]] = [[]]
+    for recorded in evidence.definitions:
+        parts[-1].append(recorded)
+        if isinstance(recorded.message, Deleted):
+            parts.append([])
+    return [part for part in parts if part]
+
+
+def since(evidence: Evidence, registration: Sequence[Recorded[DefinitionFact]]) -> Evidence:
+    """Return the evidence without the registrations of the name before one."""
+    first = registration[0].sequence
+    return replace(
+        evidence,
+        definitions=[recorded for recorded in evidence.definitions if recorded.sequence >= first],
+        decisions=[recorded for recorded in evidence.decisions if recorded.sequence >= first],
+    )
+
+
+def hidden_from(evidence: Evidence, seen: Collection[int]) -> frozenset[int]:
+    """Return the sequences of earlier registrations that a caller does not see.
+
+    `seen`: the sequences of the definitions that the caller sees. A registration with one of them is seen.
+    """
+    earlier = [{recorded.sequence for recorded in part} for part in registrations(evidence)[:-1]]
+    return frozenset().union(*(part for part in earlier if part.isdisjoint(seen)))
+
+
+def without(evidence: Evidence, hidden: Collection[int]) -> Evidence:
+    """Return the evidence without definitions, and what was decided by them."""
+    return replace(
+        evidence,
+        definitions=[recorded for recorded in evidence.definitions if recorded.sequence not in hidden],
+        decisions=[recorded for recorded in evidence.decisions if recorded.message.definition not in hidden],
+    )
+
+
 def _anchor(defined: Recorded[Message]) -> datetime:
     return getattr(defined.message, "anchor", None) or defined.time
 
@@ -260,9 +298,11 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
 
 
 def triggers_of(answer: Answer) -> Sequence[EventTrigger]:
-    """Return the triggers of the definition on which an answer rests."""
-    definitions = [fact.message.definition for fact in answer.facts if isinstance(fact.message, Defined)]
-    return definitions[-1].triggers if definitions else ()
+    """Return the triggers of the definition in force, if the answer has it."""
+    for fact in answer.facts:
+        if isinstance(fact.message, Defined) and fact.sequence == answer.definition:
+            return fact.message.definition.triggers
+    return ()
 
 
 def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Recorded[Message]]) -> Gap | None:

@@ -12,7 +12,7 @@ from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
 from ...domain.schedule import Occurrence, Schedule, moved_to
 from ...domain.schedule.clock_changes import instants_of, is_repeated, skipped
-from .evidence import Answer, Evidence, Regime, Verdict, gap_around, regimes_of
+from .evidence import Answer, Evidence, Regime, Verdict, gap_around, regimes_of, registrations, since
 
 _INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
@@ -37,7 +37,7 @@ def judge(evidence: Evidence, moment: datetime) -> tuple[Answer, ...]:
 def default_instant(evidence: Evidence) -> datetime:
     """Return the instant (UTC) to explain if the user names none.
 
-    It is the latest instant that the schedule named. If a pause, a disabling or a deletion came after it, or the job was
+    It is the latest instant that the schedule named since the job was registered. If a pause, a disabling or a deletion came after it, or the job was
     not due before, it is a later instant, whose answer names that reason: the next occurrence, or just after now.
 
     Raises:
@@ -45,7 +45,7 @@ def default_instant(evidence: Evidence) -> datetime:
         ScheduleError: its schedule is no longer valid.
     """
     regimes = regimes_of(evidence)
-    newest, last = regimes[-1], latest(evidence)
+    newest, last = regimes[-1], latest(since(evidence, registrations(evidence)[-1]))
     soon = evidence.now + _SECOND
     schedule = newest.schedule
     if schedule is None:

@@ -1,17 +1,17 @@
 """The reads of a judgement: a job's definitions, and its time around an instant."""
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 from ... import subjects
 from ...archive import decoded, wherever
 from ...archive.stream_reader import archived
 from ...domain import history, ids
-from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
+from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
 from ...domain.execution_record import ExecutionRecord
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
@@ -21,7 +21,18 @@ from ..hold_ups import HoldUpReader
 from ..ignored_events import read_ignored
 from ..operations.fan_out import read_fan_out
 from ..operations.lookup import ExecutionMatch
-from .evidence import Answer, BackfilledRun, Evidence, Outcome, outcome_of, triggers_of
+from .evidence import (
+    Answer,
+    BackfilledRun,
+    Evidence,
+    Outcome,
+    Verdict,
+    hidden_from,
+    outcome_of,
+    registrations,
+    triggers_of,
+    without,
+)
 from .judgement import default_instant, judge
 
 M = TypeVar("M", bound=Message)
@@ -42,6 +53,13 @@ TIME_OF_ID: Final = 13
 _DAY: Final = timedelta(days=1)
 _DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 _TIME: Final = ("due", "passed")
+_WITHOUT_EVENTS: Final[frozenset[Verdict]] = frozenset({"fired", "before-the-job", "after-deletion"})
+"""No event explains these verdicts."""
+
+SeesDefinitions: TypeAlias = Callable[[Sequence[Recorded[DefinitionFact]]], Collection[int]]
+"""Returns the sequences of those definitions of a job that the caller sees."""
+SeesEvent: TypeAlias = Callable[[Recorded[Message]], Awaitable[bool]]
+"""Returns whether the caller sees an event."""
 
 
 class ExplainReader:
@@ -54,8 +72,13 @@ class ExplainReader:
         calculate: Calculator = in_place,
         *,
         hold_ups: HoldUpReader | None = None,
+        sees: SeesDefinitions | None = None,
+        sees_event: SeesEvent | None = None,
     ) -> None:
+        """`sees` and `sees_event`: what the caller sees; by default everything."""
         self._log = log
+        self._sees = sees
+        self._sees_event = sees_event
         self._stored = stored
         self._calculate = calculate
         self._hold_ups = hold_ups
@@ -73,6 +96,8 @@ class ExplainReader:
         if at is not None and not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
             raise InvalidQuery("time", at.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
         evidence = await read_evidence(self._log, job)
+        hidden = () if self._sees is None else hidden_from(evidence, self._sees(evidence.definitions))
+        evidence = without(evidence, hidden)
         if at is None:
             newest = evidence
             at = await self._calculate(lambda _: default_instant(newest))
@@ -80,37 +105,49 @@ class ExplainReader:
         begin = at if at.tzinfo is not None else at.replace(tzinfo=evidence.now.tzinfo) - _DAY
         end = at if at.tzinfo is not None else begin + 2 * _DAY
         around = await read_decisions(self._stored, job, begin, end)
-        evidence = with_decisions(evidence, around)
+        evidence = without(with_decisions(evidence, around), hidden)
         judged = await self._calculate(lambda _: judge(evidence, at))
         answers = [await self._with_outcome(answer) for answer in judged]
         answers = [await self._with_backfills(answer, evidence.now) for answer in answers]
-        return tuple([await self._with_events(answer, min(answer.at, evidence.now)) for answer in answers])
+        return tuple([await self._with_events(answer, evidence) for answer in answers])
 
-    async def _with_events(self, answer: Answer, until: datetime) -> Answer:
-        """Add the newest events that started nothing, if only triggers start the job."""
-        if answer.verdict != "on-demand" or not triggers_of(answer):
+    async def _with_events(self, answer: Answer, evidence: Evidence) -> Answer:
+        """Add the newest events that started nothing, if no run answers."""
+        governed = _with_definition(answer, evidence)
+        if answer.verdict in _WITHOUT_EVENTS or not triggers_of(governed):
             return answer
-        ignored = [event for event in await read_ignored(self._log, answer.job) if event.time <= until + MARGIN]
-        refused = await self._newest_refused(answer.job, until)
-        added = ignored[-MAX_IGNORED:] if refused is None else [*ignored[-MAX_IGNORED:], refused]
-        return replace(answer, facts=(*answer.facts, *added))
-
-    async def _newest_refused(self, job: str, until: datetime) -> Recorded[Message] | None:
-        """Return the end of the newest event that the job refused, of the last day."""
-        upto = (await self._stored.extent(Stream.LOG)).last
-        newest: Recorded[Message] | None = None
-        scanned = 0
-        portions = self._stored.messages(
-            Stream.LOG, *subjects.ends(job, "skipped"), after=until - REFUSED_SINCE, upto=upto
+        since = next(
+            part[0].time for part in registrations(evidence) if any(it.sequence == answer.definition for it in part)
         )
+        until = min(answer.at, evidence.now)
+        records = [record for record in await read_ignored(self._log, answer.job) if record.time <= until + MARGIN]
+        ignored = await self._seen(record for record in records if record.time >= since)
+        refused = await self._newest_refused(answer.job, since, until)
+        return replace(governed, facts=(*governed.facts, *ignored[-MAX_IGNORED:], *refused))
+
+    async def _seen(self, records: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
+        return [record for record in records if self._sees_event is None or await self._sees_event(record)]
+
+    async def _newest_refused(self, job: str, since: datetime, until: datetime) -> list[Recorded[Message]]:
+        """Return the newest event that the job refused, of the last day and since."""
+        upto = (await self._stored.extent(Stream.LOG)).last
+        newest: list[Recorded[Message]] = []
+        scanned = 0
+        after = max(since, until - REFUSED_SINCE)
+        portions = self._stored.messages(Stream.LOG, *subjects.ends(job, "skipped"), after=after, upto=upto)
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
             async for portion in portions:
                 for recorded in unfold(decoded(message) for message in portion):
                     if recorded.time > until + MARGIN:
                         return newest
                     fact = recorded.message
-                    if isinstance(fact, Skipped) and fact.refusal is not None and fact.trigger == "event":
-                        newest = recorded
+                    if (
+                        recorded.time >= since
+                        and isinstance(fact, Skipped)
+                        and fact.refusal is not None
+                        and fact.trigger == "event"
+                    ):
+                        newest = await self._seen([recorded]) or newest
                 scanned += len(portion)
                 if scanned > MAX_SCANNED:
                     break
@@ -191,6 +228,17 @@ async def read_decisions(
             if decisions and (_upto(decisions[-1].message) > end or (most is not None and len(decisions) > most)):
                 break
     return decisions
+
+
+def _with_definition(answer: Answer, evidence: Evidence) -> Answer:
+    """Add the definition in force, which a later pause or resumption does not repeat."""
+    defined = [
+        recorded
+        for recorded in evidence.definitions
+        if recorded.sequence == answer.definition and isinstance(recorded.message, Defined)
+    ]
+    added = [recorded for recorded in defined if recorded not in answer.facts]
+    return replace(answer, facts=(*added, *answer.facts)) if added else answer
 
 
 def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed]]) -> Evidence:

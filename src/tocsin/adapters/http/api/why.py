@@ -1,6 +1,7 @@
 """`/v1/jobs/{name}/why` explains an occurrence, and `/v1/stats` counts executions."""
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -95,7 +96,15 @@ async def explain_instant(
     ] = None,
 ) -> WhyAnswers:
     """Explain why a job ran at a time, or why it did not."""
-    answers = await ExplainReader(here.log, here.stored, calculate, hold_ups=here.hold_ups(caller)).why(name, time)
+    reader = ExplainReader(
+        here.log,
+        here.stored,
+        calculate,
+        hold_ups=here.hold_ups(caller),
+        sees=partial(here.visibility.seen_definitions, caller),
+        sees_event=partial(here.visibility.may_see_event, caller),
+    )
+    answers = await reader.why(name, time)
     facts = [recorded for answer in answers for recorded in answer.facts]
     # The time may be of an earlier registration of the name, which other callers may see.
     seen = [await here.visibility.may_see_event(caller, recorded) for recorded in facts]
