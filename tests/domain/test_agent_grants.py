@@ -65,8 +65,10 @@ def test_first_shard_limits_agents_that_owned_every_shard() -> None:
         revoke(every, "a", shards=["s1"])
     [none] = revoke(every, "a", shards=["*"])
     assert none.shards == ()
-    assert [may_own(fact.shards, "s1") for fact in (MAIL, fewer, every, none)] == [True, True, True, False]
-    assert not may_own(fewer.shards, "s2")
+    for requires_grant in (False, True):
+        may = [may_own(fact.shards, "s1", requires_grant=requires_grant) for fact in (MAIL, fewer, every, none)]
+        assert may == [not requires_grant, True, True, False]
+    assert not may_own(fewer.shards, "s2", requires_grant=False)
 
 
 def test_grants_of_tasks_keep_the_shards() -> None:

@@ -223,7 +223,11 @@ async def test_task_waits_for_the_leader(hall: Hall, fields: dict[str, Any], mes
         ({"granted_shards": ["s2"]}, "waits for the owner of shard s1: mail-1 takes no more tasks"),
         ({"queues": ["mail"]}, "waits for the owner of shard s1, mail-1, which does not read queue default"),
         ({"functions": ["other"]}, "waits for the owner of shard s1, mail-1, which does not have load"),
-        ({"needs_grant": True}, "waits for the owner of shard s1, mail-1, which has no grant for load"),
+        ({"needs_grant": True}, "waits for the owner of shard s1: mail-1 takes no more tasks"),
+        (
+            {"needs_grant": True, "granted_shards": ["s1"]},
+            "waits for the owner of shard s1, mail-1, which has no grant for load",
+        ),
     ],
 )
 async def test_task_waits_for_the_owner_of_its_shard(hall: Hall, fields: dict[str, Any], message: str) -> None:

@@ -66,4 +66,8 @@ async def test_shards_of_a_status_are_counted() -> None:
     owner = AgentRecord(name="one", agent_id=ONE, state=AgentState.ENABLED, shards=["*"], granted_shards=["a"])
     counted = Shards(active=3, draining=1, disabled=2, free=1, without_owner=2, listed=("b", "drains"))
     assert shards_of(bound, [owner]) == counted
+    unlimited = owner.model_copy(update={"granted_shards": None})
+    assert shards_of(bound, [unlimited]) == replace(counted, without_owner=0, listed=())
+    ungranted = unlimited.model_copy(update={"needs_grant": True})
+    assert shards_of(bound, [ungranted]) == replace(counted, without_owner=3, listed=("a", "b", "drains"))
     assert shards_of(bound, None) == replace(counted, without_owner=None, listed=())

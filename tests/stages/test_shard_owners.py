@@ -179,13 +179,33 @@ async def test_agent_without_grant_keeps_no_shard(hall: Hall) -> None:
     grants = {"a": ("mail", "*"), "b": ("default", "load")}
     for name, (queue, function) in grants.items():
         grant = QueueGrant(queue=queue, functions=(function,))
-        await decide(hall, AgentGranted(name=name, grants=(grant,)))
+        await decide(hall, AgentGranted(name=name, grants=(grant,), shards=("*",)))
     hostile = await hall.agent(ONE, "a", max_concurrent_jobs=9, shards=["*"])
     stranger = await hall.agent(THREE, "c", max_concurrent_jobs=9, shards=["*"])
     able = await hall.agent(TWO, "b", max_concurrent_jobs=9, shards=["*"])
     await hall.trigger()
     assert (hostile.got, stranger.got, got(able)) == ([], [], Counter(IDS))
     assert await owners(hall) == dict.fromkeys(IDS, "b")
+
+
+async def test_required_grants_include_those_of_shards(hall: Hall) -> None:
+    """A name that may get every task declares the shards of another."""
+    await fan_out(hall, ids=["s1", "s2"])
+    await hall.matcher(requires_grant=True)
+    everything = (QueueGrant(queue="*", functions=("*",)),)
+    await decide(hall, AgentGranted(name="a", grants=everything))
+    await decide(hall, AgentGranted(name="b", grants=everything, shards=("s1", "s2")))
+    hostile = await hall.agent(ONE, "a", max_concurrent_jobs=9, shards=["*"])
+    trusted = await hall.agent(TWO, "b", max_concurrent_jobs=9, shards=["*"])
+    await hall.trigger()
+    assert (await owners(hall), hostile.got, len(trusted.got)) == ({"s1": "b", "s2": "b"}, [], 2)
+    await trusted.announce(ended=True)
+    await hall.passes(LOOK_INTERVAL_S)
+    await hall.trigger()
+    assert ((await owners(hall))["s1"], hostile.got) == ("b", []), (
+        "the tasks wait for a worker that may own their shard"
+    )
+    assert await violations(hall) == []
 
 
 async def test_agent_owns_only_the_shards_of_its_grants(hall: Hall) -> None:

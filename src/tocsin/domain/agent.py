@@ -418,9 +418,9 @@ class AgentRecord(BaseModel):
     grants: list[QueueGrant] | None = None
     """The tasks that agents of its name may get, by queue; null: an operator granted and revoked nothing."""
     granted_shards: list[str] | None = None
-    """The shards that agents of its name may own; null: no operator limited them."""
+    """The shards that agents of its name may own; null: no operator limited them, so they may own every shard, or none if `needs_grant`."""
     needs_grant: bool = False
-    """Whether it gets no tasks without a grant (`agents.require_grant`)."""
+    """Whether it gets no tasks and owns no shards without a grant (`agents.require_grant`)."""
 
     def at(self, now: datetime) -> "AgentRecord":
         """Return the record at a time: silence means that a worker is lost."""

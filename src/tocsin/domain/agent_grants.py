@@ -57,9 +57,12 @@ def granted_of(grants: Iterable[QueueGrant], queues: frozenset[str], functions: 
     return tuple((queue, sets.setdefault(names, names)) for queue, names in granted if names)
 
 
-def may_own(shards: Collection[str] | None, shard: str) -> bool:
-    """Return whether agents with granted shards may own a shard."""
-    return shards is None or EVERY in shards or shard in shards
+def may_own(shards: Collection[str] | None, shard: str, *, requires_grant: bool) -> bool:
+    """Return whether agents with granted shards may own a shard.
+
+    `shards`: None: no operator granted or took any. `requires_grant`: then they own none.
+    """
+    return not requires_grant if shards is None else EVERY in shards or shard in shards
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ def _without_shards(name: str, before: tuple[str, ...] | None, taken: frozenset[
         return ()
     if before is None or EVERY in before:
         raise EveryShardGranted(
-            f"Agents of the name {name!r} may own every shard. Revoke the shard `*` first, then allow single shards."
+            f"Agents of the name {name!r} have no grants of single shards. Revoke the shard `*` first, then allow single shards."
         )
     return tuple(shard for shard in before if shard not in taken)
 

@@ -60,7 +60,7 @@ def with_owners(newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agent
 
 def may_own(agent: AgentRecord, shard: str) -> bool:
     """Return whether an agent takes tasks, declares a shard, and has the right to it."""
-    is_permitted = agent_grants.may_own(agent.granted_shards, shard)
+    is_permitted = agent_grants.may_own(agent.granted_shards, shard, requires_grant=agent.needs_grant)
     return agent.state is AgentState.ENABLED and is_permitted and declares(agent.shards, shard)
 
 

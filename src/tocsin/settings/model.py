@@ -476,8 +476,8 @@ class Agents(Section):
     """The agents of the workers."""
 
     require_grant: bool = False
-    """Assign tasks only to agents whose name was granted the queue and the function (`tocsin agents allow`). Otherwise an
-    agent of a name without a grant gets what it announces."""
+    """Assign tasks only to agents whose name was granted the queue and the function (`tocsin agents allow`), and shards only to those
+    whose name was granted the shard. Otherwise an agent of a name without a grant gets what it announces."""
     accounts: DistinctTokens = ()
     """Names of agents that get a NATS account of their own from `tocsin permissions`, with the user `worker-<name>`.
 

@@ -256,6 +256,8 @@ def _origin(agent: AgentRecord) -> Iterator[tuple[str, str]]:
     yield "may get", _grants(agent.grants, needs_grant=agent.needs_grant)
     if agent.granted_shards is not None:
         yield "may own", _granted_shards(agent.granted_shards)
+    elif agent.needs_grant and agent.shards:
+        yield "may own", "no shards: no grant of a shard, and `agents.require_grant` is set"
 
 
 def _page(agent: AgentRecord) -> list[Text]:

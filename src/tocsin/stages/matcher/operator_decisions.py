@@ -130,7 +130,7 @@ class OperatorDecisions:
     def may_own(self, name: str, shard: str) -> bool:
         """Return whether operators let agents of a name own a shard."""
         fact = self._grants.get(name)
-        return fact is None or may_own(fact.shards, shard)
+        return may_own(None if fact is None else fact.shards, shard, requires_grant=self._requires_grant)
 
     def granted(self, agent: HeardAgent) -> Granted | None:
         """Return the functions that an agent may get, by queue; None: all that it announces."""
