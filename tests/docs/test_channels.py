@@ -10,9 +10,12 @@ import pytest
 
 from tests.notifications.given import SECRET, channel, notification
 from tests.worker.builtin.http_given import Server
+from tocsin.adapters.notifications.mail import message_of
 from tocsin.adapters.notifications.webhook import body_of
 from tocsin.domain.notification import Kind
+from tocsin.domain.notification_template import NAMES
 from tocsin.settings import load
+from tocsin.settings.channels import EmailChannel, WebhookChannel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "channels.md").read_text("utf-8")
 
@@ -36,7 +39,32 @@ def test_json_has_the_fields_that_are_sent() -> None:
     sent = body_of(notification(others=1, other_jobs=("a",)))
     assert {name: type(value) for name, value in example.items()} == {name: type(value) for name, value in sent.items()}
     assert all(f"`{kind}`" in PAGE for kind in Kind)
-    assert re.findall(r"^\| `(\w+)` \| ", PAGE, re.MULTILINE) == list(sent)
+    webhooks = PAGE.partition("## Texts of your own")[0]
+    assert re.findall(r"^\| `(\w+)` \| ", webhooks, re.MULTILINE) == list(sent)
+
+
+def test_table_has_the_names_of_templates() -> None:
+    section = PAGE.partition("## Texts of your own")[2].partition("\n## ")[0]
+    named = [
+        name for row in re.findall(r"^\| (`.*?`) \| ", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    ]
+    assert sorted(named) == sorted(NAMES)
+
+
+async def test_templates_of_the_page_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [written] = re.findall(r"## Texts of your own.*?```yaml\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.setenv("CHAT_WEBHOOK", "https://chat.example.com/T0KEN")
+    path = tmp_path / "tocsin.yaml"
+    path.write_text(written, "utf-8")
+    chat, team = load(path).notifications.channels.values()
+    assert isinstance(chat, WebhookChannel)
+    assert isinstance(team, EmailChannel)
+    async with Server().running() as server:
+        await channel(type="webhook", url=server.url, body=chat.body).send(notification())
+    assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2]) == {
+        "text": "orders.nightly failed: ValueError: no rows\nhttps://tocsin.example.com/executions/e1?a=1&b=2"
+    }
+    assert message_of(notification(), team)["Subject"] == "[production] orders.nightly failed"
 
 
 async def test_code_verifies_the_signature() -> None:

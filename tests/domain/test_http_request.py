@@ -105,7 +105,7 @@ def test_target_may_have_dots_elsewhere() -> None:
 
 def test_value_in_url_stays_one_part() -> None:
     values: dict[str, Any] = {"input": {"id": "../a?b=c#d&e/f é", "rows": [1]}}
-    text = template.render("/x/{{ input.id }}?rows={{ input.rows }}", values, limit=200, is_url=True)
+    text = template.render("/x/{{ input.id }}?rows={{ input.rows }}", values, limit=200, form="url")
     assert text == "/x/..%2Fa%3Fb%3Dc%23d%26e%2Ff%20%C3%A9?rows=%5B1%5D"
 
 

@@ -4,11 +4,13 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.domain.notification import MAX_OTHER_JOBS, MAX_REASON, MAX_WHY, Kind, Notification
 from tocsin.domain.notification_text import (
+    MAX_CHAT_BODY,
     MAX_SUBJECT,
     body_of,
     chat_body_of,
@@ -47,6 +49,15 @@ def test_chat_keeps_the_link_and_cuts_the_evidence() -> None:
     text = chat_body_of(notification(reason="r" * MAX_REASON, why="w" * MAX_WHY, url=URL))
     assert text.endswith(f"…\n\n{URL}")
     assert len(text) < 1_900
+
+
+@pytest.mark.parametrize("url", [None, URL])
+def test_longest_chat_message_is_cut(url: str | None) -> None:
+    jobs = ("j" * 255,) * MAX_OTHER_JOBS
+    sent = notification(job="j" * 255, reason="r" * MAX_REASON, why="w" * MAX_WHY, url=url, others=9, other_jobs=jobs)
+    text = chat_body_of(sent)
+    assert len(text) == MAX_CHAT_BODY
+    assert text.endswith("…" if url is None else f"…\n\n{URL}")
 
 
 def test_markup_is_visible_text() -> None:

@@ -105,6 +105,11 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
         ({**EMAIL, "user": "t"}, FIELD, "set both or none"),
         ({**EMAIL, "tls": "none", "user": "t", "password": "hunter2"}, FIELD, "`password` needs `tls: starttls`"),
         ({"type": "apprise", "url": "hunter2"}, f"{FIELD}.url", "must be a URL of Apprise"),
+        ({**EMAIL, "subject": "{{ jop }}"}, f"{FIELD}.subject", "`jop` is no name of a template; the names are"),
+        ({**EMAIL, "body": "{{ job.owner }}"}, f"{FIELD}.body", "has no attribute 'owner'"),
+        ({**WEBHOOK, "body": '{"a": {{ job }}}'}, f"{FIELD}.body", "the template makes no JSON"),
+        ({**WEBHOOK, "subject": "{{ job }}"}, f"{FIELD}.subject", "did you mean"),
+        ({"type": "nats", "body": "{{ job }}"}, f"{FIELD}.body", "the settings here are"),
     ],
 )
 def test_wrong_setting_is_refused(tmp_path: Path, ops: object, field: str, words: str) -> None:

@@ -12,14 +12,13 @@ import pytest
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 from tests.notifications.given import AT, HOSTILE, ID, channel, notification, refusal
 from tests.notifications.mail_server import Mailbox
 from tests.ports import free_port
 from tocsin.adapters.notifications.mail import message_of
 from tocsin.ports import NotificationChannel
-from tocsin.settings.channels import Mailbox as Address
+from tocsin.settings.channels import EmailChannel
 from tocsin.testing import settle
 
 ADDRESS = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]{1,9}(\.[a-z+=]{1,9}){0,3}@[a-z0-9]{1,9}(\.[a-z0-9]{1,9}){0,3}"
@@ -41,6 +40,10 @@ def tls(authority: trustme.CA) -> ssl.SSLContext:
 def mail(mailbox: Mailbox, **settings: Any) -> NotificationChannel:  # noqa: ANN401 - as in the file
     usual = {"host": "127.0.0.1", "port": mailbox.port, "tls": "none", "sender": "tocsin@example.com"}
     return channel(**{"type": "email", "recipients": ["a@example.com", "b@example.com"], **usual, **settings})
+
+
+def settings(sender: str, *recipients: str) -> EmailChannel:
+    return EmailChannel(type="email", host="127.0.0.1", sender=sender, recipients=recipients)
 
 
 def text_of(message: EmailMessage) -> str:
@@ -83,7 +86,7 @@ async def test_text_of_jobs_adds_no_header(mailbox: Mailbox) -> None:
 
 @given(st.text(), st.text())
 def test_any_text_makes_a_message(job: str, reason: str) -> None:
-    message = message_of(notification(job=job, reason=reason), "a@example.com", ("b@example.com",))
+    message = message_of(notification(job=job, reason=reason), settings("a@example.com", "b@example.com"))
     head = message.as_bytes().partition(b"\r\n\r\n")[0]
     names = [line.partition(b":")[0] for line in head.split(b"\r\n") if line[:1] not in {b" ", b"\t"}]
     assert names[:4] == [b"From", b"To", b"Subject", b"Date"]
@@ -92,7 +95,7 @@ def test_any_text_makes_a_message(job: str, reason: str) -> None:
 
 @given(st.from_regex(ADDRESS, fullmatch=True))
 def test_any_address_makes_a_message(address: str) -> None:
-    message = message_of(notification(), TypeAdapter(Address).validate_python(address), (address, address))
+    message = message_of(notification(), settings(address, address, address))
     assert message.as_bytes()
     assert [each.addr_spec for each in message["To"].addresses] == [address, address]
 

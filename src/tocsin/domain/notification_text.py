@@ -13,7 +13,9 @@ from .text import counted, printable, printable_lines, utc_text
 MAX_SUBJECT: Final = 150
 """Characters of a subject."""
 MAX_CHAT_LINES: Final = 1_000
-"""Characters of the evidence in a chat: Discord takes 2,000 in all."""
+"""Characters of the evidence in a chat."""
+MAX_CHAT_BODY: Final = 1_800
+"""Characters of the body in a chat: Discord refuses more than 2,000 with the subject."""
 _CUT: Final = "…"
 _MARKUP: Final = str.maketrans({"<": "‹", ">": "›", "@": "(at)", "＠": "(at)", "﹫": "(at)"})
 _ENTITY: Final = re.compile(r"&(?=[#A-Za-z])")
@@ -41,7 +43,9 @@ def chat_body_of(notification: Notification) -> str:
     if notification.url is None:
         lines.append(last)
     text = without_markup("\n".join(lines))
-    return text if notification.url is None else f"{text}\n{last}"
+    if notification.url is None:
+        return cut(text, MAX_CHAT_BODY)
+    return f"{cut(text, max(MAX_CHAT_BODY - len(last) - 1, 1))}\n{last}"
 
 
 def without_markup(text: str) -> str:
@@ -50,6 +54,14 @@ def without_markup(text: str) -> str:
     Slack reads `<!channel>`, Discord `@everyone` and `<@&7>`, Teams `<at>`, and Markdown `[text](url)`. The replacements are visible.
     """
     return _ENTITY.sub("＆", text.translate(_MARKUP).replace("](", "] ("))
+
+
+def value_without_markup(text: str) -> str:
+    """Return a text as `without_markup` does, and also without effect beside any other text."""
+    text = without_markup(text)
+    if text.startswith("("):
+        text = f"（{text[1:]}"
+    return f"{text[:-1]}＆" if text.endswith("&") else text
 
 
 def cut(text: str, limit: int) -> str:

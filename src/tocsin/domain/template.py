@@ -1,10 +1,11 @@
-"""Templates in definitions: Jinja2 in its sandbox, reduced to values, filters and conditions.
+"""Templates in definitions and settings: Jinja2 in its sandbox, reduced to values, filters and conditions.
 
     {{ input.day }}   {{ upstream.extract.rows | tojson }}   {% if input.full is defined %}full{% endif %}
 
 There are no loops, calls, assignments and arithmetic, so that rendering ends soon with any values. A value is never
 read as a template. Attributes are those of the data alone, so `input.items` is the key `items`. A value that is not text is
 written as JSON. An undefined name is an error. In a URL each value is percent-encoded, so that it stays a part of its path or query.
+In a JSON document each text is escaped, so that it stays a part of its string.
 """
 
 import json
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from pydantic import JsonValue
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 VARIABLES: Final = frozenset(
     {"args", "attempt", "execution_id", "fence", "input", "job", "meta", "scheduled_time", "step", "tags", "upstream"}
 )
-"""The names that a template may use."""
+"""The names that a template of a definition may use."""
 FILTERS: Final = frozenset(
     {
         *("d", "default", "first", "float", "int", "join", "last", "length"),
@@ -55,6 +56,13 @@ _NODES: Final = frozenset(
 
 
 T = TypeVar("T")
+Form: TypeAlias = Literal["text", "url", "json"]
+"""The kind of text that a template makes, which decides on the encoding of values."""
+_ENCODED: Final[Mapping[tuple[Form, str], str]] = {
+    ("url", "urlencode"): "the values of a URL are percent-encoded already; leave the filter `urlencode` out",
+    ("json", "tojson"): "the texts of a JSON document are escaped already; leave the filter `tojson` out",
+}
+"""The filters that do what a form does to each value."""
 
 
 class TemplateError(TocsinError, ValueError):
@@ -68,31 +76,39 @@ def is_template(text: str) -> bool:
     return "{{" in text or "{%" in text or "{#" in text
 
 
-def check(text: str, *, is_url: bool = False) -> None:
-    """Check a template.
+def check(text: str, *, form: Form = "text") -> None:
+    """Check a template of a definition.
 
     Raises:
         TemplateError: it is malformed, or uses what templates do not have.
     """
     if is_template(text):
-        _compiled(text, is_url=is_url)
+        _compiled(text, form)
 
 
-def render(text: str, values: Mapping[str, JsonValue], *, limit: int, is_url: bool = False) -> str:
+def render(
+    text: str,
+    values: Mapping[str, JsonValue],
+    *,
+    limit: int,
+    form: Form = "text",
+    names: frozenset[str] = VARIABLES,
+) -> str:
     """Return the text of a template.
 
     Args:
         text: the template.
-        values: the value of each of `VARIABLES`.
+        values: the value of each name.
         limit: the number of characters that the result may have.
-        is_url: whether each value is percent-encoded.
+        form: the kind of text.
+        names: the names that the template may use.
 
     Raises:
         TemplateError: it is malformed, a value is undefined, or the result is too long.
     """
     if not is_template(text):
         return text
-    template = _compiled(text, is_url=is_url)
+    template = _compiled(text, form, names)
 
     def rendered() -> str:
         parts, size = list[str](), 0
@@ -150,8 +166,8 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
 
 
 @lru_cache(1_024)
-def _compiled(text: str, *, is_url: bool = False) -> "Template":
-    return _read(lambda: _environment(is_url=is_url).from_string(_tree(text, is_url=is_url)))
+def _compiled(text: str, form: Form, names: frozenset[str] = VARIABLES) -> "Template":
+    return _read(lambda: _environment(form).from_string(_tree(text, form, names)))
 
 
 @lru_cache(1_024)
@@ -159,7 +175,7 @@ def _expression(text: str) -> "TemplateExpression | None":
     """Return the only expression of a template; None: it has more than that."""
     from jinja2 import nodes  # noqa: PLC0415
 
-    tree = _read(lambda: _tree(text, is_url=False))
+    tree = _read(lambda: _tree(text, "text"))
     match tree.body:
         case [nodes.Output(nodes=[node])] if not isinstance(node, nodes.TemplateData):
             whole = _WHOLE.fullmatch(text)
@@ -167,12 +183,12 @@ def _expression(text: str) -> "TemplateExpression | None":
             whole = None
     if whole is None:
         return None
-    return _read(lambda: _environment(is_url=False).compile_expression(whole[1].strip(), undefined_to_none=False))
+    return _read(lambda: _environment("text").compile_expression(whole[1].strip(), undefined_to_none=False))
 
 
-def _tree(text: str, *, is_url: bool) -> "nodes.Template":
-    tree = _environment(is_url=is_url).parse(text)
-    for reason in _refusals(tree, is_url=is_url):
+def _tree(text: str, form: Form, names: frozenset[str] = VARIABLES) -> "nodes.Template":
+    tree = _environment(form).parse(text)
+    for reason in _refusals(tree, form, names):
         raise TemplateError(reason)
     return tree
 
@@ -186,7 +202,7 @@ def _read(read: Callable[[], T]) -> T:
         raise TemplateError(f"no readable template: {str(error) or type(error).__name__}") from None
 
 
-def _refusals(tree: "nodes.Template", *, is_url: bool) -> Iterator[str]:
+def _refusals(tree: "nodes.Template", form: Form, names: frozenset[str]) -> Iterator[str]:
     from jinja2 import nodes  # noqa: PLC0415
 
     expressions, stack = 0, list[nodes.Node]([tree])
@@ -194,12 +210,12 @@ def _refusals(tree: "nodes.Template", *, is_url: bool) -> Iterator[str]:
         node = stack.pop()
         stack.extend(node.iter_child_nodes())
         match node:
-            case nodes.Name() if node.name not in VARIABLES:
-                yield f"`{node.name}` is no name of a template; the names are {', '.join(sorted(VARIABLES))}"
+            case nodes.Name() if node.name not in names:
+                yield f"`{node.name}` is no name of a template; the names are {', '.join(sorted(names))}"
             case nodes.Filter():
                 expressions += 1
-                if is_url and node.name == "urlencode":
-                    yield "the values of a URL are percent-encoded already; leave the filter `urlencode` out"
+                if reason := _ENCODED.get((form, node.name)):
+                    yield reason
                 yield from _filter_refusals(node)
             case nodes.Test() if node.name not in TESTS or node.args or node.kwargs:
                 yield f"`is {node.name}` is no test of a template; the tests are {', '.join(sorted(TESTS))}"
@@ -237,7 +253,7 @@ def _filter_refusals(node: "nodes.Filter") -> Iterator[str]:
 
 
 @cache
-def _environment(*, is_url: bool) -> "Environment":
+def _environment(form: Form) -> "Environment":
     from jinja2 import StrictUndefined, Undefined  # noqa: PLC0415
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
@@ -261,8 +277,11 @@ def _environment(*, is_url: bool) -> "Environment":
     def finalize(value: object) -> object:
         if isinstance(value, Undefined):
             return value
+        if form == "json":
+            text = json.dumps(_finite(value))
+            return text[1:-1] if isinstance(value, str) else text
         text = value if isinstance(value, str) else json.dumps(_finite(value), ensure_ascii=False)
-        return quote(text, safe="") if is_url else text
+        return quote(text, safe="") if form == "url" else text
 
     # The optimizer computes each part of an expression again for each part around it, and folds infinity into a name.
     return DataEnvironment(

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from ..domain.notification_template import check_body, check_json, check_subject
 from .builtin import AbsolutePath
 from .fields import Duration, is_http_url
 from .section import Section
@@ -97,6 +98,9 @@ def _apprise_url(url: SecretStr) -> SecretStr:
 Mailbox: TypeAlias = Annotated[str, AfterValidator(_mailbox)]
 SendTimeout: TypeAlias = Annotated[Duration, Field(le=50)]
 """Seconds for one try, from the connection to the answer."""
+SubjectTemplate: TypeAlias = Annotated[str, AfterValidator(check_subject)]
+BodyTemplate: TypeAlias = Annotated[str, AfterValidator(check_body)]
+JsonTemplate: TypeAlias = Annotated[str, AfterValidator(check_json)]
 
 
 class WebhookChannel(Section):
@@ -113,6 +117,8 @@ class WebhookChannel(Section):
     """The secret for signatures of Standard Webhooks: `whsec_` and base64; null: requests have no signature."""
     headers: Annotated[dict[str, SecretStr], Field(max_length=MAX_HEADERS), AfterValidator(_headers)] = {}  # noqa: RUF012
     """Further headers, such as `Authorization`. Their values are shown masked."""
+    body: JsonTemplate | None = None
+    """Template of the JSON that is sent, such as `{"text": "{{ title }}"}`; null: the fields of the notification."""
     ca_file: AbsolutePath | None = None
     """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
     timeout: SendTimeout = 10.0
@@ -138,6 +144,10 @@ class EmailChannel(Section):
     """Address of the sender."""
     recipients: Annotated[tuple[Mailbox, ...], Field(min_length=1, max_length=MAX_RECIPIENTS)]
     """Addresses of the recipients. They see each other."""
+    subject: SubjectTemplate | None = None
+    """Template of the subject, such as `[tocsin] {{ title }}`; null: the job and what happened."""
+    body: BodyTemplate | None = None
+    """Template of the plain text; null: what happened, why, and the link."""
     ca_file: AbsolutePath | None = None
     """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
     timeout: SendTimeout = 30.0
@@ -169,6 +179,10 @@ class AppriseChannel(Section):
     """The type of the channel: `apprise`."""
     url: Annotated[SecretStr, AfterValidator(_apprise_url)]
     """URL of a service, as the documentation of Apprise lists them. It is shown masked."""
+    subject: SubjectTemplate | None = None
+    """Template of the title; null: the job and what happened."""
+    body: BodyTemplate | None = None
+    """Template of the text below the title; null: what happened, why, and the link."""
     timeout: SendTimeout = 30.0
     """Time for one try, at most 50 seconds."""
 

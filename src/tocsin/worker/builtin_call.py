@@ -13,7 +13,7 @@ from ..domain.definition import STORED, size_of
 from ..domain.errors import TocsinError
 from ..domain.events import Failure
 from ..domain.secret_reference import SecretReferenceError, resolve_references
-from ..domain.template import TemplateError, render, render_value
+from ..domain.template import Form, TemplateError, render, render_value
 from .context import Context
 from .outcome import SECRET_UNRESOLVED, WRONG_INPUT
 from .output import AttemptOutput
@@ -114,13 +114,13 @@ class BuiltinCall:
             "upstream": dict(context.upstream),
         }
 
-    def render(self, text: str, *, limit: int, is_url: bool = False) -> str:
+    def render(self, text: str, *, limit: int, form: Form = "text") -> str:
         """Return the text of a template, with each reference to a secret replaced.
 
         Raises:
             BuiltinFailure: the template cannot be rendered, or a secret is missing.
         """
-        return str(self._rendered(text, partial(render, limit=limit, is_url=is_url)))
+        return str(self._rendered(text, partial(render, limit=limit, form=form)))
 
     def render_json(self, value: JsonValue, *, limit: int) -> JsonValue:
         """Return a JSON value whose texts are templates.

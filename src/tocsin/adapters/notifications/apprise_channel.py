@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 from ...domain.definition import DefinitionProblem
 from ...domain.http_answer import is_retryable
 from ...domain.notification import Kind, Notification
+from ...domain.notification_template import chat_body_by, chat_subject_by
 from ...domain.notification_text import chat_body_of, chat_subject_of
 from ...ports import ChannelRefused
 from ...settings import SettingsError
 from ...settings.channels import AppriseChannel
+from .own_text import by_template
 
 CHECK_TIMEOUT_S: Final = 30.0
 """Seconds for the check of a URL, which sends nothing."""
@@ -50,6 +52,7 @@ class AppriseMessages:
         self._name = name
         self._url = settings.url.get_secret_value()
         self._timeout = settings.timeout
+        self._subject, self._body = settings.subject, settings.body
 
     def check(self) -> None:
         """Check the URL without sending anything.
@@ -81,8 +84,8 @@ class AppriseMessages:
         """
         order = self._order(
             "send",
-            title=chat_subject_of(notification),
-            body=chat_body_of(notification),
+            title=by_template(self._subject, notification, chat_subject_by, chat_subject_of),
+            body=by_template(self._body, notification, chat_body_by, chat_body_of),
             type=_TYPES.get(notification.kind, "failure"),
         )
         try:

@@ -10,11 +10,13 @@ import aiosmtplib
 from aiosmtplib.response import SMTPResponse
 
 from ...domain.notification import Notification
+from ...domain.notification_template import body_by, subject_by
 from ...domain.notification_text import body_of, cut, subject_of
 from ...domain.text import counted, printable
 from ...ports import ChannelRefused
 from ...settings.channels import EmailChannel
 from .certificates import trusted
+from .own_text import by_template
 
 MAX_ANSWER: Final = 200
 """Characters of a mail server's answer in an error."""
@@ -41,7 +43,7 @@ class Mail:
             ChannelRefused: the server did not accept it for each recipient, or did not answer in time.
         """
         settings = self._settings
-        message = message_of(notification, settings.sender, settings.recipients)
+        message = message_of(notification, settings)
         try:
             async with asyncio.timeout(settings.timeout):
                 refused, _ = await aiosmtplib.send(
@@ -85,17 +87,18 @@ class Mail:
         return ChannelRefused(message, retryable=any(map(_is_passing, refused.values())))
 
 
-def message_of(notification: Notification, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
+def message_of(notification: Notification, settings: EmailChannel) -> EmailMessage:
     """Return the e-mail of a notification, the same at each try."""
+    sender = settings.sender
     message = EmailMessage(SMTP)
     message["From"] = sender
-    message["To"] = ", ".join(recipients)
-    message["Subject"] = subject_of(notification)
+    message["To"] = ", ".join(settings.recipients)
+    message["Subject"] = by_template(settings.subject, notification, subject_by, subject_of)
     message["Date"] = notification.at
     message["Message-ID"] = f"<{notification.id}@{sender.partition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # so that no absent recipient answers (RFC 3834)
     message["X-Tocsin-Kind"] = notification.kind.value
-    message.set_content(body_of(notification))
+    message.set_content(by_template(settings.body, notification, body_by, body_of))
     return message
 
 

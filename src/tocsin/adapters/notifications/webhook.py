@@ -16,10 +16,12 @@ from pydantic import JsonValue
 
 from ...domain.http_answer import is_retryable, retry_after
 from ...domain.notification import Notification
+from ...domain.notification_template import json_by
 from ...domain.text import printable, utc_text
 from ...ports import ChannelRefused, Clock
 from ...settings.channels import WebhookChannel, webhook_key
 from .certificates import trusted
+from .own_text import by_template
 
 MAX_ERROR: Final = 200
 """Characters of the reason why a receiver cannot be reached."""
@@ -38,6 +40,7 @@ class Webhook:
         self._url = settings.url.get_secret_value()
         self._key = None if settings.secret is None else webhook_key(settings.secret.get_secret_value())
         self._headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+        self._body = settings.body
         self._timeout = settings.timeout
         self._tls = trusted(settings.ca_file, name)
         self._clock = clock
@@ -52,7 +55,8 @@ class Webhook:
         Raises:
             ChannelRefused: the answer is no success, or does not come in time.
         """
-        content = json.dumps(body_of(notification), separators=(",", ":")).encode()
+        document = by_template(self._body, notification, json_by, body_of)
+        content = json.dumps(document, separators=(",", ":")).encode()
         headers = httpx.Headers({"User-Agent": self._agent, "Content-Type": "application/json"})
         headers.update(self._headers)
         headers.update(self._signed(notification.id, content))

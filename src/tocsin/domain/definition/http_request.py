@@ -163,7 +163,7 @@ def _url_problems(text: str) -> Iterator[DefinitionProblem]:
         return
     try:
         references = find_references(text)
-        check(text, is_url=True)
+        check(text, form="url")
     except SecretReferenceError as error:
         yield DefinitionProblem(str(error), field=field, code="malformed-secret-reference")
     except TemplateError as error:

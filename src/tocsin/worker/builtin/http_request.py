@@ -99,7 +99,7 @@ class HttpFunction:
         Raises:
             BuiltinFailure: a value would change more than its part of the URL, or the worker does not allow it.
         """
-        written, url = split_url(request.url), split_url(call.render(request.url, limit=MAX_URL, is_url=True))
+        written, url = split_url(request.url), split_url(call.render(request.url, limit=MAX_URL, form="url"))
         if written is None or url is None or url.origin != written.origin:
             raise BuiltinFailure(
                 WRONG_INPUT, f"the url {request.url!r} has another form with these values", retryable=False

@@ -1,0 +1,188 @@
+"""Templates of operators for the text of notifications.
+
+A template is that of `domain.template`, with names of its own. It is rendered with samples when the settings are read, so that an
+undefined name stops the start, and loses no notification.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import JsonValue
+
+from .notification import MAX_OTHER_JOBS, MAX_REASON, MAX_WHY, MEANINGS, Kind, Notification
+from .notification_text import MAX_CHAT_BODY, MAX_CHAT_LINES, MAX_SUBJECT, cut, value_without_markup
+from .template import Form, TemplateError, render
+from .text import printable, printable_lines, utc_text
+
+NAMES: Final = frozenset(
+    {
+        *("at", "channel", "execution_id", "id", "job", "kind", "meaning", "other_jobs", "others"),
+        *("reason", "title", "url", "why"),
+    }
+)
+"""The names that a template of a notification may use. Each always has a value, which may be empty."""
+MAX_TEMPLATE: Final = 10_000
+"""Characters of a template."""
+MAX_RENDERED: Final = 50_000
+"""Characters of the result, before it is cut."""
+MAX_BODY: Final = 20_000
+"""Characters of the body of an e-mail; a longer one is cut."""
+
+
+def subject_by(template: str, notification: Notification) -> str:
+    """Return the line that a template makes.
+
+    Raises:
+        TemplateError: it cannot be rendered.
+    """
+    return _subject(_rendered(template, _values(notification)))
+
+
+def body_by(template: str, notification: Notification) -> str:
+    """Return the plain text that a template makes.
+
+    Raises:
+        TemplateError: it cannot be rendered.
+    """
+    return _body(_rendered(template, _values(notification)), MAX_BODY)
+
+
+def chat_subject_by(template: str, notification: Notification) -> str:
+    """Return the line that a template makes, for a chat.
+
+    The values have nothing that a chat acts on; the text of the template may.
+
+    Raises:
+        TemplateError: it cannot be rendered.
+    """
+    return _subject(_rendered(template, _chat_values(notification)))
+
+
+def chat_body_by(template: str, notification: Notification) -> str:
+    """Return the plain text that a template makes, for a chat, as `chat_subject_by` does.
+
+    Raises:
+        TemplateError: it cannot be rendered.
+    """
+    return _body(_rendered(template, _chat_values(notification)), MAX_CHAT_BODY)
+
+
+def json_by(template: str, notification: Notification) -> JsonValue:
+    """Return the JSON that a template makes, with the values of `chat_subject_by`.
+
+    Raises:
+        TemplateError: it cannot be rendered, or its text is not JSON.
+    """
+    text = _rendered(template, _chat_values(notification), form="json")
+    try:
+        document: JsonValue = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise TemplateError("the template makes JSON with too many levels") from None
+    except ValueError as error:
+        raise TemplateError(
+            f'the template makes no JSON ({error}): write texts in quotes, as in {{"text": "{{{{ title }}}}"}}'
+        ) from None
+    return document
+
+
+def check_subject(template: str) -> str:
+    """Return a template that makes a subject of any notification.
+
+    Raises:
+        TemplateError: it cannot be rendered, or its subject is empty.
+    """
+    for sample in _samples():
+        if not subject_by(template, sample):
+            raise TemplateError(f"the template makes an empty subject of a notification of the kind `{sample.kind}`")
+    return template
+
+
+def check_body(template: str) -> str:
+    """Return a template that makes a body of any notification.
+
+    Raises:
+        TemplateError: it cannot be rendered.
+    """
+    for sample in _samples():
+        body_by(template, sample)
+    return template
+
+
+def check_json(template: str) -> str:
+    """Return a template that makes JSON of any notification.
+
+    Raises:
+        TemplateError: it cannot be rendered, or its text is not JSON.
+    """
+    for sample in _samples():
+        json_by(template, sample)
+    return template
+
+
+def _rendered(template: str, values: Mapping[str, JsonValue], form: Form = "text") -> str:
+    if len(template) > MAX_TEMPLATE:
+        raise TemplateError(f"a template of a notification has at most {MAX_TEMPLATE:,} characters")
+    return render(template, values, limit=MAX_RENDERED, form=form, names=NAMES)
+
+
+def _subject(text: str) -> str:
+    return cut(printable(" ".join(text.split())), MAX_SUBJECT)
+
+
+def _body(text: str, limit: int) -> str:
+    return cut(printable_lines(text.strip()), limit)
+
+
+def _refuse(constant: str) -> JsonValue:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _values(notification: Notification) -> dict[str, JsonValue]:
+    return {
+        "at": utc_text(notification.at),
+        "channel": notification.channel,
+        "execution_id": printable(notification.execution_id or ""),
+        "id": notification.id,
+        "job": printable(notification.job),
+        "kind": notification.kind.value,
+        "meaning": MEANINGS[notification.kind],
+        "other_jobs": [printable(job) for job in notification.other_jobs],
+        "others": notification.others,
+        "reason": printable_lines(notification.reason),
+        "title": printable(notification.title),
+        "url": printable(notification.url or ""),
+        "why": printable_lines(notification.why),
+    }
+
+
+def _chat_values(notification: Notification) -> dict[str, JsonValue]:
+    def safe(value: JsonValue) -> JsonValue:
+        if isinstance(value, list):
+            return [safe(element) for element in value]
+        return value_without_markup(value) if isinstance(value, str) else value
+
+    values = _values(notification)
+    values["why"] = cut(str(values["why"]), MAX_CHAT_LINES)
+    return {name: value if name == "url" else safe(value) for name, value in values.items()}
+
+
+def _samples() -> Iterator[Notification]:
+    """Yield notifications of each kind: with the longest parts, and without any."""
+    for kind in Kind:
+        bare = Notification(id="id", channel="channel", job="job", kind=kind, at=datetime(2026, 1, 1, tzinfo=UTC))
+        yield bare
+        yield Notification(
+            id=bare.id,
+            channel=bare.channel,
+            job=bare.job,
+            kind=kind,
+            at=bare.at,
+            execution_id="execution",
+            reason='"reason"\n'.ljust(MAX_REASON, "-"),
+            why='"why"\n'.ljust(MAX_WHY, "-"),
+            url="https://tocsin.example.com/executions/execution",
+            others=MAX_OTHER_JOBS,
+            other_jobs=("job",) * MAX_OTHER_JOBS,
+        )
