@@ -157,7 +157,7 @@ async def test_sync_handler_that_hangs_is_named() -> None:
     def tick(_: Context) -> None:
         release.wait(30)
 
-    async with Simulation(worker_of(tick=tick), definitions=[job()], thread_limit=0.05) as simulation:
+    async with Simulation(worker_of(tick=tick), definitions=[job()], thread_limit=0.3) as simulation:
         with pytest.raises(SimulationError, match="tick"):
             await simulation.trigger("tick")
         release.set()
@@ -190,8 +190,8 @@ async def test_handler_that_never_waits_is_ended(*, is_caught: bool) -> None:
 
 
 async def test_slow_test_is_no_slow_handler() -> None:
-    async with Simulation(worker_of(tick=done), definitions=[job()], thread_limit=0.05) as simulation:
-        time.sleep(0.2)  # noqa: ASYNC251 - the test, not a handler
+    async with Simulation(worker_of(tick=done), definitions=[job()], thread_limit=0.3) as simulation:
+        time.sleep(0.7)  # noqa: ASYNC251 - the test, not a handler
         await simulation.trigger("tick")
         assert len(simulation.results("tick")) == 1
 

@@ -1,7 +1,8 @@
 """Handlers that would hold a simulation up, or would not end with it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import gc
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.testing.test_simulation import job, worker_of
 from tocsin import Context
-from tocsin.testing import Simulation, SimulationError, worker_process
+from tocsin.testing import Simulation, SimulationError, rest, worker_process
 
 Act = Callable[[Simulation], Awaitable[object]]
 
@@ -89,3 +90,123 @@ async def test_handlers_may_poll_each_second(monkeypatch: pytest.MonkeyPatch) ->
     act: Act = lambda simulation: simulation.advance("7m")  # noqa: E731 - likewise
     assert await error_of(tick, act, schedule="* * * * *", overlap_policy="allow") == ""
     assert ended == 2
+
+
+def parent(child: Callable[[], Coroutine[Any, Any, None]], kept: list[asyncio.Task[None]]) -> Callable[..., object]:
+    """A handler that starts a task, and ends before it."""
+
+    async def handle(_: Context) -> None:
+        kept.append(asyncio.create_task(child()))
+        await asyncio.sleep(0)
+
+    return handle
+
+
+def stubborn(pause: float, caught: type[BaseException]) -> Callable[[], Coroutine[Any, Any, None]]:
+    """A task that never ends, and catches `caught`."""
+
+    async def poll() -> None:
+        while True:
+            with suppress(caught):
+                await asyncio.sleep(pause)
+
+    return poll
+
+
+@pytest.mark.parametrize("pause", [600, 0.25])
+@pytest.mark.parametrize("caught", [asyncio.CancelledError, BaseException])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it ignores GeneratorExit too
+async def test_stubborn_task_of_handler_is_named(pause: float, caught: type[BaseException]) -> None:
+    kept: list[asyncio.Task[None]] = []
+    handler = parent(stubborn(pause, caught), kept)
+    text = await error_of(handler, lambda simulation: simulation.advance("150s"), schedule="* * * * *")
+    assert text.startswith("the task poll of the handler tick did not end when the simulation cancelled it")
+    assert [task.done() for task in kept] == [True, True]
+    kept.clear()
+    gc.collect()  # so that its last warning comes in this test
+
+
+async def test_task_that_starts_others_as_it_ends() -> None:
+    async def poll() -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            kept.append(asyncio.create_task(poll()))
+
+    kept: list[asyncio.Task[None]] = []
+    text = await error_of(parent(poll, kept), lambda simulation: simulation.trigger("tick"))
+    assert text.startswith("the task poll of the handler tick did not end")
+    assert all(task.done() for task in kept)
+
+
+async def test_task_of_handler_cleans_up() -> None:
+    cleaned = list[str]()
+
+    async def grandchild() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(5)
+            cleaned.append("grandchild")
+
+    async def child() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(grandchild(), name="of the group")
+        finally:
+            cleaned.append("child")
+
+    kept: list[asyncio.Task[None]] = []
+    assert await error_of(parent(child, kept), lambda simulation: simulation.trigger("tick")) == ""
+    assert cleaned == ["grandchild", "child"]
+    assert (kept[0].cancelled(), kept[0].get_coro().__qualname__.rpartition(".")[2]) == (True, "child")  # type: ignore[union-attr]
+
+
+async def test_killed_worker_ends_tasks_of_handlers() -> None:
+    kept: list[asyncio.Task[None]] = []
+
+    async def act(simulation: Simulation) -> None:
+        await simulation.trigger("tick")
+        await simulation.kill_worker()
+        assert kept[0].cancelled()
+
+    assert await error_of(parent(lambda: asyncio.sleep(3600), kept), act) == ""
+
+
+async def test_task_that_computes_without_a_turn_is_named() -> None:
+    async def spin() -> None:
+        while True:
+            pass
+
+    kept: list[asyncio.Task[None]] = []
+    worker = worker_of(tick=parent(spin, kept))
+    async with Simulation(worker, definitions=[job()], thread_limit=0.5) as simulation:
+        with pytest.raises(SimulationError, match=r"the task spin of the handler tick has run for 0\.5 s"):
+            await simulation.trigger("tick")
+    assert isinstance(kept[0].exception(), RuntimeError)
+
+
+async def test_cleanup_that_polls_too_often_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "CLEANUP_WAKES", 1_000)
+    wakes = 0
+
+    async def tick(_: Context) -> None:
+        nonlocal wakes
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            while True:
+                await asyncio.sleep(1e-9)
+                wakes += 1
+
+    text = await error_of(tick, lambda simulation: simulation.trigger("tick"))
+    assert text.startswith("the async handler tick did not end when the simulation cancelled it")
+    assert 500 < wakes <= 1_000
+
+
+async def test_tasks_of_the_test_are_not_touched() -> None:
+    kept: list[asyncio.Task[None]] = []
+    task = asyncio.create_task(asyncio.sleep(0.05, "own"))
+    async with Simulation(worker_of(tick=parent(lambda: asyncio.sleep(3600), kept)), definitions=[job()]) as simulation:
+        await simulation.trigger("tick")
+    assert (kept[0].cancelled(), await task) == (True, "own")

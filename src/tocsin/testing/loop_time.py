@@ -23,7 +23,9 @@ Ts = TypeVarTuple("Ts")
 _current: Final[ContextVar["LoopTime | None"]] = ContextVar("simulation", default=None)
 on_wake: Final[ContextVar[Callable[[], None] | None]] = ContextVar("on_wake", default=None)
 """Called when a simulated time comes for which the code of this context waits."""
-_REPLACED: Final = ("time", "call_soon", "call_soon_threadsafe", "call_at", "call_later")
+on_start: Final[ContextVar[Callable[..., "asyncio.Task[Any]"] | None]] = ContextVar("on_start", default=None)
+"""Called with the coroutine of each task that the code of this context starts, and with what makes the task of it."""
+_REPLACED: Final = ("create_task", "time", "call_soon", "call_soon_threadsafe", "call_at", "call_later")
 _USERS: Final = "_tocsin_simulations"
 """The attribute with the number of simulations in a loop."""
 
@@ -84,11 +86,21 @@ class LoopMethods:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Keep the methods of `loop`, for tasks outside simulations."""
+        self._create_task = loop.create_task
         self._time = loop.time
         self._call_soon = loop.call_soon
         self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._call_at = loop.call_at
         self._call_later = loop.call_later
+
+    def create_task(self, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":  # noqa: ANN401 - those of the loop
+        """See `AbstractEventLoop.create_task`."""
+        start = on_start.get()
+
+        def create(started: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+            return self._create_task(started, **options)
+
+        return create(coro) if start is None else start(coro, create)
 
     def time(self) -> float:
         """See `AbstractEventLoop.time`."""

@@ -1,9 +1,9 @@
 """Waiting until everything in a simulation waits, or has ended."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from ..adapters.memory.clock import ManualClock
 from .loop_time import LoopTime
@@ -15,6 +15,8 @@ BUSY_ROUNDS: Final = 100_000
 THREAD_POLL_S: Final = 0.0005
 CLEANUP_S: Final = 60.0
 """Simulated seconds that async handlers may take to end after they were cancelled."""
+CLEANUP_WAKES: Final = 10_000
+"""Moments in that time at which something may go on."""
 CLEANUP_LIMIT_S: Final = 1.0
 """Seconds of the machine's time that they may wait for something outside of the simulation."""
 
@@ -44,7 +46,7 @@ async def _rest(time: LoopTime, handling: Handling | None, thread_limit: float, 
         await asyncio.sleep(0)
         if handling is not None and (name := handling.held_up_by):
             raise StuckError(
-                f"the async handler {name} has run for {thread_limit:g} s without a turn for anything else. Wait by `await` in its loops, "
+                f"the {name} has run for {thread_limit:g} s without a turn for anything else. Wait by `await` in its loops, "
                 "or make it a sync handler"
             )
         if handling is not None and (name := handling.too_fast):
@@ -85,30 +87,43 @@ async def stop(
     tasks: Collection["asyncio.Task[None]"],
     watchdog: Watchdog,
 ) -> frozenset[str]:
-    """Cancel the tasks of a simulation; return the async handlers that did not end.
+    """Cancel the tasks of a simulation; return what did not end.
 
-    These get no further turn, because otherwise neither the test nor its event loop would end.
+    Handlers, and then the tasks that they started, may clean up. Those that do not end get no further turn, because otherwise neither the test nor its event loop would end.
     """
     for task in tasks:
         task.cancel()
-    is_stopped = handling is None or await _is_stopped(clock, time, handling, tasks, watchdog)
-    stubborn = frozenset() if handling is None or is_stopped else handling.abandon()
+    stubborn: frozenset[str] = frozenset()
+    if handling is not None:
+        if not await _is_stopped(clock, time, tasks, watchdog, lambda: handling.running > 0):
+            stubborn |= {f"async handler {name}" for name in handling.abandon()}
+        handling.started.cancel()
+        if not await _is_stopped(clock, time, handling.started.all, watchdog, lambda: bool(handling.started)):
+            stubborn |= {f"task {name}" for name in await handling.started.abandon()}
     await asyncio.gather(*tasks, return_exceptions=True)
     return stubborn
 
 
 async def _is_stopped(
-    clock: ManualClock, time: LoopTime, handling: Handling, tasks: Collection["asyncio.Task[None]"], watchdog: Watchdog
+    clock: ManualClock,
+    time: LoopTime,
+    tasks: Collection["asyncio.Task[Any]"],
+    watchdog: Watchdog,
+    is_running: Callable[[], bool],
 ) -> bool:
-    """Let handlers clean up, also by waiting; return whether everything has ended."""
+    """Let tasks clean up, also by waiting; return whether everything has ended."""
     end = clock.monotonic() + CLEANUP_S
     with suppress(StuckError):
-        while handling.running or not all(task.done() for task in tasks):
+        for _ in range(CLEANUP_WAKES):
+            if not is_running() and all(task.done() for task in tasks):
+                return True
             await rest(time, None, CLEANUP_LIMIT_S, watchdog)
             alarm = clock.next_alarm()
             if alarm is None or clock.monotonic() + alarm > end:
                 break
             clock.advance(alarm)
+        else:
+            return False
         if tasks:
             await asyncio.wait(tasks, timeout=CLEANUP_LIMIT_S)
-    return not handling.running and all(task.done() for task in tasks)
+    return not is_running() and all(task.done() for task in tasks)

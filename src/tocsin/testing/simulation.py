@@ -31,7 +31,7 @@ from .definitions import Definitions, opened_by, read
 from .loop_time import LoopTime, installed
 from .outcomes import Outcomes
 from .record import Record
-from .rest import StuckError, rest, stop
+from .rest import CLEANUP_S, CLEANUP_WAKES, StuckError, rest, stop
 from .spans import end_of, instant_of, zone_of
 from .watchdog import Watchdog
 from .worker_process import Handling, Injected, WorkerProcess
@@ -113,7 +113,7 @@ class Simulation(Outcomes):
         """No time is skipped before (seconds of the clock): the stages have to notice that a worker is gone."""
         self._handling: Handling | None = None
         self._stubborn: frozenset[str] = frozenset()
-        """The handlers that did not end when they were cancelled."""
+        """The handlers, and their tasks, that did not end when they were cancelled."""
         self._recording = asyncio.Lock()
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -157,13 +157,14 @@ class Simulation(Outcomes):
         """Stop everything.
 
         Raises:
-            SimulationError: a handler does not end when it is cancelled. The error of the test comes first.
+            SimulationError: a handler, or a task that it started, does not end when it is cancelled. The error of the test comes first.
         """
         await self._stack.aclose()
         if self._stubborn and error is None:
-            names = ", ".join(sorted(self._stubborn))
+            names = ", the ".join(sorted(self._stubborn))
             raise SimulationError(
-                f"the async handler {names} did not end when the simulation cancelled it. Let it raise `asyncio.CancelledError` again"
+                f"the {names} did not end when the simulation cancelled it. Let it raise `asyncio.CancelledError` again, "
+                f"and clean up within {CLEANUP_S:.0f} simulated seconds and {CLEANUP_WAKES:,} waits"
             )
 
     async def _stop(self) -> None:
@@ -334,6 +335,7 @@ class Simulation(Outcomes):
         if self._process is not None:
             self._process.kill()
             self._process = None
+            self._running().started.cancel()
             self._awake_until = self._clock.monotonic() + LOSS_S
         await self._rest()
         if restart:

@@ -1,8 +1,8 @@
 """A worker of a simulation that can be killed, and can be made to fail."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -16,7 +16,8 @@ from ..worker.handler_runner import Threads
 from ..worker.handlers import Handler, Handlers
 from ..worker.session import Session
 from ..worker.shutdown import Shutdown
-from .loop_time import on_wake
+from .leash import Leash, StartedTasks
+from .loop_time import on_start, on_wake
 from .watchdog import HeldUp
 
 MAX_WAKES: Final = 30_000
@@ -135,34 +136,6 @@ class Pace:
         self.is_too_fast = self.is_too_fast or self._wakes > MAX_WAKES
 
 
-class Leash(Awaitable[object]):
-    """A call of an async handler that can be ended although it catches its cancellation."""
-
-    def __init__(self, call: Awaitable[object]) -> None:
-        self._call = call
-        self.is_cut = False
-        """The handler gets no further turn."""
-
-    def __await__(self) -> Generator[Any, None, object]:
-        """Run the handler until it ends, or is cancelled after the leash was cut."""
-        steps = cast("Generator[Any, None, object]", self._call.__await__())
-        error: BaseException | None = None
-        while True:
-            try:
-                awaited = steps.send(None) if error is None else steps.throw(error)
-            except StopIteration as end:
-                return end.value
-            error = None
-            try:
-                yield awaited
-            except BaseException as caught:
-                if self.is_cut:
-                    with suppress(RuntimeError):  # it catches this end too
-                        steps.close()
-                    raise
-                error = caught
-
-
 class Handling:
     """The handlers of a worker in a simulation.
 
@@ -174,14 +147,15 @@ class Handling:
         self._clock = clock
         self._paces: dict[str, Pace] = {}
         self._leashes: dict[asyncio.Task[Any], tuple[str, Leash]] = {}
+        self.started: Final = StartedTasks()
+        """The tasks that async handlers started."""
         self._threads = Threads()
         self._numbers = count()
         self.in_threads: dict[int, str] = {}
         """The sync handlers that run, by a number."""
         self.running = 0
         """The number of handlers that run."""
-        self.held_up_by: str | None = None
-        """The async handler that gave no turn to anything else, and was ended."""
+        self._held_up_by: str | None = None
         self.injected: list[Injected] = []
         self.handlers: Final = Handlers()
         for name in handlers:
@@ -192,6 +166,13 @@ class Handling:
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
+
+    @property
+    def held_up_by(self) -> str | None:
+        """The handler, or its task, that gave no turn, and was ended."""
+        if self._held_up_by is not None:
+            return f"async handler {self._held_up_by}"
+        return None if self.started.held_up_by is None else f"task {self.started.held_up_by}"
 
     @property
     def too_fast(self) -> str | None:
@@ -214,7 +195,7 @@ class Handling:
                 call = partial(handler.function, first, *args, **named)
                 return await (self._in_loop(handler.name, call) if handler.is_async else self._in_thread(handler, call))
             except HeldUp:
-                self.held_up_by = handler.name
+                self._held_up_by = handler.name
                 raise RuntimeError(f"the handler {handler.name} held up the simulation") from None
             finally:
                 self.running -= 1
@@ -236,11 +217,12 @@ class Handling:
         leash = Leash(cast("Awaitable[object]", call()))
         self._leashes[task] = name, leash
         pace.running += 1
-        token = on_wake.set(pace.wake)
+        wake, start = on_wake.set(pace.wake), on_start.set(partial(self.started.start, name))
         try:
             return await leash
         finally:
-            on_wake.reset(token)
+            on_wake.reset(wake)
+            on_start.reset(start)
             pace.running -= 1
             del self._leashes[task]
 
