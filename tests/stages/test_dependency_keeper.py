@@ -15,6 +15,7 @@ from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStoredLog
+from tocsin.cli.jobs.why import sentence
 from tocsin.domain import execution, ids, ledger
 from tocsin.domain.events import (
     Acquired,
@@ -39,6 +40,7 @@ from tocsin.domain.execution.state import request_fields
 from tocsin.domain.ledger import Ledger
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable, StaleRead, StoredMessage
+from tocsin.services.explain import ExplainReader
 from tocsin.stages.dependency_keeper.stage import CURSOR, DependencyKeeper
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, settle
@@ -246,6 +248,16 @@ async def test_circle_of_two_registrations_ends(scene: Scene) -> None:
     held = {name: await scene.due(name, AT) for name, _ in jobs}
     await scene.passes(600)
     assert {await scene.status(name, execution_id) for name, execution_id in held.items()} == {Status.PLANNED}
+    log = scene.world.log
+    [answer] = await ExplainReader(log, InMemoryStoredLog(log)).why("report", AT)
+    assert "runs of load, which wait for each other in a circle: report → load → report" in sentence(answer)
+
+    async def may_see(job: str) -> bool:
+        return job != "load"
+
+    [answer] = await ExplainReader(log, InMemoryStoredLog(log), may_see=may_see).why("report", AT)
+    assert answer.outcome is not None
+    assert answer.outcome.circle == "report → a hidden job → report"
     await scene.passes(3_600)
     skipped = {(event.job, event.execution_id, event.reason) for event in await scene.world.stored(Skipped)}
     assert skipped == {(name, execution_id, "dependency_missing") for name, execution_id in held.items()}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import uuid4
 
 import msgspec
@@ -62,6 +62,7 @@ from tocsin.services.health.checks import (
     calendars,
     clocks,
     deadlines,
+    dependencies,
     notifications,
     partitions,
     screeners,
@@ -539,6 +540,24 @@ async def test_partition_without_its_shards(tocsin: Running) -> None:
     await maps.apply([Shard(shard_id="a", state=ShardState.DRAINING)])
     none = (await finds(partitions.shards, tocsin))["no-active-shard"]
     assert_finding(none, Level.BAD, "1 job on shards (vacuum)", "no active shard")
+
+
+async def test_jobs_that_wait_for_each_other(tocsin: Running) -> None:
+    """Two registrations at the same moment may close a circle that each alone did not."""
+    it = tocsin.installation
+    assert (await finds(dependencies.circles, tocsin))["dependency-cycle"].level is Level.OK
+    await tocsin.apply({"name": "a", "function": "f", "depends_on": [{"job": "free", "within": "1h"}]})
+    state, _ = await LedgerReader(it.log).load("a")
+    registered = Registration.of(state)
+    assert registered is not None
+    for name, upstream in {"a": "b", "b": "a", "after": "a", "own": "free", "c": "d", "d": "c"}.items():
+        waits = registered.definition.depends_on[0].model_copy(update={"job": upstream})
+        definition = registered.definition.model_copy(update={"name": name, "depends_on": (waits,)})
+        registration = registered.model_copy(update={"definition": definition})
+        await it.projections.put(Bucket.DEFINITIONS, name, registration.encode())
+    found = (await finds(dependencies.circles, tocsin))["dependency-cycle"]
+    assert_finding(found, Level.BAD, "4 jobs wait for each other in a circle: ", "a → b", "c → d")
+    assert {"a", "b", "c", "d"} == set(cast("list[str]", found.details["jobs"]))
 
 
 async def test_shards_without_an_owner(tocsin: Running) -> None:

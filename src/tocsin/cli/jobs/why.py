@@ -122,6 +122,8 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "active_execution_id": outcome.active_execution_id,
         "reason": outcome.reason,
         "shards": outcome.shards,
+        "waits_for_jobs": outcome.waits_for_jobs,
+        "circle": outcome.circle,
         "start_delay_seconds": outcome.start_delay,
         "starts_at": outcome.starts_at,
         "dead_lettered": outcome.dead_lettered,
@@ -248,7 +250,8 @@ def _describe_execution(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one 
 def _awaited(outcome: Outcome) -> str:
     """Return what a planned execution waits for."""
     if outcome.waits_for_jobs:
-        return f"runs of {', '.join(outcome.waits_for_jobs)}"
+        circle = f", which wait for each other in a circle: {outcome.circle}" if outcome.circle else ""
+        return f"runs of {', '.join(outcome.waits_for_jobs)}{circle}"
     if outcome.acknowledgements is not None:
         return f"acknowledgements of agents: {outcome.acknowledgements}"
     return "its turn"

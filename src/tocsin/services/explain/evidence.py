@@ -93,6 +93,8 @@ class Outcome:
     """What holds back its tasks that wait for a worker."""
     waits_for_jobs: tuple[str, ...] = ()
     """The jobs for whose runs it waits."""
+    circle: str | None = None
+    """The jobs that wait for each other, if it waits for any of them: such a wait ends by its timeout only."""
     acknowledgements: str | None = None
     """If it waits for acknowledgements of agents, how many it has, in words."""
     shards: str | None = None

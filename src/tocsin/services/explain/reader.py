@@ -13,12 +13,16 @@ from ...archive.stream_reader import archived
 from ...domain import history, ids
 from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
 from ...domain.execution_record import ExecutionRecord
+from ...domain.ledger import Ledger
+from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, in_place
 from ..hold_ups import HoldUpReader
 from ..ignored_events import read_ignored
+from ..jobs import MaySee
+from ..jobs.dependencies import all_visible, circle_of
 from ..operations.fan_out import read_fan_out
 from ..operations.lookup import ExecutionMatch
 from .evidence import (
@@ -74,14 +78,16 @@ class ExplainReader:
         hold_ups: HoldUpReader | None = None,
         sees: SeesDefinitions | None = None,
         sees_event: SeesEvent | None = None,
+        may_see: MaySee = all_visible,
     ) -> None:
-        """`sees` and `sees_event`: what the caller sees; by default everything."""
+        """`sees`, `sees_event` and `may_see` (of a job): what the caller sees; by default everything."""
         self._log = log
         self._sees = sees
         self._sees_event = sees_event
         self._stored = stored
         self._calculate = calculate
         self._hold_ups = hold_ups
+        self._may_see = may_see
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
         """Return the decision on an instant, aware or on the job's wall clock (naive).
@@ -166,7 +172,14 @@ class ExplainReader:
             outcome = Outcome(answer.execution_id, fan_out.status, shards=fan_out.summary)
         if outcome is not None and self._hold_ups is not None:
             outcome = replace(outcome, held_up_by=await self._hold_ups.of(facts))
+        if outcome is not None and outcome.status == "planned" and outcome.waits_for_jobs:
+            circle = await circle_of(answer.job, outcome.waits_for_jobs, self._ledgers, self._may_see)
+            outcome = replace(outcome, circle=circle)
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *letter_facts))
+
+    async def _ledgers(self, jobs: Sequence[str]) -> list[Ledger]:
+        reader = LedgerReader(self._log)
+        return [(await reader.load(job))[0] for job in jobs]
 
     async def _archived(self, job: str, execution_ids: Collection[str]) -> dict[str, ExecutionRecord]:
         scopes = [subjects.execution(job, execution_id) for execution_id in execution_ids]

@@ -103,6 +103,7 @@ async def explain_instant(
         hold_ups=here.hold_ups(caller),
         sees=partial(here.visibility.seen_definitions, caller),
         sees_event=partial(here.visibility.may_see_event, caller),
+        may_see=partial(here.visibility.may_see, caller),
     )
     answers = await reader.why(name, time)
     facts = [recorded for answer in answers for recorded in answer.facts]
