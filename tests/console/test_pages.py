@@ -13,8 +13,6 @@ from tests.ojs.served import PATIENCE
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)
 
-WIDTHS: Final = (360, 2560)
-
 
 @pytest.fixture(scope="module")
 def runs(console: Console) -> dict[str, str]:
@@ -56,7 +54,7 @@ def shown(page: Page, path: str, heading: str) -> None:
     expect(page.locator(".refusal[role=alert]")).to_have_count(0)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.full)])
 def test_pages_are_accessible(scheme: Literal["light", "dark"], sign_in: SignIn, runs: dict[str, str]) -> None:
     page = sign_in(scheme=scheme)
     found = list[str]()
@@ -66,7 +64,7 @@ def test_pages_are_accessible(scheme: Literal["light", "dark"], sign_in: SignIn,
     assert found == []
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [360, pytest.param(2560, marks=pytest.mark.full)])
 def test_pages_fit_their_width(width: int, sign_in: SignIn, runs: dict[str, str]) -> None:
     page = sign_in(width=width)
     for path, heading in PAGES.values():

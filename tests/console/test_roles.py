@@ -94,7 +94,9 @@ def shown(page: Page, path: str) -> set[str]:
     return {text for text in texts if text and not text.isdigit() and "run" not in text.split()} - NEUTRAL
 
 
-@pytest.mark.parametrize("role", [ADMIN, OPERATOR, AUTHOR, VIEWER])
+@pytest.mark.parametrize(
+    "role", [ADMIN, *(pytest.param(role, marks=pytest.mark.full) for role in (OPERATOR, AUTHOR)), VIEWER]
+)
 def test_role_is_offered_what_it_may(role: str, sign_in: SignIn, made: dict[str, str]) -> None:
     page = sign_in(role=role)
     # a list may have more than a page, of what other tests ran

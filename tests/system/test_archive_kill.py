@@ -21,9 +21,8 @@ HASTY = {"hot_window": 2, "interval": 0.3}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "target", ["nats", pytest.param("files", marks=pytest.mark.full), pytest.param("s3", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("target", ["nats", "files", "s3"])
 async def test_the_archiver_may_be_killed_under_load(
     nats_url: str, tmp_path: Path, target: str, request: pytest.FixtureRequest
 ) -> None:
