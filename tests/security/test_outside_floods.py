@@ -1,6 +1,8 @@
 """A flood of one program comes before other work by a batch or two at most."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -11,19 +13,37 @@ from tests.security.installations import connected, installed
 from tests.security.server import Server
 from tests.security.test_outside_requests import deciding
 from tests.system.running import Running
-from tocsin import subjects
+from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.consumers.stage_router import BATCH
-from tocsin.domain.events import CancelRequest, Due, PoisonMessage, Requested, Trigger
+from tocsin.bootstrap import Installation
+from tocsin.domain.events import CancelRequest, Due, PoisonMessage, Queued, Requested, Skipped, Trigger
+from tocsin.ports import Publish
 
 FLOOD: Final = 8 * BATCH
 AHEAD: Final = 2 * BATCH
 """Messages of a flood that may be decided before other work: a batch in progress, and one that was taken meanwhile."""
 
 
+def burst() -> list[Publish]:
+    """Triggers of one job, through the API."""
+    return [Publish(subjects.trigger("burst"), Trigger(), message_id=f"burst-{number}") for number in range(FLOOD)]
+
+
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[Server]:
     with installed(tmp_path / "server") as running:
         yield running
+
+
+@asynccontextmanager
+async def running(scheduler: Installation, stage: str) -> AsyncIterator[None]:
+    """Run one stage within the block."""
+    task = asyncio.create_task(bootstrap.run_stages(scheduler, [stage]))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("policy", ["allow", "enqueue"])
@@ -49,6 +69,51 @@ async def test_flood_of_triggers_yields_to_other_work(policy: str, secured: Serv
     order = [recorded.message.job for recorded in sorted(begun, key=lambda recorded: recorded.sequence)]
     for job in ("due", "own"):
         assert len(list(takewhile(job.__ne__, order))) <= AHEAD
+
+
+async def test_burst_of_a_job_yields_to_others(secured: Server, tmp_path: Path) -> None:
+    """Of one job through the API, and of one program outside; the other requests are in the same streams, after the bursts."""
+    async with (
+        connected(secured, tmp_path, "operator") as it,
+        connected(secured, tmp_path, "public-shop") as shop,
+        connected(secured, tmp_path, "public") as public,
+    ):
+        tocsin = Running(it)
+        for name in ("burst", "own", "of-shop", "of-shop-2", "of-public"):
+            await tocsin.apply({"name": name, "function": "f", "overlap_policy": "allow"})
+        await it.log.write(burst())
+        await tocsin.trigger("own")
+        for _ in range(FLOOD):
+            await shop.connection.client.publish("cron.trigger.of-shop", b"{}")
+        await shop.connection.client.publish("cron.trigger.of-shop-2", b"{}")
+        await shop.connection.client.flush()
+        await tocsin.stored("outside.shop.trigger.>", Trigger, FLOOD + 1)
+        await public.connection.client.publish("cron.trigger.of-public", b"{}")
+        await tocsin.stored("outside.public.trigger.>", Trigger, 1)
+        async with deciding(secured, tmp_path):
+            begun = await tocsin.stored("execution.>", Requested, 2 * FLOOD + 3)
+    order = [recorded.message.job for recorded in sorted(begun, key=lambda recorded: recorded.sequence)]
+    assert len(list(takewhile("own".__ne__, filter({"burst", "own"}.__contains__, order)))) <= AHEAD
+    for job in ("of-shop-2", "of-public"):
+        assert len(list(takewhile(job.__ne__, filter({"of-shop", job}.__contains__, order)))) <= AHEAD
+
+
+async def test_waiting_list_of_a_job_yields_to_others(secured: Server, tmp_path: Path) -> None:
+    """The lock keeper finds the executions of one job before that of another, and all of them wait for a lock."""
+    async with connected(secured, tmp_path, "operator") as it, connected(secured, tmp_path, "scheduler") as scheduler:
+        tocsin = Running(it)
+        await tocsin.apply({"name": "burst", "function": "f", "overlap_policy": "enqueue"})
+        await tocsin.apply({"name": "own", "function": "f", "overlap_policy": "skip"})
+        async with running(scheduler, "planner"):
+            await it.log.write(burst())
+            await tocsin.stored("execution.burst.>", Requested, FLOOD)
+            await tocsin.trigger("own")
+            await tocsin.trigger("own")
+            await tocsin.stored("execution.own.>", Requested, 2)
+        async with running(scheduler, "lock_keeper"):
+            [skipped] = await tocsin.stored("execution.own.>", Skipped, 1)
+            queued = await tocsin.stored("lock.burst.>", Queued, 1)
+    assert sum(recorded.sequence < skipped.sequence for recorded in queued) <= AHEAD
 
 
 async def test_flood_of_cancels_yields_to_other_work(secured: Server, tmp_path: Path) -> None:

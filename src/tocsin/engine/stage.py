@@ -106,6 +106,8 @@ class Subscription(Generic[H]):
     """
     low_priority: bool = False
     """No execution waits for these messages to start, so under load they are handled later than others."""
+    takes_turns: bool = False
+    """Publishers and jobs take turns, so that a burst of one does not delay the messages of others."""
     learn: Callable[[H, Recorded[Message]], Sequence[Known]] | None = None
     """Return events that a message reports. They save reads; a wrong report is found by a guard."""
     on_signal: Callable[[H, object], None] | None = None
@@ -130,6 +132,7 @@ class Subscription(Generic[H]):
             contended=self.contended,
             ack_wait=spec.ack_wait,
             low_priority=self.low_priority,
+            takes_turns=self.takes_turns,
             learn=None if self.learn is None else partial(self.learn, handlers),
             on_signal=None if self.on_signal is None else partial(self.on_signal, handlers),
             is_proven=None if self.is_proven is None else partial(self.is_proven, handlers),
@@ -287,6 +290,7 @@ class BoundSubscription:
     contended: Callable[[Message], str | None] | None = None
     ack_wait: float = ACK_WAIT_S
     low_priority: bool = False
+    takes_turns: bool = False
     learn: Callable[[Recorded[Message]], Sequence[Known]] | None = None
     on_signal: Callable[[object], None] | None = None
     is_proven: Callable[[str], bool] | None = None

@@ -333,6 +333,7 @@ LOCK_KEEPER: Final = Stage(
             Stream.LOG,
             _PLANNED,
             ordering_key=subjects.job_of,
+            takes_turns=True,
             decide=LockKeeper.on_planned,
             on_signal=LockKeeper.take_signal,
         ),

@@ -264,6 +264,7 @@ PLANNER: Final = Stage(
             decide=Planner.on_trigger,
             on_signal=Planner.take_signal,
             ordering_key=None,
+            takes_turns=True,
         ),
         Subscription(
             REPLAYS,
@@ -282,6 +283,7 @@ PLANNER: Final = Stage(
             decide=Planner.on_enqueued,
             on_signal=Planner.take_signal,
             ordering_key=None,
+            takes_turns=True,
             contended=_unique_key_of,
         ),
         Subscription(
@@ -291,6 +293,7 @@ PLANNER: Final = Stage(
             decide=Planner.on_trigger,
             on_signal=Planner.take_signal,
             ordering_key=None,
+            takes_turns=True,
         ),
     ),
     loops=(Planner.show_locks,),

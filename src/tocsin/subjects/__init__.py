@@ -63,6 +63,7 @@ from .codec import (
     parse_completion,
     publisher_of,
     trace_header,
+    turn_of,
     type_of,
 )
 from .filters import (
@@ -420,6 +421,7 @@ __all__ = [
     "token",
     "trace_header",
     "trigger",
+    "turn_of",
     "type_of",
     "unique_key",
     "voided",

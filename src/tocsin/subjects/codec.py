@@ -304,6 +304,16 @@ def publisher_of(subject: str) -> str | None:
     return "" if subject.startswith(PUBLIC_INPUTS) else None
 
 
+def turn_of(subject: str) -> tuple[str, str]:
+    """Return the publisher and the job that take turns with others; any subject has them.
+
+    The publisher is empty for those of the API, of operators and of stages, and for programs without an account of their own.
+    """
+    publisher = publisher_of(subject) or ""
+    _, job, *rest = f"{request_subject(subject)}.".split(".", 2)
+    return publisher, f"{job}.{rest[0]}" if is_trigger(subject) else job
+
+
 def is_trigger(subject: str) -> bool:
     """Return whether a subject is that of a trigger, of any publisher."""
     return request_subject(subject).startswith("trigger.")

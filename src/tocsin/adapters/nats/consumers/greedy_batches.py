@@ -6,6 +6,8 @@ until it expires. Both look for the durable first, and give up if the cluster ha
 replaces `start` and `stop` of one subscriber: FastStream does not fetch for a subscriber that has a subscription, and
 messages are passed to `consume`. Registration, middleware, lifecycle and documentation stay those of FastStream.
 
+A subscriber whose jobs take turns reads ahead while there is a backlog, so that a burst of one job does not delay the others.
+
 A subscriber that is stopped hands back all messages that it does not finish, so that another copy receives them at once
 and not after the acknowledgement wait. It waits for its open request: messages that the server sends for it after the
 end would be blocked for that time.
@@ -19,13 +21,15 @@ from nats.aio.msg import Msg
 
 from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
+from ....subjects import MAX_INPUT_SIZE
 from ..client import wire
 from ..client.connection import Connection, FastClient
 from ..client.requests import CONNECTION_ERRORS
 from ..client.transport import Transport
 from ..client.wire import JetStreamError
+from .fair_order import READ_AHEAD, FairOrder
 from .priority import PostponedWork, Turns
-from .pull import PullInbox
+from .pull import PullInbox, pending_after
 
 if TYPE_CHECKING:
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 RETRY_INTERVAL_S: Final = 0.5
 """The pause between two requests while the server or its JetStream does not answer."""
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
+QUIET_S: Final = 0.05
+"""No more messages come for a request that waits for none after this time without one; those that come later are kept."""
 END_GRACE_S: Final = 1.0
 """The server may report the end of a request this much later."""
 HAND_BACK_TIMEOUT_S: Final = 1.0
@@ -51,11 +57,14 @@ class GreedyBatches:
         finish_within: float,
         turns: Turns,
         postponed: PostponedWork,
+        order: FairOrder | None = None,
+        read_ahead_s: float = 0.0,
         fast_client: FastClient = "auto",
     ) -> None:
         """Let a subscriber consume available messages in its turn.
 
-        When it is stopped, it finishes within `finish_within` seconds, `postponed` included.
+        When it is stopped, it finishes within `finish_within` seconds, `postponed` included. With an `order`, jobs take turns, and no
+        more is read ahead than it can handle in `read_ahead_s` seconds.
         """
         subscriber.start = self.start  # type: ignore[method-assign]
         subscriber.stop = self.stop  # type: ignore[method-assign]
@@ -65,6 +74,9 @@ class GreedyBatches:
         self._turns = turns
         self._postponed = postponed
         self._finish_within = finish_within
+        self._order = order
+        self._read_ahead_s = read_ahead_s
+        self._room = READ_AHEAD
         self._in_progress: list[Msg] = []
         self._over = asyncio.Event()
         self._over.set()
@@ -98,7 +110,8 @@ class GreedyBatches:
         finally:
             try:
                 await inbox.close()
-                await hand_back([*self._in_progress, *self._postponed.messages, *inbox.messages])
+                ahead = [] if self._order is None else self._order.messages
+                await hand_back([*self._in_progress, *self._postponed.messages, *ahead, *inbox.messages])
             finally:
                 self._over.set()
 
@@ -132,23 +145,50 @@ class GreedyBatches:
 
     async def _consume(self, inbox: PullInbox) -> None:
         subscriber = self._subscriber
-        wait = subscriber.pull_sub.timeout or RETRY_INTERVAL_S
         is_open = False
         while await self._await_turn():
             try:
                 if not is_open:
                     await inbox.open()
                     is_open = True
-                messages = await fetch(inbox, subscriber.pull_sub.batch_size, wait)
+                messages = await self._next(inbox)
             except LogUnavailable:  # no leader, a moving consumer, or a lost connection
                 await asyncio.sleep(RETRY_INTERVAL_S)
                 continue
             self._in_progress = messages
             await self._turns.await_starts(len(messages), self._backlog)
             if subscriber.running:
+                began = asyncio.get_running_loop().time()
                 with self._turns.handling(len(messages)):
                     await subscriber.consume(messages)
                 self._in_progress = []
+                self._measure(len(messages), asyncio.get_running_loop().time() - began)
+
+    async def _next(self, inbox: PullInbox) -> list[Msg]:
+        """Return the next batch: the oldest messages, or those whose turn it is."""
+        order, limit = self._order, self._subscriber.pull_sub.batch_size
+        wait = self._subscriber.pull_sub.timeout or RETRY_INTERVAL_S
+        if order is None:
+            return await fetch(inbox, limit, wait)
+        if not order:
+            messages = await fetch(inbox, limit, wait)
+            if len(messages) < limit:
+                return messages
+            order.add(messages)
+        await self._read_ahead(inbox, order)
+        return order.take(limit)
+
+    async def _read_ahead(self, inbox: PullInbox, order: FairOrder) -> None:
+        """Read what is available, without waiting for more."""
+        room = self._room - len(order)
+        if room > 0 and order.free_bytes > 2 * MAX_INPUT_SIZE:
+            with suppress(LogUnavailable):  # what is here can be handled, and the next request says so again
+                order.add(await fetch_available(inbox, room, max_bytes=order.free_bytes))
+
+    def _measure(self, messages: int, seconds: float) -> None:
+        """Limit what is read ahead to what is handled before it would be delivered again."""
+        if messages == self._subscriber.pull_sub.batch_size:
+            self._room = min(READ_AHEAD, int(messages * self._read_ahead_s / max(seconds, 0.001)))
 
     async def _backlog(self) -> int:
         """Return the number of messages that are not delivered yet.
@@ -195,6 +235,21 @@ async def fetch(inbox: PullInbox, limit: int, wait: float, *, max_bytes: int = 0
     if not messages and not set(inbox.statuses) <= ENDED:
         raise LogUnavailable(f"the server ended the request: {', '.join(inbox.statuses)}")
     return messages
+
+
+async def fetch_available(inbox: PullInbox, limit: int, *, max_bytes: int) -> list[Msg]:
+    """Send a request that waits for no message, and return what it brings.
+
+    The server does not say that it is over, if it brought all messages.
+    """
+    inbox.statuses.clear()
+    await inbox.request(limit - len(inbox.messages), wait=0, is_greedy=True, max_bytes=max_bytes)
+    while len(inbox.messages) < limit and not inbox.statuses:
+        if inbox.messages and pending_after(inbox.messages[-1]) == 0:
+            break
+        if not await inbox.wait(QUIET_S, beyond=len(inbox.messages)):
+            break
+    return [inbox.messages.popleft() for _ in range(min(limit, len(inbox.messages)))]
 
 
 async def hand_back(messages: list[Msg]) -> None:

@@ -128,6 +128,12 @@ _SHORT: Final = 9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def pending_after(message: Msg) -> int:
+    """Return the number of messages that the consumer had to deliver after a delivered message."""
+    tokens = message.reply.split(".")
+    return int(tokens[8] if len(tokens) == _SHORT else tokens[10])
+
+
 class Received:
     """A delivered message."""
 

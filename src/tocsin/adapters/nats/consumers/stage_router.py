@@ -16,6 +16,7 @@ from ....ports import Delivery
 from ..client.connection import FastClient
 from ..client.names import Names
 from ..log.leader_lag import ReceivedMarks
+from .fair_order import FairOrder
 from .greedy_batches import GreedyBatches
 from .priority import PostponedWork, PriorityGate, Turns
 from .pull import NatsDelivery
@@ -56,7 +57,13 @@ def stage_router(
         deliveries = DeliveryDecoder(names, partial(marks.note, subscription.stream))
         subscriber = _subscriber(router, stage, subscription, names, deliveries.decode, inbox=inbox)
         deliveries.batches = GreedyBatches(
-            subscriber, finish_within=finish_within, turns=turns, postponed=postponed, fast_client=fast_client
+            subscriber,
+            finish_within=finish_within,
+            turns=turns,
+            postponed=postponed,
+            order=FairOrder(partial(_turn_of, names)) if subscription.takes_turns else None,
+            read_ahead_s=subscription.ack_wait / 3,
+            fast_client=fast_client,
         )
         subscriber(_handler(stage, subscription, outcomes, precedence, postponed))
     return router
@@ -128,6 +135,10 @@ def _handler(
 
     handle.__annotations__ = {"deliveries": list[_payload(subscription)], "return": None}  # type: ignore[misc]
     return handle
+
+
+def _turn_of(names: Names, subject: str) -> tuple[str, str]:
+    return subjects.turn_of(names.from_wire(subject))
 
 
 def _payload(subscription: BoundSubscription) -> object:
