@@ -950,6 +950,35 @@ async def test_totals_grow_with_the_rows_and_survive_them(empty_database: EmptyD
             assert await history.totals() == totals
 
 
+async def test_id_of_another_job_changes_no_row(empty_database: EmptyDatabase) -> None:
+    """A caller may bring the id of another job's execution: the row is that of the job that has it first."""
+    ours = Admitted(job="ours", execution_id="1", scheduled_time=NOON, trigger="cron", plan=plan())
+    theirs = ours.model_copy(update={"job": "theirs", "trigger": "api"})
+    end: dict[str, Any] = {"execution_id": "1", "scheduled_time": NOON}
+    batches: list[list[Message]] = [
+        [ours, theirs],
+        [Failed(job="theirs", trigger="api", error=BOOM, **end)],
+        [Completed(job="ours", trigger="cron", **end)],
+    ]
+    async with empty_database() as database, database.open() as history:
+        for number, facts in enumerate(batches):
+            await history.record(
+                Stream.LOG, recorded(facts), after=number and 1 + number, upto=2 + number, opens=number != 1
+            )
+            row = await history.execution("1")
+            assert row is not None
+            expected = ("ours", "cron", None, "completed" if number == 2 else "pending")
+            assert (row.job_name, row.trigger, row.error, row.status) == expected
+        assert await history.count() == 1
+        totals = await history.totals()
+        assert totals is not None
+        ends = {total: count for total, count in totals.items() if total.kind == "executions" and total.job}
+        assert sorted((total.job, total.status, count) for total, count in ends.items()) == [
+            ("ours", "completed", 1),
+            ("theirs", "failed", 1),
+        ]
+
+
 async def test_ends_are_totals_also_without_rows(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, recorded(story(*A_FAILURE)), after=0, upto=7, opens=False)

@@ -52,7 +52,8 @@ def fold(
 ) -> dict[str, ExecutionRecord]:
     """Return the records that `messages` (oldest first) change, by execution.
 
-    `old_records` holds the records before these messages; without `opens`, no others are made.
+    `old_records` holds the records before these messages; without `opens`, no others are made. The record of an id is that of the
+    job that has it first: a caller may bring the id of another job's execution, whose record must not change by it.
     """
     records: dict[str, ExecutionRecord] = {}
     for recorded in messages:
@@ -64,7 +65,11 @@ def fold(
             if before is None and not opens:
                 continue
             record = _heard(fact, recorded.time) if before is None else _copy(before)
+            if record.job != fact.job:
+                continue
             records[fact.execution_id] = record
+        elif record.job != fact.job:
+            continue
         change(record, fact, recorded.time)
     return records
 
@@ -72,13 +77,15 @@ def fold(
 def evolve(record: ExecutionRecord | None, recorded: Recorded[Message]) -> ExecutionRecord | None:
     """Change the record by an event, and return it.
 
-    Messages that do not concern an execution change nothing.
+    Messages that do not concern an execution change nothing, nor do those of another job's execution of the same id.
     """
     if (change := _EVOLVE.get(type(recorded.message))) is None:
         return record
     fact = cast("ExecutionFact", recorded.message)
     if record is None:
         record = _heard(fact, recorded.time)
+    elif record.job != fact.job:
+        return record
     change(record, fact, recorded.time)
     return record
 

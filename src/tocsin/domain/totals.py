@@ -156,7 +156,9 @@ def growth_of_log(
         fact: Any = recorded.message
         if type(fact) is RetryScheduled:
             growth.of(_definition(after, fact))[Total("retries", fact.job)] += 1
-        elif type(fact) in _ENDS and fact.execution_id not in after:  # the policy keeps no history
+        elif (
+            type(fact) in _ENDS and _record(after, fact) is None
+        ):  # the policy keeps no history, or the id is another job's
             growth.of_others[Total("executions", fact.job, fact.trigger, fact.type)] += 1
         if (count := _RARE.get(type(fact))) is not None:
             count(growth.of_registered, fact)
@@ -164,8 +166,13 @@ def growth_of_log(
 
 
 def _definition(records: Mapping[str, ExecutionRecord], fact: ExecutionFact) -> int | None:
-    record = records.get(fact.execution_id)
+    record = _record(records, fact)
     return None if record is None else record.definition
+
+
+def _record(records: Mapping[str, ExecutionRecord], fact: ExecutionFact) -> ExecutionRecord | None:
+    record = records.get(fact.execution_id)
+    return record if record is not None and record.job == fact.job else None
 
 
 def growth_of_ledger(messages: Iterable[Recorded[Message]]) -> Growth:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from ...domain.events import Admitted, Advanced, Cancelled, Completed, Failed, Message, Recorded
 from . import check
-from .check import Debt, Handler, Taken
+from .check import Debt, Handler, Key, Taken
 
 
 class Adoptions:
@@ -21,7 +21,7 @@ class Adoptions:
     def __init__(self, since: datetime | None) -> None:
         """Do not judge results of executions that may have started before `since` (UTC)."""
         self._since = since
-        self._results: dict[str, dict[str, bytes]] = {}
+        self._results: dict[Key, dict[str, bytes]] = {}
         """The digests of results by execution and step."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -39,31 +39,31 @@ class Adoptions:
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
         if len(recorded.message.plan.steps) > 1:
-            self._results.setdefault(recorded.message.execution_id, {})
+            self._results.setdefault(check.key_of(recorded.message), {})
         yield from ()
 
     def _advanced(self, recorded: Recorded[Advanced]) -> Taken:
         fact = recorded.message
         if fact.adopted_from is not None:
-            earlier = self._results.get(fact.adopted_from)
+            earlier = self._results.get((fact.job, fact.adopted_from))
             is_known = earlier is not None or self._since is None  # otherwise it may have ended before
             if is_known and (earlier or {}).get(fact.step) != _digest(fact.result):
                 reason = f"execution {fact.adopted_from} did not complete {fact.step} with the adopted result"
                 yield check.violation("I6", check.execution(fact.job, fact.execution_id), reason, recorded)
-        if (results := self._results.get(fact.execution_id)) is not None:
+        if (results := self._results.get(check.key_of(fact))) is not None:
             results[fact.step] = _digest(fact.result)
 
     def _failed(self, recorded: Recorded[Failed]) -> Taken:
         fact = recorded.message
-        results = self._results.get(fact.execution_id)
+        results = self._results.get(check.key_of(fact))
         if results is not None and fact.step_completed and fact.step is not None:
             results[fact.step] = _digest(fact.result)
         if not fact.dead_letter:
-            self._results.pop(fact.execution_id, None)
+            self._results.pop(check.key_of(fact), None)
         yield from ()
 
     def _over(self, recorded: Recorded[Completed] | Recorded[Cancelled]) -> Taken:
-        self._results.pop(recorded.message.execution_id, None)
+        self._results.pop(check.key_of(recorded.message), None)
         yield from ()
 
 

@@ -6,6 +6,7 @@ Each stream's events come in order.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from sys import intern
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from typing_extensions import override
@@ -34,6 +35,9 @@ PUBLIC: Final[Mapping[str, str]] = {
     "ANSWER": "each trigger that waits for its lock or is skipped has an answer",
 }
 """The promises about public events (ojs-cron §9), judged beside the invariants."""
+
+Key: TypeAlias = tuple[str, str]
+"""An execution: its job and its id. A caller may bring the id that an execution of another job has or will have."""
 
 PATIENCE: Final = timedelta(minutes=10)
 """The time for which a stage may be late without a violation."""
@@ -189,6 +193,18 @@ def violation(invariant: str, entity: str, reason: str, *facts: Recorded[Any]) -
 def job(name: str) -> str:
     """Return the name of a job in a finding."""
     return f"job {name}"
+
+
+class _OfExecution(Protocol):
+    @property
+    def job(self) -> str: ...
+    @property
+    def execution_id(self) -> str: ...
+
+
+def key_of(fact: _OfExecution) -> Key:
+    """Return the execution that an event or a report is about."""
+    return intern(fact.job), fact.execution_id
 
 
 def execution(job: str, execution_id: str) -> str:

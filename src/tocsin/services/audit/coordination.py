@@ -25,7 +25,7 @@ from ...domain.events import (
     Recorded,
 )
 from . import check
-from .check import Debt, Handler, Taken
+from .check import Debt, Handler, Key, Taken
 from .executions import Executions
 
 
@@ -69,7 +69,7 @@ class Locks:
         self._is_whole = is_whole
         self._held: dict[str, Recorded[Acquired]] = {}
         self._running: dict[tuple[str, str | None], Recorded[Admitted]] = {}
-        self._tokens: dict[str, set[int]] = {}
+        self._tokens: dict[Key, set[int]] = {}
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -81,15 +81,15 @@ class Locks:
         if before is not None:
             if recorded.sequence <= before.sequence:
                 yield check.violation("I5", recorded.subject, "its token did not grow", before, recorded)
-            if not self._executions.is_over(before.message.execution_id):
+            if not self._executions.is_over(check.key_of(before.message)):
                 yield check.violation(
                     "I5", recorded.subject, "acquired while its holder was not over", before, recorded
                 )
         yield from self._taken(recorded)
         self._held[recorded.subject] = recorded
-        self._tokens.setdefault(recorded.message.execution_id, set()).add(recorded.sequence)
+        self._tokens.setdefault(check.key_of(recorded.message), set()).add(recorded.sequence)
         if before is not None:
-            self._tokens.pop(before.message.execution_id, None)
+            self._tokens.pop(check.key_of(before.message), None)
 
     def _taken(self, acquired: Recorded[Acquired]) -> Taken:
         queue, execution_id = self._queue_of(acquired), acquired.message.execution_id
@@ -121,14 +121,14 @@ class Locks:
             )
         if admitted.fence is None:
             return
-        if self._is_whole and admitted.fence not in self._tokens.get(admitted.execution_id, ()):
+        if self._is_whole and admitted.fence not in self._tokens.get(check.key_of(admitted), ()):
             yield check.violation(
                 "I5", entity, f"fence {admitted.fence} is not the token of a lock of its own", recorded
             )
         lock = admitted.job, admitted.plan.shard
         before = self._running.get(lock)
         is_foreign = before is not None and before.message.execution_id != admitted.execution_id
-        if before is not None and is_foreign and self._executions.is_open(before.message.execution_id):
+        if before is not None and is_foreign and self._executions.is_open(check.key_of(before.message)):
             yield check.violation("I5", entity, "it runs beside another that holds the lock", before, recorded)
         self._running[lock] = recorded
 

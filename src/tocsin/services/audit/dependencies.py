@@ -27,7 +27,7 @@ from ...domain.events import (
     Skipped,
 )
 from . import check
-from .check import Debt, Handler, Taken
+from .check import Debt, Handler, Key, Taken
 from .execution_reports import Wrong
 
 _SKIPPED: Final = Skipped.model_fields["type"].default
@@ -100,7 +100,7 @@ class Dependencies:
         self._known_since: dict[str, datetime | None] = {}
         """The jobs for which others wait, and the time since which each of their runs is known; None: always."""
         self._runs: defaultdict[str, _Runs] = defaultdict(_Runs)
-        self._waiting: dict[str, datetime] = {}
+        self._waiting: dict[Key, datetime] = {}
         """The scheduled time of each execution that waits."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -133,14 +133,14 @@ class Dependencies:
         fact, self._latest = recorded.message, recorded.time
         if isinstance(fact, Planned) and fact.plan.depends_on:
             self._follow(fact.plan.depends_on)
-            self._waiting[fact.execution_id] = fact.scheduled_time
+            self._waiting[check.key_of(fact)] = fact.scheduled_time
         if fact.job in self._known_since:
             self._runs[fact.job].add(fact.execution_id, _Run(fact.scheduled_time, recorded))
         yield from ()
 
     def _ended(self, recorded: Recorded[Completed | Failed | Cancelled | Skipped]) -> Taken:
         fact, self._latest = recorded.message, recorded.time
-        self._waiting.pop(fact.execution_id, None)
+        self._waiting.pop(check.key_of(fact), None)
         if fact.job in self._runs:
             run = self._runs[fact.job].by_id.get(fact.execution_id)
             if run is not None and run.ended is None:
@@ -149,7 +149,7 @@ class Dependencies:
 
     def _settled(self, recorded: Recorded[DependenciesSettled]) -> Taken:
         fact, self._latest = recorded.message, recorded.time
-        at = self._waiting.pop(fact.execution_id, None)
+        at = self._waiting.pop(check.key_of(fact), None)
         if at is None:
             return
         entity = check.execution(fact.job, fact.execution_id)

@@ -1,6 +1,6 @@
 """Executions (I3, I4, I6, I7): each lives in order, ends once, and dead-letters once.
 
-Memory: the life of each open execution, and the id of each finished execution (about 150 bytes), because an event after the end may
+Memory: the life of each open execution, and the key of each finished execution (about 210 bytes), because an event after the end may
 come at any time; reports that are taken before their execution, and executions whose report is not taken yet.
 """
 
@@ -35,7 +35,7 @@ from ...domain.events import (
     Terminal,
 )
 from . import check
-from .check import Debt, Handler, Proof, Taken
+from .check import Debt, Handler, Key, Proof, Taken
 from .execution_life import ExecutionLife
 from .execution_reports import AttemptReports
 
@@ -54,13 +54,13 @@ class Executions:
     def __init__(self, since: datetime | None = None) -> None:
         """Do not judge executions that may have started before `since` (UTC)."""
         self._since = since
-        self._open: dict[str, ExecutionLife] = {}
-        self._over: dict[str, int] = {}
-        self._doubted: dict[str, ExecutionLife] = {}
+        self._open: dict[Key, ExecutionLife] = {}
+        self._over: dict[Key, int] = {}
+        self._doubted: dict[Key, ExecutionLife] = {}
         """Lives that are over, with a decision whose report is not taken yet."""
-        self._early: dict[str, list[Report]] = {}
+        self._early: dict[Key, list[Report]] = {}
         """Reports on executions that are not taken yet."""
-        self._letters: dict[str, Recorded[Failed]] = {}
+        self._letters: dict[Key, Recorded[Failed]] = {}
         self.count = 0
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -72,62 +72,66 @@ class Executions:
             DeadLettered: self._dead_letter,
         }
 
-    def is_over(self, execution_id: str) -> bool:
+    def is_over(self, key: Key) -> bool:
         """Whether the end of an execution was taken."""
-        return execution_id in self._over
+        return key in self._over
 
-    def is_open(self, execution_id: str) -> bool:
+    def is_open(self, key: Key) -> bool:
         """Whether an execution has started and not ended."""
-        return execution_id in self._open
+        return key in self._open
 
     def _fact(self, recorded: Recorded[ExecutionFact]) -> Taken:
         fact = recorded.message
-        if (end := self._over.get(fact.execution_id)) is not None:
+        key = check.key_of(fact)
+        if (end := self._over.get(key)) is not None:
             if end:
                 reason = f"{recorded.subject} follows its end, which is message {end}"
                 yield check.violation("I6", _entity(fact), reason, recorded)
             return
-        life = self._open.get(fact.execution_id)
+        life = self._open.get(key)
         if life is None:
             if self._since is not None and not isinstance(fact, BEGINNINGS):
-                self._over[fact.execution_id] = 0  # it started earlier, so its events cannot be judged
+                self._over[key] = 0  # it started earlier, so its events cannot be judged
                 return
-            early = AttemptReports.of(self._early.pop(fact.execution_id, ()))
-            life = self._open[fact.execution_id] = ExecutionLife(recorded, recorded, reports=early)
+            early = AttemptReports.of(self._early.pop(key, ()))
+            life = self._open[key] = ExecutionLife(recorded, recorded, reports=early)
             self.count += 1
         for wrong in life.take(recorded):
             yield check.violation(wrong.invariant, _entity(fact), wrong.reason, recorded)
         if isinstance(fact, Terminal | Skipped):
             for wrong in life.unfinished(fact):
                 yield check.violation(wrong.invariant, _entity(fact), wrong.reason, life.first, recorded)
-            del self._open[fact.execution_id]
+            del self._open[key]
             if life.reports.doubts:
-                self._doubted[fact.execution_id] = life
-            self._over[fact.execution_id] = recorded.sequence
+                self._doubted[key] = life
+            self._over[key] = recorded.sequence
             if isinstance(fact, Failed) and fact.dead_letter:
-                self._letters[fact.execution_id] = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
+                self._letters[key] = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
 
     def _fanned_out(self, recorded: Recorded[FannedOut]) -> Taken:
         """Take the only event under an id that stands for several executions."""
         fact = recorded.message
-        if fact.execution_id in self._open or self._over.get(fact.execution_id):
+        key = check.key_of(fact)
+        if key in self._open or self._over.get(key):
             yield check.violation("I6", _entity(fact), "it fans out, although it began before", recorded)
-        self._over[fact.execution_id] = recorded.sequence
+        self._over[key] = recorded.sequence
 
     def _report(self, recorded: Recorded[Report]) -> Taken:
         report = recorded.message
-        life = self._open.get(report.execution_id) or self._doubted.get(report.execution_id)
+        key = check.key_of(report)
+        life = self._open.get(key) or self._doubted.get(key)
         if life is not None:
             for wrong in life.reports.take(report):
                 yield check.violation(wrong.invariant, _entity(life.first.message), wrong.reason, recorded)
             if not life.reports.doubts:
-                self._doubted.pop(report.execution_id, None)
-        elif report.execution_id not in self._over:
-            self._early.setdefault(report.execution_id, []).append(report)
+                self._doubted.pop(key, None)
+        elif key not in self._over:
+            self._early.setdefault(key, []).append(report)
 
     def _dead_letter(self, recorded: Recorded[DeadLettered]) -> Taken:
         letter = recorded.message
-        if self._letters.pop(letter.execution_id, None) is None and self._over.get(letter.execution_id) != 0:
+        key = check.key_of(letter)
+        if self._letters.pop(key, None) is None and self._over.get(key) != 0:
             entity = check.execution(letter.job, letter.execution_id)
             reason = "a second dead letter, or one of what did not fail, or that its job did not ask for"
             yield check.violation("I7", entity, reason, recorded)

@@ -20,7 +20,7 @@ from ...domain.events import (
     Skipped,
 )
 from . import check
-from .check import Debt, Handler, Taken
+from .check import Debt, Handler, Key, Taken
 
 
 class FanOuts:
@@ -35,8 +35,8 @@ class FanOuts:
         self._maps: dict[int, frozenset[str]] = {}
         """The active shards of each version."""
         self._newest = 0
-        self._due: dict[str, Recorded[Due]] = {}
-        self._undue: dict[str, Recorded[FannedOut]] = {}
+        self._due: dict[Key, Recorded[Due]] = {}
+        self._undue: dict[Key, Recorded[FannedOut]] = {}
         self._unmapped: dict[int, list[Recorded[FannedOut]]] = {}
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -68,10 +68,10 @@ class FanOuts:
         due = recorded.message
         if not due.shards:
             return
-        execution_id = ids.occurrence_id(due.job, due.scheduled_time)
-        fanned = self._undue.pop(execution_id, None)
+        key = (due.job, ids.occurrence_id(due.job, due.scheduled_time))
+        fanned = self._undue.pop(key, None)
         if fanned is None:
-            self._due[execution_id] = recorded
+            self._due[key] = recorded
         else:
             yield from _compared(recorded, fanned)
 
@@ -80,9 +80,9 @@ class FanOuts:
         if not fact.shards or len(set(fact.shards)) != len(fact.shards):
             yield check.violation("I2", _entity(recorded), "it lists no shard, or a shard twice", recorded)
         if fact.trigger == "cron":
-            due = self._due.pop(fact.execution_id, None)
+            due = self._due.pop(check.key_of(fact), None)
             if due is None:
-                self._undue[fact.execution_id] = recorded
+                self._undue[check.key_of(fact)] = recorded
             else:
                 yield from _compared(due, recorded)
         if fact.map in self._maps:
@@ -97,7 +97,7 @@ class FanOuts:
             yield check.violation("I2", _entity(recorded), reason, recorded)
 
     def _begun(self, recorded: Recorded[Requested | Skipped]) -> Taken:
-        self._due.pop(recorded.message.execution_id, None)
+        self._due.pop(check.key_of(recorded.message), None)
         yield from ()
 
 

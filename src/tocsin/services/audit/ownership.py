@@ -24,7 +24,7 @@ from ...domain.events import (
 )
 from ...domain.ownership import shard_of, shard_resource
 from . import check
-from .check import Debt, Handler, Taken
+from .check import Debt, Handler, Key, Taken
 
 
 class Ownership:
@@ -38,9 +38,9 @@ class Ownership:
         """Set `is_whole` if the log is read from its beginning."""
         self._is_whole = is_whole
         self._owners: dict[str, Recorded[OwnershipAssigned]] = {}
-        self._needed: dict[str, dict[str, str]] = {}
+        self._needed: dict[Key, dict[str, str]] = {}
         """The resource of each task, by execution and step."""
-        self._outdated: dict[tuple[str, str], Recorded[Started]] = {}
+        self._outdated: dict[tuple[Key, str], Recorded[Started]] = {}
         """Claims for earlier owners, by execution and step."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -73,12 +73,12 @@ class Ownership:
         task = recorded.message
         resource = task.resource if task.shard is None else shard_resource(task.shard)
         if resource is not None:
-            self._needed.setdefault(task.execution_id, {})[task.step] = resource
+            self._needed.setdefault(check.key_of(task), {})[task.step] = resource
         yield from ()
 
     def _started(self, recorded: Recorded[Started]) -> Taken:
         claim = recorded.message
-        resource = self._needed.get(claim.execution_id, {}).get(claim.step)
+        resource = self._needed.get(check.key_of(claim), {}).get(claim.step)
         owner = None if resource is None else self._owners.get(resource)
         if resource is None or (owner is None and shard_of(resource) is not None):
             if claim.epoch is not None and self._is_whole:
@@ -101,35 +101,36 @@ class Ownership:
             reason = f"it is claimed under epoch {claim.epoch}, and that of {resource} was {owner.sequence}"
             yield check.violation("I3", _entity(recorded), reason, owner, recorded)
         else:
-            self._outdated[claim.execution_id, claim.step] = recorded
+            self._outdated[check.key_of(claim), claim.step] = recorded
 
     def _released(self, recorded: Recorded[Released]) -> Taken:
-        self._outdated.pop((recorded.message.execution_id, recorded.message.step), None)
+        self._outdated.pop((check.key_of(recorded.message), recorded.message.step), None)
         yield from ()
 
     def _answered(self, recorded: Recorded[Advanced | RetryScheduled | Exhausted]) -> Taken:
         yield from self._rests(recorded, recorded.message.step)
-        self._needed.get(recorded.message.execution_id, {}).pop(recorded.message.step, None)
+        self._needed.get(check.key_of(recorded.message), {}).pop(recorded.message.step, None)
 
     def _ended(self, recorded: Recorded[Completed | Failed]) -> Taken:
         if recorded.message.step is not None:
             yield from self._rests(recorded, recorded.message.step)
-        self._forget(recorded.message.execution_id)
+        self._forget(check.key_of(recorded.message))
 
     def _cancelled(self, recorded: Recorded[Cancelled]) -> Taken:
-        self._forget(recorded.message.execution_id)
+        self._forget(check.key_of(recorded.message))
         yield from ()
 
-    def _rests(self, recorded: Recorded[Message], step: str) -> Taken:
-        execution_id = getattr(recorded.message, "execution_id", "")
-        claim = self._outdated.pop((execution_id, step), None)
+    def _rests(
+        self, recorded: Recorded[Advanced | RetryScheduled | Exhausted | Completed | Failed], step: str
+    ) -> Taken:
+        claim = self._outdated.pop((check.key_of(recorded.message), step), None)
         if claim is not None:
             reason = f"its end rests on a claim under epoch {claim.message.epoch}, when another agent was the owner"
             yield check.violation("I3", _entity(claim), reason, claim, recorded)
 
-    def _forget(self, execution_id: str) -> None:
-        for step in self._needed.pop(execution_id, {}):
-            self._outdated.pop((execution_id, step), None)
+    def _forget(self, key: Key) -> None:
+        for step in self._needed.pop(key, {}):
+            self._outdated.pop((key, step), None)
 
 
 def _is_outside(claim: Started) -> bool:

@@ -25,7 +25,7 @@ from ...domain.events import (
     Skipped,
 )
 from . import check
-from .check import Debt, Handler, Proof, Taken
+from .check import Debt, Handler, Key, Proof, Taken
 
 Skip: TypeAlias = tuple[str, datetime, str]
 Span: TypeAlias = tuple[str, datetime, datetime, int, str]
@@ -38,12 +38,12 @@ class PublicEvents:
     def __init__(self, *, is_whole: bool = True) -> None:
         """Set `is_whole` if the log is read from its beginning."""
         self._is_whole = is_whole
-        self._firings: dict[str, Proof] = {}
+        self._firings: dict[Key, Proof] = {}
         self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
         self._counts: dict[str, int] = {}
         self._missed: dict[Span, Proof] = {}
         self._told: dict[Span, Proof] = {}
-        self._planned: dict[str, str] = {}
+        self._planned: dict[Key, str] = {}
         """The trigger of each execution that waits for its admission."""
         self._unanswered: dict[tuple[str, str], Proof] = {}
         """What an answer to a trigger must follow, by job and trigger."""
@@ -66,13 +66,13 @@ class PublicEvents:
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
         if recorded.message.trigger == "cron":
-            self._firings[recorded.message.execution_id] = Proof.of(recorded)
+            self._firings[check.key_of(recorded.message)] = Proof.of(recorded)
         yield from self._ended(recorded)
 
     def _triggered(self, recorded: Recorded[CronTriggered]) -> Taken:
         data = recorded.message.data
         entity = check.job(data.cron_name)
-        if self._firings.pop(data.job_id, None) is None and self._is_whole:
+        if self._firings.pop((data.cron_name, data.job_id), None) is None and self._is_whole:
             reason = f"{data.job_id} was announced before, or never admitted"
             yield check.violation("CRON-29", entity, reason, recorded)
         expected = self._counts.get(data.cron_name, 0 if self._is_whole else data.run_count - 1) + 1
@@ -86,7 +86,7 @@ class PublicEvents:
         if not fact.is_announced:
             return
         self._skips[fact.job, fact.scheduled_time, fact.reason].append(Proof.of(recorded))
-        self._planned.pop(fact.execution_id, None)
+        self._planned.pop(check.key_of(fact), None)
         if fact.trigger_id is not None:
             self._unanswered[fact.job, fact.trigger_id] = Proof.of(recorded)
         yield from ()
@@ -120,19 +120,19 @@ class PublicEvents:
 
     def _plan(self, recorded: Recorded[Planned]) -> Taken:
         if recorded.message.trigger_id is not None:
-            self._planned[recorded.message.execution_id] = recorded.message.trigger_id
+            self._planned[check.key_of(recorded.message)] = recorded.message.trigger_id
         yield from ()
 
     def _queued(self, recorded: Recorded[Queued]) -> Taken:
         fact = recorded.message
-        if (trigger := self._planned.get(fact.execution_id)) is not None:
+        if (trigger := self._planned.get(check.key_of(fact))) is not None:
             self._unanswered[fact.job, trigger] = Proof.of(recorded)
         yield from ()
 
     def _ended(self, recorded: Recorded[Admitted | Cancelled | Failed]) -> Taken:
         """Forget a trigger that waits no more; it needs no answer."""
         fact = recorded.message
-        if (trigger := self._planned.pop(fact.execution_id, None)) is not None:
+        if (trigger := self._planned.pop(check.key_of(fact), None)) is not None:
             self._unanswered.pop((fact.job, trigger), None)
         yield from ()
 

@@ -21,7 +21,7 @@ from ...domain.events import (
     Started,
 )
 from . import check
-from .check import Debt, Handler, Proof, Taken
+from .check import Debt, Handler, Key, Proof, Taken
 
 _OPEN: Final = QueueResumed.model_fields["type"].default
 _PAUSED: Final = QueuePaused.model_fields["type"].default
@@ -37,7 +37,7 @@ class Queues:
         self._purged: dict[str, int] = {}
         """The sequence up to which each queue is purged."""
         self._purges: dict[int, QueuePurged] = {}
-        self._waiting: dict[str, dict[str, tuple[str, int]]] = {}
+        self._waiting: dict[Key, dict[str, tuple[str, int]]] = {}
         """The queue and the sequence of the task of each step that no worker has, by execution."""
         self._early: dict[int, list[tuple[Recorded[Cancelled], tuple[tuple[str, int], ...]]]] = {}
         """Cancellations by purges that are not taken yet: the ledger and the log are read in any order."""
@@ -83,19 +83,19 @@ class Queues:
 
     def _dispatched(self, recorded: Recorded[Dispatched]) -> Taken:
         task = recorded.message
-        self._waiting.setdefault(task.execution_id, {})[task.step] = task.queue, recorded.sequence
+        self._waiting.setdefault(check.key_of(task), {})[task.step] = task.queue, recorded.sequence
         yield from ()
 
     def _taken(self, recorded: Recorded[Started | Released]) -> Taken:
-        self._waiting.get(recorded.message.execution_id, {}).pop(recorded.message.step, None)
+        self._waiting.get(check.key_of(recorded.message), {}).pop(recorded.message.step, None)
         yield from ()
 
     def _ended(self, recorded: Recorded[Completed | Failed]) -> Taken:
-        self._waiting.pop(recorded.message.execution_id, None)
+        self._waiting.pop(check.key_of(recorded.message), None)
         yield from ()
 
     def _cancelled(self, recorded: Recorded[Cancelled]) -> Taken:
-        waited = tuple(self._waiting.pop(recorded.message.execution_id, {}).values())
+        waited = tuple(self._waiting.pop(check.key_of(recorded.message), {}).values())
         purge = recorded.message.purge
         if purge is None:
             return

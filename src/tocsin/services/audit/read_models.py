@@ -19,7 +19,7 @@ from ...domain.text import counted
 from ...ports import Clock, ExecutionRow, Projections
 from ...subjects import Bucket, Stream, token
 from . import check
-from .check import Comparison, Violation
+from .check import Comparison, Key, Violation
 
 _FIELDS: Final = ("status", "trigger", "scheduled_time", "completed_at", "attempt", "worker", "error", "duration_ms")
 _OPEN: Final = frozenset({"pending", "running"})
@@ -31,8 +31,8 @@ class ReadModels:
     def __init__(self, *, upto: int) -> None:
         """Compare the history up to the sequence `upto` of the log."""
         self._upto = upto
-        self._open: dict[str, ExecutionRecord] = {}
-        self._over: set[str] = set()
+        self._open: dict[Key, ExecutionRecord] = {}
+        self._over: set[Key] = set()
         self._ledgers: dict[str, Ledger] = {}
         self.executions = 0
 
@@ -40,26 +40,30 @@ class ReadModels:
         """Take one more event; return the expected record of an ended execution."""
         match recorded.message:
             case ExecutionFact() if recorded.sequence <= self._upto:
-                return self._execution(recorded, recorded.message.execution_id)
+                return self._execution(recorded, check.key_of(recorded.message))
             case LedgerFact() as fact:
                 self._ledgers[fact.job] = ledger.evolve(self._ledgers.get(fact.job, ledger.initial), recorded)
             case _:
                 pass
         return None
 
-    def _execution(self, recorded: Recorded[Message], execution_id: str) -> ExecutionRecord | None:
-        if execution_id in self._over:
+    def _execution(self, recorded: Recorded[Message], key: Key) -> ExecutionRecord | None:
+        if key in self._over:
             return None
-        if execution_id not in self._open:
+        if key not in self._open:
             self.executions += 1
-        record = history.evolve(self._open.get(execution_id), recorded)
+        record = history.evolve(self._open.get(key), recorded)
         if record is None or record.status in _OPEN:
             if record is not None:
-                self._open[execution_id] = record
+                self._open[key] = record
             return None
-        self._open.pop(execution_id, None)
-        self._over.add(execution_id)
+        self._open.pop(key, None)
+        self._over.add(key)
         return record
+
+    def has(self, key: Key) -> bool:
+        """Return whether an event of an execution was taken."""
+        return key in self._open or key in self._over
 
     def definitions(self, looks: Sequence[Mapping[str, bytes]]) -> Iterator[Violation]:
         """Return the keys of KV `definitions` that differed from the ledgers at every read."""
@@ -79,9 +83,10 @@ class ReadModels:
 
         A held lock may be missing there.
         """
+        over = {execution_id for _, execution_id in self._over} - {execution_id for _, execution_id in self._open}
         for key in sorted(looks[-1]):
             holders = {_holder(look.get(key)) for look in looks}
-            if holders <= self._over:
+            if holders <= over:
                 yield Violation("I8", key, f"KV `locks` shows {_holder(looks[-1][key])} as its holder, which is over")
 
 
@@ -151,6 +156,8 @@ class ProjectionReader:
         self._found: list[Violation] = []
         self._missing: dict[str, list[Violation]] = {}
         """The differences of executions whose beginning the history does not have."""
+        self._shared = 0
+        """Executions that the history leaves out, because another job had their ids first."""
         self._was_off = False
         """A policy kept the history from recording executions, at least for a time."""
 
@@ -169,7 +176,9 @@ class ProjectionReader:
             self._was_off = True
         if (record := self._models.take(recorded)) is not None:
             row = await self._history.execution(record.execution_id)
-            if row is None or (row.definition is None and record.definition is not None):
+            if row is not None and self._is_of_another(record, row):
+                self._shared += 1
+            elif row is None or (row.definition is None and record.definition is not None):
                 self._missing[record.execution_id] = list(differing(record, row))
             else:
                 self._found += differing(record, row)
@@ -180,12 +189,18 @@ class ProjectionReader:
         remarks: tuple[str, ...] = ()
         if extra > 0:
             remarks = (f"the history holds {counted(extra, 'execution')} that these facts do not",)
+        if self._shared:
+            number = counted(self._shared, "execution")
+            remarks += (f"the history leaves out {number}, because another job had an execution of the same id first",)
         missing = [violation for violations in self._missing.values() for violation in violations]
         if missing and self._was_off:
             number = counted(len(self._missing), "execution")
             remarks += (f"the history lacks {number}, or their beginning: a policy switched it off for a time",)
             missing = []
         return Comparison((*missing, *self._found, *await self._keys()), remarks)
+
+    def _is_of_another(self, record: ExecutionRecord, row: ExecutionRow) -> bool:
+        return row.job_name != record.job and self._models.has((row.job_name, row.execution_id))
 
     async def _keys(self) -> list[Violation]:
         violations: list[Violation] = []

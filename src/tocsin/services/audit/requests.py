@@ -31,7 +31,7 @@ from ...domain.events import (
 from ...domain.fan_out import execution_ids
 from ...subjects import PUBLIC_TRIGGERS, REPLAYS, is_trigger, job_of, publisher_of
 from . import check
-from .check import Debt, Handler, Proof, Taken
+from .check import Debt, Handler, Key, Proof, Taken
 
 TRIGGERS: Final = "planner-triggers"
 """The durable that rejects invalid triggers; `PUBLIC_TRIGGERS` and `REPLAYS` do so for others."""
@@ -48,7 +48,6 @@ The subject names the job, because partitions count their sequences separately.
 class Origin(NamedTuple):
     """The origin of an execution."""
 
-    job: str
     proof: Proof
     request: Request | None = None
 
@@ -59,17 +58,17 @@ class Requests:
     def __init__(self, since: datetime | None = None) -> None:
         """Do not judge requests before `since` (UTC)."""
         self._since = since
-        self._awaited: dict[str, Origin] = {}
-        """Requested executions that the log does not contain yet, by id."""
-        self._unrequested: dict[str, Origin] = {}
-        """Executions without a request so far, by id."""
-        self._requests: dict[Request, str] = {}
+        self._awaited: dict[Key, Origin] = {}
+        """Requested executions that the log does not contain yet."""
+        self._unrequested: dict[Key, Origin] = {}
+        """Executions without a request so far."""
+        self._requests: dict[Request, Key] = {}
         self._refused: set[Request] = set()
-        self._undecided: set[str] = set()
+        self._undecided: set[Key] = set()
         """Planned executions whose lock is not decided on; the others are admitted at once."""
-        self._repeatable: set[str] = set()
+        self._repeatable: set[Key] = set()
         """Executions that several requests may name: of backfills, and of keys."""
-        self._enqueued_ids: set[str] = set()
+        self._enqueued_keys: set[Key] = set()
         self._inputs: set[tuple[str, str]] = set()
         """Dead letters of messages: a replay publishes the message again, and starts no execution."""
 
@@ -92,50 +91,49 @@ class Requests:
 
     def _due(self, recorded: Recorded[Due]) -> Taken:
         due = recorded.message
-        self._await_execution(ids.occurrence_id(due.job, due.scheduled_time), due.job, recorded)
+        self._await_execution((due.job, ids.occurrence_id(due.job, due.scheduled_time)), recorded)
         if due.dst_skip:
-            self._await_execution(ids.passed_id(due.job, due.scheduled_time), due.job, recorded)
+            self._await_execution((due.job, ids.passed_id(due.job, due.scheduled_time)), recorded)
         yield from ()
 
     def _passed(self, recorded: Recorded[Passed]) -> Taken:
         fact = recorded.message
         for at in fact.scheduled_times:
-            self._await_execution(ids.passed_id(fact.job, at), fact.job, recorded)
+            self._await_execution((fact.job, ids.passed_id(fact.job, at)), recorded)
         yield from ()
 
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
         job, publisher = job_of(recorded.subject), publisher_of(recorded.subject)
-        execution_id = execution_plan.execution_id_of(recorded, job, publisher)
+        key = job, execution_plan.execution_id_of(recorded, job, publisher)
         if recorded.message.backfill is not None or recorded.message.idempotency_key is not None:
-            if execution_id in self._repeatable:
+            if key in self._repeatable:
                 return  # a repeated backfill or key requests an execution a second time
-            self._repeatable.add(execution_id)
+            self._repeatable.add(key)
         durable = TRIGGERS if publisher is None else PUBLIC_TRIGGERS
-        self._request((durable, recorded.subject, recorded.sequence), execution_id, job, recorded)
+        self._request((durable, recorded.subject, recorded.sequence), key, recorded)
         yield from ()
 
     def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
         request = recorded.message
-        if request.execution_id not in self._enqueued_ids:  # a repeated request under the same id is the same request
-            self._enqueued_ids.add(request.execution_id)
-            self._request(
-                (ENQUEUED, recorded.subject, recorded.sequence), request.execution_id, request.definition.name, recorded
-            )
+        key = request.definition.name, request.execution_id
+        if key not in self._enqueued_keys:  # a repeated request under the same id is the same request
+            self._enqueued_keys.add(key)
+            self._request((ENQUEUED, recorded.subject, recorded.sequence), key, recorded)
         yield from ()
 
     def _replayed(self, recorded: Recorded[Replayed]) -> Taken:
         fact = recorded.message
         if (fact.job, fact.id) not in self._inputs:
-            execution_id = ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
-            self._request((REPLAYS, recorded.subject, recorded.sequence), execution_id, fact.job, recorded)
+            key = fact.job, ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
+            self._request((REPLAYS, recorded.subject, recorded.sequence), key, recorded)
         yield from ()
 
-    def _request(self, request: Request, execution_id: str, job: str, recorded: Recorded[Message]) -> None:
+    def _request(self, request: Request, key: Key, recorded: Recorded[Message]) -> None:
         if request in self._refused:
             self._refused.discard(request)
         else:
-            self._requests[request] = execution_id
-            self._await_execution(execution_id, job, recorded, request)
+            self._requests[request] = key
+            self._await_execution(key, recorded, request)
 
     def _refusal(self, recorded: Recorded[PoisonMessage]) -> Taken:
         fact = recorded.message
@@ -143,18 +141,16 @@ class Requests:
             self._inputs.add((fact.job, fact.id))
         if fact.durable in {TRIGGERS, PUBLIC_TRIGGERS, REPLAYS}:
             request = (fact.durable, fact.subject, fact.sequence)
-            execution_id = self._requests.pop(request, None)
-            if execution_id is None:
+            key = self._requests.pop(request, None)
+            if key is None:
                 self._refused.add(request)
             else:
-                self._awaited.pop(execution_id, None)
+                self._awaited.pop(key, None)
         yield from ()
 
-    def _await_execution(
-        self, execution_id: str, job: str, recorded: Recorded[Message], request: Request | None = None
-    ) -> None:
-        if self._unrequested.pop(execution_id, None) is None:
-            self._awaited[execution_id] = Origin(job, Proof.of(recorded), request)
+    def _await_execution(self, key: Key, recorded: Recorded[Message], request: Request | None = None) -> None:
+        if self._unrequested.pop(key, None) is None:
+            self._awaited[key] = Origin(Proof.of(recorded), request)
         elif request is not None:
             self._requests.pop(request, None)
 
@@ -177,25 +173,25 @@ class Requests:
         fact = recorded.message
         self._answer(recorded)
         for execution_id in execution_ids(fact).values():
-            self._await_execution(execution_id, fact.job, recorded)
+            self._await_execution((fact.job, execution_id), recorded)
         yield from ()
 
     def _planned(self, recorded: Recorded[Planned]) -> Taken:
-        self._undecided.add(recorded.message.execution_id)
+        self._undecided.add(check.key_of(recorded.message))
         yield from self._begun(recorded)
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
-        if recorded.message.execution_id in self._undecided:
-            self._undecided.discard(recorded.message.execution_id)
+        if check.key_of(recorded.message) in self._undecided:
+            self._undecided.discard(check.key_of(recorded.message))
         else:
             yield from self._begun(recorded)
 
     def _ended(self, recorded: Recorded[Cancelled] | Recorded[Failed]) -> Taken:
-        self._undecided.discard(recorded.message.execution_id)
+        self._undecided.discard(check.key_of(recorded.message))
         yield from ()
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
-        self._undecided.discard(recorded.message.execution_id)
+        self._undecided.discard(check.key_of(recorded.message))
         if recorded.message.refusal is not None:
             return  # the trigger's dead letter is its answer
         if recorded.message.reason not in LOCK_SKIPS:
@@ -204,19 +200,20 @@ class Requests:
 
     def _answer(self, recorded: Recorded[ExecutionFact]) -> None:
         fact = recorded.message
-        request = self._awaited.pop(fact.execution_id, None)
+        key = check.key_of(fact)
+        request = self._awaited.pop(key, None)
         if request is None:
-            self._unrequested[fact.execution_id] = Origin(fact.job, Proof.of(recorded))
+            self._unrequested[key] = Origin(Proof.of(recorded))
         elif request.request is not None:
             self._requests.pop(request.request, None)
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
-        for execution_id, request in self._awaited.items():
+        for (job, execution_id), request in self._awaited.items():
             if self._since is None or request.proof.time >= self._since:
                 reason = f"nothing has become of {request.proof.subject} yet: {execution_id} is missing"
-                yield Debt("I2", check.job(request.job), reason, request.proof.time, facts=(request.proof,))
-        for execution_id, execution in self._unrequested.items():
+                yield Debt("I2", check.job(job), reason, request.proof.time, facts=(request.proof,))
+        for (job, execution_id), execution in self._unrequested.items():
             if self._since is None:
-                entity = check.execution(execution.job, execution_id)
+                entity = check.execution(job, execution_id)
                 yield Debt("I3", entity, "it was not requested", execution.proof.time, facts=(execution.proof,))

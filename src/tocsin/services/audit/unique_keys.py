@@ -21,7 +21,7 @@ from ...domain.events import (
 )
 from ...domain.uniqueness import MAX_HOLDERS
 from . import check
-from .check import Debt, Handler, Proof, Taken
+from .check import Debt, Handler, Key, Proof, Taken
 
 _ALWAYS_OPEN: Final = frozenset(OPEN_STATES) - {"pending"}
 """The states of open jobs. No job is `pending`."""
@@ -39,12 +39,12 @@ class UniqueKeys:
         self._is_whole = is_whole
         self._holders: dict[tuple[str, str], dict[str, Recorded[KeyTaken]]] = {}
         """The open executions with a key, by job and key."""
-        self._key_of: dict[str, tuple[str, str]] = {}
-        self._replaced: dict[str, tuple[str, Proof]] = {}
-        """Open executions that another replaced, with their job."""
-        self._requests: dict[str, tuple[str, Proof]] = {}
-        """Unique requests whose execution has no key yet, with their job."""
-        self._decided: set[str] = set()
+        self._key_of: dict[Key, tuple[str, str]] = {}
+        self._replaced: dict[Key, Proof] = {}
+        """Open executions that another replaced."""
+        self._requests: dict[Key, Proof] = {}
+        """Unique requests whose execution has no key yet."""
+        self._decided: set[Key] = set()
         """Executions with a key whose request did not come yet."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -57,10 +57,10 @@ class UniqueKeys:
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
-        for execution_id, (job, proof) in self._replaced.items():
+        for (job, execution_id), proof in self._replaced.items():
             entity = check.execution(job, execution_id)
             yield Debt("I1", entity, "another job replaced it, and it is open", proof.time, facts=(proof,))
-        for execution_id, (job, proof) in self._requests.items():
+        for (job, execution_id), proof in self._requests.items():
             if self._since is None or proof.time >= self._since:
                 entity = check.execution(job, execution_id)
                 yield Debt("I2", entity, "it is unique, and did not take its key", proof.time, facts=(proof,))
@@ -68,10 +68,11 @@ class UniqueKeys:
     def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
         request = recorded.message
         if request.unique is not None:
-            if request.execution_id in self._decided:
-                self._decided.discard(request.execution_id)
+            key = request.definition.name, request.execution_id
+            if key in self._decided:
+                self._decided.discard(key)
             else:
-                self._requests[request.execution_id] = request.definition.name, Proof.of(recorded)
+                self._requests[key] = Proof.of(recorded)
         yield from ()
 
     def _taken(self, recorded: Recorded[KeyTaken]) -> Taken:
@@ -92,10 +93,10 @@ class UniqueKeys:
             yield check.violation("I3", entity, f"it replaces {', '.join(sorted(unknown))} without the key", recorded)
         for execution_id in fact.replaces:
             if execution_id in holders:
-                self._replaced[execution_id] = fact.job, Proof.of(recorded)
+                self._replaced[fact.job, execution_id] = Proof.of(recorded)
         holders[fact.execution_id] = recorded
-        self._key_of[fact.execution_id] = fact.job, fact.key
-        self._decide(fact.execution_id)
+        self._key_of[check.key_of(fact)] = fact.job, fact.key
+        self._decide(check.key_of(fact))
 
     def _excludes(self, fact: KeyTaken, earlier: KeyTaken) -> bool:
         """Return whether a job was a duplicate of an open one in any state."""
@@ -104,15 +105,15 @@ class UniqueKeys:
 
     def _ended(self, recorded: Recorded[ExecutionFact]) -> Taken:
         fact = recorded.message
-        if isinstance(fact, Skipped) and fact.reason == "duplicate" and fact.execution_id not in self._key_of:
-            self._decide(fact.execution_id)
-        self._replaced.pop(fact.execution_id, None)
-        if (key := self._key_of.pop(fact.execution_id, None)) is not None:
+        if isinstance(fact, Skipped) and fact.reason == "duplicate" and check.key_of(fact) not in self._key_of:
+            self._decide(check.key_of(fact))
+        self._replaced.pop(check.key_of(fact), None)
+        if (key := self._key_of.pop(check.key_of(fact), None)) is not None:
             del self._holders[key][fact.execution_id]
             if not self._holders[key]:
                 del self._holders[key]
         yield from ()
 
-    def _decide(self, execution_id: str) -> None:
-        if self._requests.pop(execution_id, None) is None:
-            self._decided.add(execution_id)
+    def _decide(self, key: Key) -> None:
+        if self._requests.pop(key, None) is None:
+            self._decided.add(key)
