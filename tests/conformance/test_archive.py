@@ -15,14 +15,14 @@ from tests.s3_server import S3Server
 from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
-from tocsin.adapters.nats.log import follow
+from tocsin.adapters.nats.log import event_log, follow
 from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
 from tocsin.adapters.s3.archive_store import S3ArchiveStore
 from tocsin.adapters.s3.bucket import Bucket
 from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.domain.events import Message, Started, Trigger
-from tocsin.ports import ArchiveStore, ArchiveUnavailable, DurableSpec, StoredMessage
+from tocsin.ports import ArchiveStore, ArchiveUnavailable, DurableSpec, StoredMessage, pages
 from tocsin.settings.s3 import s3_location
 from tocsin.subjects import Stream, cursor
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
@@ -212,6 +212,30 @@ async def test_follower_bounds_the_bytes_of_a_request(nats: NatsWorld, monkeypat
             break
     assert found == list(range(1, 31))
     assert most <= 12
+
+
+async def test_follower_reads_a_message_larger_than_a_request(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "PORTION_BYTES", 30_000)
+    sizes = [10, 50_000, 10, 10, 50_000, 50_000, 20_000, 20_000, 10]
+    for number, size in enumerate(sizes):
+        await nats.log.publish(subjects.trigger(JOB), Trigger(input={"x": "y" * size}), message_id=str(number))
+    found = list[int]()
+    async with asyncio.timeout(120):
+        async for batch in nats.log.follow(Stream.REQUESTS, "trigger.>", after=0):
+            found += [message.sequence for message in batch.messages]
+            if batch.caught_up:
+                break
+    assert found == list(range(1, len(sizes) + 1))
+
+
+async def test_read_ends_after_its_bytes(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "READ_BYTES", 1)
+    for number in range(30):
+        wide = Trigger(input={"x": "y" * 90_000})
+        await nats.log.publish(subjects.trigger(JOB), wide, message_id=str(number))
+    sizes = [len(page) async for page in pages(nats.log, "trigger.>")]
+    assert sum(sizes) == 30
+    assert max(sizes) <= 13  # a reply of the server ends after 1 MiB
 
 
 @pytest.mark.parametrize("reason", ["409 Message Size Exceeds MaxBytes", "408 Request Timeout"])

@@ -243,9 +243,13 @@ class LaggingReplica(DirectGet):
     left = 1
 
     @override
-    async def scan(self, filter_subject: str, *, after: int = 0, limit: int | None = None) -> list[Stored]:
+    async def scan(
+        self, filter_subject: str, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Stored]:
         self.left -= 1
-        return [] if self.left >= 0 else await super().scan(filter_subject, after=after, limit=limit)
+        if self.left >= 0:
+            return []
+        return await super().scan(filter_subject, after=after, limit=limit, max_bytes=max_bytes)
 
 
 async def test_confirmed_page_is_not_empty_by_lag(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:

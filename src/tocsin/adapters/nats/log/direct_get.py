@@ -113,16 +113,23 @@ class DirectGet:
         newest = _newest_of_each(stored for messages, _ in parts for stored in messages)
         return newest, min(upto for _, upto in parts)
 
-    async def scan(self, filter_subject: str, *, after: int = 0, limit: int | None = None) -> list[Stored]:
-        """Return all matching messages after a sequence, oldest first, at most `limit`."""
+    async def scan(
+        self, filter_subject: str, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Stored]:
+        """Return all matching messages after a sequence, oldest first, at most `limit`.
+
+        With `max_bytes`, it ends soon after the messages have this size together.
+        """
         matches: list[Stored] = []
+        size = 0
         while limit is None or len(matches) < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - len(matches))
             request = {"batch": batch, "max_bytes": PAGE_BYTES, "seq": after + 1, "next_by_subj": filter_subject}
             messages, end = await self._connection.request_many(self._api, _json(request))
             _check(end)
             matches.extend(map(_stored, messages))
-            if not messages or not _has_more(end):
+            size += sum(len(message.data) for message in messages)
+            if not messages or not _has_more(end) or (max_bytes is not None and size >= max_bytes):
                 break
             after = matches[-1].sequence
         return matches

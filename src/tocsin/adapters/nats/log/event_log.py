@@ -44,6 +44,8 @@ from .writer import LogWriter
 
 SCAN_LIMIT: Final = 2_000
 """Up to this number of messages, a scan is cheaper for the server than a query for the last message of each subject."""
+READ_BYTES: Final = 8_388_608
+"""The size of the messages after which a read ends, before its limit of messages."""
 _MAX_SCANS: Final = 20
 _SCAN_PAUSE_S: Final = 0.25
 """Seconds before another replica may answer, or the same with newer messages."""
@@ -265,7 +267,7 @@ class NatsEventLog:
         stream = self._streams[subjects.stream_of(subject)]
         messages: list[Recorded[Message]] = []
         while not messages:
-            portion = await stream.scan(self._names.to_wire(subject), after=after, limit=limit)
+            portion = await stream.scan(self._names.to_wire(subject), after=after, limit=limit, max_bytes=READ_BYTES)
             if not portion and confirm:
                 portion = await self._confirmed(subject, after, limit)
             if not portion:
@@ -289,7 +291,9 @@ class NatsEventLog:
             if not await self.has_newer(subject, after=after):
                 return []
             await asyncio.sleep(_SCAN_PAUSE_S)
-            if portion := await stream.scan(self._names.to_wire(subject), after=after, limit=limit):
+            if portion := await stream.scan(
+                self._names.to_wire(subject), after=after, limit=limit, max_bytes=READ_BYTES
+            ):
                 return portion
         raise StaleRead.of(subject)
 

@@ -172,6 +172,10 @@ class _Consumer:
         self._inbox = PullInbox(connection, self._stream, self._name)
         self._requested = 0
         self._order = 0
+        self._order_before = 0
+        """The order of the newest message before the newest request."""
+        self._is_full = False
+        """A request has ended before a message that would exceed its bytes, and no other was sent since."""
         self._newest = 0
         """The sequence of the newest message that the consumer must bring; 0: none."""
 
@@ -214,9 +218,10 @@ class _Consumer:
         last. Or the consumer's replica lags, and that of the next consumer may not.
         """
         inbox = self._inbox
-        if self._requested <= PORTION // 2:
-            await inbox.request(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT_INTERVAL_S, max_bytes=PORTION_BYTES)
-            self._requested += PORTION
+        if self._is_full and self._order == self._order_before:  # the next message alone is larger than a request
+            await self._request_more(1, max_bytes=0)
+        elif self._requested <= PORTION // 2:
+            await self._request_more(PORTION, max_bytes=PORTION_BYTES)
         is_alive = await inbox.wait(2 * HEARTBEAT_INTERVAL_S)
         is_used_up = self._read_statuses(inbox)
         if not inbox.messages and not is_alive:
@@ -224,6 +229,11 @@ class _Consumer:
         if not inbox.messages and is_expected and not is_used_up:
             raise _MissingError("no message arrives")
         return self._in_order(inbox)
+
+    async def _request_more(self, limit: int, *, max_bytes: int) -> None:
+        await self._inbox.request(limit, wait=_REQUEST, heartbeat=HEARTBEAT_INTERVAL_S, max_bytes=max_bytes)
+        self._requested += limit
+        self._is_full, self._order_before = False, self._order
 
     async def close(self) -> None:
         """Delete the consumer without waiting; otherwise the server would remove it after a while."""
@@ -247,6 +257,7 @@ class _Consumer:
         inbox.unserved, is_used_up = 0, False
         while inbox.statuses:
             status = inbox.statuses.popleft()
+            self._is_full = self._is_full or status == wire.FULL_REQUEST
             is_used_up = is_used_up or status in {wire.FULL_REQUEST, wire.COMPLETED_REQUEST}
             if status not in {wire.HEARTBEAT, wire.REQUEST_TIMEOUT, wire.FULL_REQUEST, wire.COMPLETED_REQUEST}:
                 raise _LostError(f"status {status}")
