@@ -1,13 +1,29 @@
 """`GET /ojs/v1/events`: pages of a bounded search, in which no team hides the events of another."""
 
+import asyncio
+from collections.abc import Sequence
+from functools import partialmethod
+from itertools import zip_longest
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.http.conftest import World
-from tocsin.adapters.http.ojs import event_search
+from tests.domain.given import JOB, NOON, plan
+from tests.domain.test_workflow import BATCH, CHAIN, FAN_OUT, Run, played
+from tests.http.conftest import LOCAL, World
+from tocsin import subjects
+from tocsin.adapters.http.api.app import api
+from tocsin.adapters.http.auth.authentication import Authentication
+from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.adapters.http.ojs import event_search, event_window
+from tocsin.adapters.http.ojs.event_window import WindowReader
+from tocsin.adapters.http.ojs.job_events import JobEvents
+from tocsin.adapters.http.ojs.workflow_events import WorkflowEvents
 from tocsin.domain.access import Role
-from tocsin.domain.events import CronSkipped, CronSkippedData, QueuePaused, QueueResumed
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import CronSkipped, CronSkippedData, Message, QueuePaused, QueueResumed, Recorded
+from tocsin.services.turns import MAX_WAITING
 
 
 async def skipped(world: World, job: str, times: int) -> None:
@@ -25,7 +41,7 @@ async def skipped(world: World, job: str, times: int) -> None:
 async def crowded(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Two events of one team, and many newer events of another."""
     monkeypatch.setattr(event_search, "WINDOW", 5)
-    monkeypatch.setattr(event_search, "PAGE_SIZE", 2)
+    monkeypatch.setattr(event_window, "PAGE_SIZE", 2)
     await skipped(world, "shop.job", 2)
     await skipped(world, "billing.job", 9)
     await world.log.append(QueuePaused(queue="billing.mail"), expect=0)
@@ -119,3 +135,102 @@ async def test_pages_end_although_time_steps_back(world: World, limit: int) -> N
     assert found == [event["id"] for event in everything]
     of_log = [int(id_.split("_")[1]) for id_ in found if "queue" not in id_]
     assert of_log == sorted(of_log, reverse=True)
+
+
+# --- executions that began in another window ---------------------------------------------------------------------------
+
+
+def lives() -> list[list[Message]]:
+    """Return the events of jobs and workflows that ended in several ways, each as one execution."""
+    scheduled = Run(CHAIN, plan().model_copy(update={"start_at": NOON, "expires_at": NOON}))
+    scheduled.succeed("main")
+    retried = Run(CHAIN, plan(retry=RetryPolicy(max_attempts=2, jitter=0)))
+    retried.fail("main")
+    workflows = [played(CHAIN, "+a +b +c"), played(BATCH, "+a -b +x +z"), played(FAN_OUT, "+a -c +b")]
+    of_jobs = [_renamed(run.facts, JOB, number) for number, run in enumerate((scheduled, retried))]
+    return [*of_jobs, *(_renamed(run.facts, "ojs-workflow", 5 + number) for number, run in enumerate(workflows))]
+
+
+def _renamed(facts: Sequence[Message], job: str, number: int) -> list[Message]:
+    named = {"job": job, "execution_id": f"0193a5b0-0000-7000-8000-00000000000{number}"}
+    return [fact.model_copy(update=named) for fact in facts]
+
+
+async def stored(world: World, lives: Sequence[Sequence[Message]]) -> int:
+    """Store the events of executions in turn; return their number."""
+    number = 0
+    for turn in zip_longest(*lives):
+        for fact in filter(None, turn):
+            await world.log.append(fact, expect=await world.log.tail(subjects.scope_of(fact)))
+            world.clock.advance(1)
+            number += 1
+    return number
+
+
+@pytest.mark.parametrize("window", [1, 3, 10])
+async def test_events_are_whole_if_an_execution_began_before(
+    world: World, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    await stored(world, lives())
+    whole = (await world.ask("GET", "/ojs/v1/events?limit=1000")).json()["events"]
+    kinds = {event["type"] for event in whole}
+    assert kinds >= {"job.scheduled", "job.enqueued", "job.retrying", "workflow.started", "workflow.failed"}
+    monkeypatch.setattr(event_search, "WINDOW", window)
+    monkeypatch.setattr(event_search, "MAX_WINDOWS", 1_000)
+    divided = (await world.ask("GET", "/ojs/v1/events?limit=1000")).json()["events"]
+    assert {event["id"]: event for event in divided} == {event["id"]: event for event in whole}
+    completed = [event["data"] for event in divided if event["type"] == "workflow.completed"]
+    assert [data["total_steps"] for data in completed] == [5, 3]  # newest first
+
+
+async def test_each_stored_event_is_folded_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that finds nothing reads all windows."""
+    number = await stored(world, lives())
+    taken: list[int] = []
+    for reader in (JobEvents, WorkflowEvents):
+
+        def take(self: Any, fact: Recorded[Message], original: Any = reader.take) -> Any:  # noqa: ANN401 - of both readers
+            taken.append(fact.sequence)
+            return original(self, fact)
+
+        monkeypatch.setattr(reader, "take", take)
+    page = (await world.ask("GET", "/ojs/v1/events?types=none")).json()
+    assert page == {"events": [], "next_cursor": None}
+    assert sorted(taken) == list(range(1, number + 1))
+
+
+async def test_search_loads_a_limited_part_of_earlier_events(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await stored(world, lives())
+    monkeypatch.setattr(event_search, "WINDOW", 1)
+    calls, original = 0, WindowReader._earlier
+
+    async def counted(self: WindowReader, *given: Any) -> Any:  # noqa: ANN401 - as of the method
+        nonlocal calls
+        calls += 1
+        return await original(self, *given)
+
+    monkeypatch.setattr(WindowReader, "_earlier", counted)
+    monkeypatch.setattr(WindowReader, "__init__", partialmethod(WindowReader.__init__, earlier_left=1))
+    assert (await world.ask("GET", "/ojs/v1/events?limit=1000")).json()["events"]
+    assert calls == 1
+
+
+async def test_searches_of_two_teams_take_turns(world: World) -> None:
+    parts = world.parts()
+    authentication = Authentication(Tokens(parts.projections, parts.clock), None, parts.clock)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(api(parts, authentication, world.rate)), base_url=LOCAL)
+    tokens = [await world.token(name, Role.VIEWER, namespaces=(name[:1],)) for name in ("a1", "a2", "b")]
+    ours, same_team, others = ({"Authorization": f"Bearer {token}"} for token in tokens)
+
+    async def ask(headers: dict[str, str]) -> int:
+        return (await client.get("/ojs/v1/events", headers=headers)).status_code
+
+    async with parts.event_searches.turn("@a"):
+        waiting = [asyncio.create_task(ask(headers)) for headers in (ours, same_team) for _ in range(5)]
+        assert await ask(others) == 200
+        assert not any(task.done() for task in waiting)
+        more = [asyncio.create_task(ask(ours)) for _ in range(MAX_WAITING)]
+        done, _ = await asyncio.wait(more, return_when=asyncio.FIRST_COMPLETED)
+        assert {task.result() for task in done} == {503}
+    assert set(await asyncio.gather(*waiting)) == {200}
+    await asyncio.gather(*more)

@@ -40,6 +40,8 @@ from .problems import Problem, invalid
 
 MAX_SELECTS: Final = 2
 """Requests with a SELECT that run at the same time, each of another party; others wait."""
+MAX_EVENT_SEARCHES: Final = 2
+"""Searches for a page of events that run at the same time, each of another party; others wait."""
 MAX_WHAT_IFS: Final = 2
 """Replays of the past that run at the same time, each of another party; others wait."""
 
@@ -79,6 +81,8 @@ class Components:
     calculations: Calculations = field(default_factory=Calculations)
     selects: Turns = field(default_factory=lambda: Turns(MAX_SELECTS))
     """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""
+    event_searches: Turns = field(default_factory=lambda: Turns(MAX_EVENT_SEARCHES))
+    """Limits the searches for events that run at the same time, because each reads many messages."""
     what_ifs: Turns = field(default_factory=lambda: Turns(MAX_WHAT_IFS))
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
     known_queues: set[str] = field(default_factory=set)

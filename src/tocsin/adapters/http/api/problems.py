@@ -146,7 +146,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "timeout": ProblemKind(503, "The request took too long, and its outcome is unknown. Read the state, then retry."),
     "busy": ProblemKind(
         503,
-        "Too many calculations, statements with `SELECT` or replays of the past wait already, of the caller and its namespaces or of all. Retry after `Retry-After` seconds.",
+        "Too many calculations, statements with `SELECT`, searches for events or replays of the past wait already, of the caller and its namespaces or of all. Retry after `Retry-After` seconds.",
         (ServerBusy,),
     ),
     "matcher-unavailable": ProblemKind(

@@ -1,33 +1,26 @@
 """The search for a page of events, newest first."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from .... import subjects
 from ....domain.access import Principal
-from ....domain.events import Message, Recorded
-from ....ports import pages
 from ....ports.queries import microseconds
 from ....subjects import Stream
 from ..api.dependencies import Components
 from . import event_views
-from .event_views import Event
+from .event_views import Event, IsWanted
+from .event_window import WindowReader, window_pages
 
 WINDOW: Final = 2_000
 """Sequences of the log, or of the ledger, that are read together."""
 MAX_WINDOWS: Final = 5
 """Windows of the log that a page searches, newest first. Then it may be short, and its position continues."""
-PAGE_SIZE: Final = 500
-"""Messages of one read."""
 LATEST: Final = 10**18 - 1
 """An instant after all others, in microseconds since 1970."""
 EARLIEST: Final = 0
 """An instant before all others."""
-
-IsWanted: TypeAlias = Callable[[dict[str, Any]], bool]
 
 
 class Position(NamedTuple):
@@ -120,34 +113,27 @@ class EventSearch:
     async def _in_log(self, start: Position | None, limit: int) -> _Found:
         """Return the events of jobs and schedules in the windows before a position.
 
-        All windows are folded together, because an execution may have begun in another.
+        Each window is read once.
         """
         newest, first = await asyncio.gather(self.here.log.end(Stream.LOG), self.here.stored.first(Stream.LOG))
         before, since = (newest + 1, LATEST) if start is None else start
         end = 0 if self.only_queues else min(newest, before - 1)
-        facts, announced, events = list[Recorded[Message]](), list[Recorded[Message]](), list[Event]()
-        instants = dict[int, int]()
+        reader = WindowReader(self.here, self.caller, self.is_wanted)
+        events, instants = list[Event](), dict[int, int]()
         for _ in range(MAX_WINDOWS):
             if end < first or len(events) >= limit:
                 break
             begin = max(first - 1, end - WINDOW)
-            windows = [_window(self.here, each, begin, end) for each in ("execution.>", subjects.PUBLIC_EVENTS)]
-            of_jobs, of_schedules = await asyncio.gather(*windows)
-            for recorded in sorted(chain(of_jobs, of_schedules), key=_sequence, reverse=True):
-                instants[recorded.sequence] = since = min(since, microseconds(recorded.time))
-            facts, announced = [*self._reached(of_jobs), *facts], [*self._reached(of_schedules), *announced]
-            events = await self._visible(facts, announced)
+            window = await reader.read(begin, end)
+            of_events = {event[0].sequence for event in window.events}
+            for sequence in sorted(window.times, reverse=True):
+                since = min(since, window.times[sequence])
+                if sequence in of_events:
+                    instants[sequence] = since
+            events = [*window.events, *events]
             end = begin
         is_whole = end < first
         return _Found(events, instants, end, EARLIEST if is_whole else since, is_whole)
-
-    async def _visible(self, facts: Iterable[Recorded[Message]], announced: Iterable[Recorded[Message]]) -> list[Event]:
-        root = self.here.settings.root
-        return [
-            event
-            for event in (*event_views.of_jobs(root, facts), *event_views.of_schedules(root, announced))
-            if self.is_wanted(event[1]) and await self.here.visibility.may_see_event(self.caller, event[0])
-        ]
 
     async def _of_queues(self, since: int, upper: int) -> list[Event]:
         """Return the events of queues in a span of time."""
@@ -155,26 +141,12 @@ class EventSearch:
         if newest is None:
             return []
         begin = max(0, newest.sequence - WINDOW)
-        decided = await _window(self.here, subjects.queue_events(), begin, newest.sequence)
         return [
             event
-            for event in event_views.of_queues(self.here.settings.root, self.caller, decided)
+            async for page in window_pages(self.here, subjects.queue_events(), begin, newest.sequence)
+            for event in event_views.of_queues(self.here.settings.root, self.caller, page)
             if self.is_wanted(event[1]) and since <= microseconds(event[0].time) < upper
         ]
-
-    def _reached(self, window: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
-        """Return the messages of jobs in the namespaces of the caller."""
-        return [recorded for recorded in window if self.caller.reaches(subjects.job_of(recorded.subject))]
-
-
-async def _window(here: Components, subject_filter: str, begin: int, end: int) -> Sequence[Recorded[Message]]:
-    """Return the messages whose sequences are in (begin, end], oldest first."""
-    window: list[Recorded[Message]] = []
-    async for page in pages(here.log, subject_filter, after=begin, limit=PAGE_SIZE):
-        window += [recorded for recorded in page if recorded.sequence <= end]
-        if page[-1].sequence >= end:
-            break
-    return window
 
 
 def _place(instant: int, event: Event, *, is_of_queue: bool) -> _Place:
@@ -183,7 +155,3 @@ def _place(instant: int, event: Event, *, is_of_queue: bool) -> _Place:
 
 def _first(placed: tuple[_Place, Event]) -> _Place:
     return placed[0]
-
-
-def _sequence(recorded: Recorded[Message]) -> int:
-    return recorded.sequence

@@ -1,17 +1,20 @@
 """Stored events as clients receive them (ojs-events, ojs-cron §9)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from .... import subjects
 from ....domain.access import Principal
-from ....domain.events import Message, PublicEvent, QueuePaused, QueueResumed, Recorded, unfold
+from ....domain.events import Message, PublicEvent, QueuePaused, QueueResumed, Recorded
 from .job_events import JobEvents
 from .job_view import instant
 from .workflow_events import WorkflowEvents, is_of_workflow
 
 Event: TypeAlias = tuple[Recorded[Message], dict[str, Any]]
 """A stored event, and what the client receives of it."""
+IsWanted: TypeAlias = Callable[[dict[str, Any]], bool]
+Reader: TypeAlias = JobEvents | WorkflowEvents
+"""Reads the stored events of one execution."""
 
 
 def of_schedules(root: str, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
@@ -22,17 +25,17 @@ def of_schedules(root: str, facts: Iterable[Recorded[Message]]) -> Iterable[Even
             yield fact, _envelope(root, fact, event.event, event.data.cron_name, data)
 
 
-def of_jobs(root: str, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
-    """Yield the events of jobs and workflows, whose stored events come oldest first."""
-    readers: dict[str, JobEvents | WorkflowEvents] = {}
-    for fact in unfold(facts):
-        entity = subjects.entity_of(fact.subject)
-        reader = readers.get(entity)
-        if reader is None:
-            is_workflow = is_of_workflow(fact.message)
-            reader = readers[entity] = WorkflowEvents(entity.rpartition(".")[2]) if is_workflow else JobEvents()
-        for kind, subject, data in reader.take(fact):
-            yield fact, _envelope(root, fact, kind, subject, data)
+def reader_of(fact: Recorded[Message]) -> Reader:
+    """Return a reader of the execution that a stored event belongs to."""
+    if is_of_workflow(fact.message):
+        return WorkflowEvents(subjects.entity_of(fact.subject).rpartition(".")[2])
+    return JobEvents()
+
+
+def of_execution(root: str, reader: Reader, fact: Recorded[Message]) -> Iterable[Event]:
+    """Yield the events of a stored event, the next for its reader."""
+    for kind, subject, data in reader.take(fact):
+        yield fact, _envelope(root, fact, kind, subject, data)
 
 
 def of_queues(root: str, caller: Principal, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
-from ..api.dependencies import Here
+from ..api.dependencies import Here, until_disconnect
 from ..auth.security import HistoryReader
 from .event_search import EventSearch, Position
 from .protocol import OjsResponse, documented
@@ -23,6 +23,7 @@ router = APIRouter(
 async def list_events(
     here: Here,
     caller: HistoryReader,
+    request: Request,
     types: Annotated[
         str | None, Query(description="Return these types only, separated by commas.", max_length=1_000)
     ] = None,
@@ -52,7 +53,9 @@ async def list_events(
 
     only_queues = bool(wanted_types) and all(kind.startswith("queue.") for kind in wanted_types)
     start = None if cursor is None else Position(*map(int, cursor.split("-")))
-    events, following = await EventSearch(here, caller, is_wanted, only_queues).page(start, limit)
+    search = EventSearch(here, caller, is_wanted, only_queues)
+    async with here.event_searches.turn(caller.party):
+        events, following = await until_disconnect(request, search.page(start, limit))
     return {"events": events, "next_cursor": None if following is None else f"{following.sequence}-{following.instant}"}
 
 

@@ -72,35 +72,44 @@ def failures(fact: RetryScheduled | Exhausted | Failed, max_attempts: int | None
 class JobEvents:
     """Reads the stored events of one execution, oldest first.
 
-    Its beginning may be older than the events that are searched. Then the events have what its task says.
+    Without its beginning, the events have what its task says. It keeps no arguments, since a list has readers of many executions.
     """
 
-    admitted: Admitted | None = None
+    id: str | None = None
+    function: str | None = None
+    queue: str | None = None
+    max_attempts: int | None = None
     requested_at: datetime | None = None
-    task: Dispatched | None = None
+    expires_at: datetime | None = None
     started: datetime | None = None
     trace: Json = field(default_factory=dict)
+    is_admitted: bool = False
     is_enqueued: bool = False
 
     def take(self, fact: Recorded[Message]) -> Iterable[tuple[str, str, Json]]:
         """Yield the type, the subject and the data of the events of a stored event."""
         message = fact.message
         match message:
-            case Admitted():
-                self.admitted, self.requested_at = message, fact.time
+            case Admitted(plan=plan):
+                first = plan.steps[0]
+                self.is_admitted = True
+                self.id = _id_of(plan.meta)
+                self.function, self.queue, self.max_attempts = first.function, first.queue, first.retry.max_attempts
+                self.requested_at, self.expires_at = fact.time, plan.expires_at
                 self.trace = trace_of(message.meta, message.traceparent)
                 yield from self._accepted(message)
             case Dispatched():
-                self.task = message
+                self.id = self.id if self.is_admitted else _id_of(message.meta)
+                self.function, self.queue, self.max_attempts = message.function, message.queue, message.max_attempts
                 self.trace = self.trace or trace_of(message.meta, message.traceparent)
-                if not self.is_enqueued and self.admitted is not None:
+                if not self.is_enqueued and self.is_admitted:
                     yield self._of(message, "job.enqueued", priority=message.priority)
                 self.is_enqueued = True
             case Started():
-                self.started = fact.time
+                self.started, self.is_enqueued = fact.time, True
                 yield self._of(message, "job.started", attempt=message.attempt, worker_id=message.worker)
             case RetryScheduled() | Exhausted():
-                for kind, data in failures(message, None if self.task is None else self.task.max_attempts):
+                for kind, data in failures(message, self.max_attempts):
                     if kind != "job.discarded":  # the execution goes on
                         yield self._of(message, kind, **data, **self._lasted(fact.time))
             case Completed() | Failed() | Cancelled():
@@ -135,22 +144,23 @@ class JobEvents:
         kind: str,
         **data: Any,  # noqa: ANN401 - JSON
     ) -> tuple[str, str, Json]:
-        task, step = self.task, self.admitted.plan.steps[0] if self.admitted else None
-        meta = self.admitted.plan.meta if self.admitted else task.meta if task else {}
-        function = task.function if task else step.function if step else None
-        queue = task.queue if task else step.queue if step else None
-        id_ = str(about_of(meta).get("id", fact.execution_id))
-        return of_job(kind, id_, function, queue, job=fact.job, **self.trace, **data)
+        id_ = self.id or fact.execution_id
+        return of_job(kind, id_, self.function, self.queue, job=fact.job, **self.trace, **data)
 
     def _lasted(self, at: datetime) -> Json:
         return {} if self.started is None else {"duration_ms": round((at - self.started).total_seconds() * 1000)}
 
     def _lifetime(self) -> Json:
-        expires_at = None if self.admitted is None else self.admitted.plan.expires_at
-        if self.requested_at is None or expires_at is None:
+        if self.requested_at is None or self.expires_at is None:
             return {}
-        ttl = max(0, round((expires_at - self.requested_at).total_seconds() * 1000))
+        ttl = max(0, round((self.expires_at - self.requested_at).total_seconds() * 1000))
         return {"created_at": instant(self.requested_at), "ttl_ms": ttl}
+
+
+def _id_of(meta: Json) -> str | None:
+    """Return the id that the client gave."""
+    own = about_of(meta).get("id")
+    return None if own is None else str(own)
 
 
 def trace_of(meta: Json, traceparent: str | None) -> Json:

@@ -38,7 +38,7 @@ def is_of_workflow(message: Message) -> bool:
 class WorkflowEvents:
     """Reads the stored events of one workflow, oldest first.
 
-    Its beginning may be older than the events that are searched. Then the events of its jobs have no type and name of the workflow.
+    Without its beginning, the events of its jobs have no type and name of the workflow.
     """
 
     execution_id: str
@@ -97,7 +97,7 @@ class WorkflowEvents:
                 pass
         match end:
             case Completed():
-                yield self._of_workflow("completed", total_steps=self.total, **self._lasted(fact.time))
+                yield self._of_workflow("completed", **self._size(), **self._lasted(fact.time))
             case Failed():
                 place = {} if self.failed is None else {"failed_step_id": self.failed}
                 of_type = {"failed_step_type": self.functions[self.failed][0]} if self.failed in self.functions else {}
@@ -106,6 +106,9 @@ class WorkflowEvents:
                 yield self._of_workflow("cancelled")
             case _:
                 pass
+
+    def _size(self) -> Json:
+        return {} if self.workflow is None else {"total_steps": self.total}
 
     def _lasted(self, at: datetime) -> Json:
         return {} if self.begun_at is None else {"duration_ms": round((at - self.begun_at).total_seconds() * 1000)}
