@@ -31,6 +31,10 @@ RETRY_INTERVAL_S: Final = 5.0
 """Seconds between two tries to register jobs while NATS does not answer."""
 CONFLICT_PAUSE_S: Final = (0.1, 1.0)
 """Seconds, at random between these two, before jobs are planned again that another program registered meanwhile."""
+LONGEST_CONFLICT_PAUSE_S: Final = 60.0
+"""To this the pause grows, twofold with each further conflict."""
+MAX_CONFLICTS: Final = 20
+"""Conflicts after which no other try follows; some ten minutes with the pauses."""
 MAX_REVISIONS: Final = 100
 """The newest revisions of a job among which an earlier definition is searched."""
 _DEFAULTED: Final = frozenset({"timeout", "timezone"})
@@ -107,6 +111,7 @@ async def keep_registered(
     Nothing is deleted. A definition that the job had before stays replaced: an old version of the program that restarts
     during a deploy must not undo the new version. What cannot be registered is logged, because the worker runs on.
     """
+    conflicts = 0
     while True:
         try:
             async with open_operator() as operator:
@@ -117,13 +122,16 @@ async def keep_registered(
                 )
                 await _carry_out(operator, _without_foreign(plan, owner))
         except SequenceConflict as error:  # another version or copy of the program registered a job meanwhile
+            conflicts += 1
+            if conflicts > MAX_CONFLICTS:
+                _log_refusal(owner, error)
+                return
             _log.info("jobs are planned again", action="app-jobs-conflict", owner=owner, error=str(error))
-            await asyncio.sleep(random.uniform(*CONFLICT_PAUSE_S))  # noqa: S311 - spreads the copies
+            pause = random.uniform(*CONFLICT_PAUSE_S) * 2 ** (conflicts - 1)  # noqa: S311 - spreads the copies
+            await asyncio.sleep(min(pause, LONGEST_CONFLICT_PAUSE_S))
         except TocsinError as error:
             if isinstance(error, NotAllowed) or not isinstance(error, LogUnavailable | Unreachable):
-                _log.error(
-                    "jobs not registered", action="app-jobs-refused", owner=owner, code=error.code, error=str(error)
-                )
+                _log_refusal(owner, error)
                 return
             _log.warning("jobs wait for NATS", action="app-jobs-wait", owner=owner, error=str(error))
             await asyncio.sleep(RETRY_INTERVAL_S)
@@ -131,6 +139,10 @@ async def keep_registered(
             counts = {verb: len(plan.of(verb)) for verb in ("create", "update", "unchanged")}
             _log.info("jobs registered", action="app-jobs-registered", owner=owner, **counts)
             return
+
+
+def _log_refusal(owner: str, error: TocsinError) -> None:
+    _log.error("jobs not registered", action="app-jobs-refused", owner=owner, code=error.code, error=str(error))
 
 
 async def _carry_out(operator: Operator, plan: Plan) -> None:
