@@ -111,6 +111,18 @@ async def test_each_part_counts_only_visible_jobs(busy: World, role: Role, jobs:
     assert answer["are_jobs_complete"]
 
 
+@pytest.mark.parametrize(("role", "jobs"), [(Role.VIEWER, 1), (Role.ADMIN, 2)])
+async def test_statistics_count_only_visible_jobs(busy: World, role: Role, jobs: int) -> None:
+    answer, _ = await _get(busy, "/v1/stats", role)
+    assert answer["executions"] == {
+        "total_executions": 8 * jobs,
+        "successful_executions": 6 * jobs,
+        "lost_executions": 0,
+        "pending_executions": 2 * jobs,
+        "success_rate": 100.0,
+    }
+
+
 async def test_failing_job_names_its_streak(busy: World) -> None:
     answer, _ = await _get(busy, "/v1/overview", Role.VIEWER)
     [job] = answer["failing"]["jobs"]

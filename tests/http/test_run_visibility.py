@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 
@@ -159,6 +160,18 @@ async def test_notifications_show_runs_of_the_own_registration(inherited: World)
         second = json.loads((await _text(inherited, operator, f"/v1/notifications?limit=1&cursor={first['next']}"))[1])
         ids = [[row["id"] for row in page["notifications"]] for page in (first, second)]
         assert (ids, second["next"]) == ([[NEW], []] if seen == NEW else [[], [OLD]], None)
+
+
+async def test_statistics_count_runs_of_the_own_registration(inherited: World) -> None:
+    root = Principal("root", frozenset({Role.ADMIN}), "token")
+    times = {"all": "2000-01-01T00:00:00Z", "new": (inherited.clock.now() - timedelta(seconds=1)).isoformat()}
+    expected = {("all", EVE): 1, ("all", CARL): 1, ("all", BEA): 1, ("all", root): 2}
+    expected |= {("new", EVE): 1, ("new", CARL): 0, ("new", BEA): 0, ("new", root): 1}
+    for (since, caller), number in expected.items():
+        status, text = await _text(inherited, caller, f"/v1/stats?since={quote(times[since])}")
+        assert (status, json.loads(text)["executions"]["total_executions"]) == (200, number), (since, caller)
+    status, text = await _text(inherited, EVE, "/v1/stats?job=job&since=2000-01-01T00:00:00Z")
+    assert (status, json.loads(text)["executions"]["total_executions"]) == (200, 1)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "replay", "resolve", "retry", "discard", "ojs-cancel"])

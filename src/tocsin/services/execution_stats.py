@@ -5,10 +5,10 @@ the numbers always agree with the log. Archived executions are not counted.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, TypeAlias, cast, get_args
 
 from .. import subjects
 from ..domain.events import Failed
@@ -18,6 +18,8 @@ from ..subjects import DecodeError, Stream
 
 AT_ONCE: Final = 64
 HAPPENINGS: Final[tuple[Happening, ...]] = get_args(Happening)
+SeesExecution: TypeAlias = Callable[[str, datetime], Awaitable[bool]]
+"""Returns whether a reader may see an execution of a job that began at a time (UTC)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +32,22 @@ class Statistics:
     recoveries: RecoveryStats
 
 
-async def statistics(log: EventLog, *, since: datetime, includes: Callable[[str], bool] | None = None) -> Statistics:
+async def statistics(
+    log: EventLog, *, since: datetime, job: str | None = None, sees: SeesExecution | None = None
+) -> Statistics:
     """Count executions and recoveries since an instant (UTC).
 
-    `includes` decides by the name of a job whether its executions count; None: all count.
+    Args:
+        log: the event log.
+        since: the first instant.
+        job: the only job that counts; None: all jobs.
+        sees: decides which executions count, by their first event since then; None: all count.
 
     Raises:
         LogUnavailable: the log does not answer.
     """
     until = await log.now()
-    tally, failures = Tally(), list[Heading]()
+    tally, failures, seen = Tally(), list[Heading](), dict[tuple[str, str], bool]()
     others = set(HAPPENINGS) - {"planned", "admitted", "completed"}
     of_others = (subjects.filter_for(f"execution.{event_type}") for event_type in others)
     filters = (*subjects.openings(), *subjects.COMPLETIONS, *of_others)
@@ -47,10 +55,16 @@ async def statistics(log: EventLog, *, since: datetime, includes: Callable[[str]
     try:
         async for batch in watching:
             for heading in batch.headings:
-                if includes is not None and not includes(subjects.job_of(heading.subject)):
+                name, execution = subjects.job_of(heading.subject), subjects.entity_of(heading.subject)
+                if job not in {None, name}:
                     continue
+                if sees is not None:
+                    if (name, execution) not in seen:
+                        seen[name, execution] = await sees(name, heading.time)
+                    if not seen[name, execution]:
+                        continue
                 event_type = subjects.event_type(heading.subject)
-                tally.record(subjects.entity_of(heading.subject), cast("Happening", event_type))
+                tally.record(execution, cast("Happening", event_type))
                 if event_type == "failed":
                     failures.append(heading)
             if batch.caught_up:

@@ -287,7 +287,7 @@ def stats(
 
 async def _count(session: Session, since: datetime, job: str | None) -> Statistics:
     async with session.installation() as installation:
-        return await statistics(installation.log, since=since, includes=None if job is None else job.__eq__)
+        return await statistics(installation.log, since=since, job=job)
 
 
 def _page(counts: Statistics) -> list[RenderableType]:

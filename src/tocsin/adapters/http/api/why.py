@@ -1,5 +1,6 @@
 """`/v1/jobs/{name}/why` explains an occurrence, and `/v1/stats` counts executions."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
@@ -127,14 +128,20 @@ async def get_statistics(
 ) -> StatisticsAnswer:
     """Count the executions that reached a worker, were lost, and were recovered.
 
-    For a caller that is bound to namespaces, only those of its namespaces.
+    Only those that the caller may see.
     """
     if job is not None and not await here.visibility.may_see(caller, job):
         raise JobNotFound(job)
     begin = since or await here.log.now() - timedelta(days=1)
     begin = in_utc("since", begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
-    counted = caller.reaches if caller.is_bound else None
-    counts = await statistics(here.log, since=begin, includes=counted if job is None else job.__eq__)
+    seen = dict[str, Callable[[datetime], bool]]()
+
+    async def sees(name: str, at: datetime) -> bool:
+        if name not in seen:
+            seen[name] = await here.visibility.seen_times(caller, name, begin)
+        return seen[name](at)
+
+    counts = await statistics(here.log, since=begin, job=job, sees=sees)
     return StatisticsAnswer(
         since=counts.since, until=counts.until, executions=counts.executions, recoveries=counts.recoveries
     )
