@@ -76,6 +76,16 @@ def test_disabled_jobs_and_outside_queues_need_no_worker() -> None:
     assert unserved([job(enabled=False), job(queue="mq")], [], outside=["mq"]) == []
 
 
+def test_waiting_tasks_need_their_functions() -> None:
+    waiting = {"mail": ("mail/send", "mail/sent", "print"), "mq": ("f",), "unread": ("f",)}
+    missing = unserved([job(function="print")], [worker("mail/send")], outside=["mq"], waiting=waiting)
+    assert [(each.queue, each.function, each.jobs) for each in missing] == [
+        ("mail", "print", ("welcome",)),
+        ("mail", "mail/sent", ()),
+    ]
+    assert str(missing[1]) == "no live agent of queue `mail` has `mail/sent` (tasks wait); did you mean `mail/send`?"
+
+
 def test_short_form_counts_functions_by_queue() -> None:
     jobs = [job("a", "f"), job("b", "g"), job("c", queue="gpu")]
     assert in_short(unserved(jobs, [worker("mail/send")])) == {"mail": 2, "gpu": None}

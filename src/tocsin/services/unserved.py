@@ -26,6 +26,7 @@ class Unserved:
 
     queue: str
     jobs: tuple[str, ...]
+    """The jobs that name it; empty: only tasks that wait need it, of jobs that are not registered."""
     function: str | None = None
     """The function; None: no worker reads the queue."""
     nearest: str | None = None
@@ -39,9 +40,7 @@ class Unserved:
 
     def __str__(self) -> str:
         """Return a line for people."""
-        jobs = ", ".join(self.jobs[:SHOWN_JOBS])
-        more = len(self.jobs) - SHOWN_JOBS
-        of_jobs = f"({'job' if len(self.jobs) == 1 else 'jobs'} {jobs}{f' and {more:,} more' if more > 0 else ''})"
+        of_jobs = f"({self._needed_by()})"
         if self.ungranted is not None:
             allow = f"tocsin agents allow {self.ungranted} --queue {self.queue} --function '{self.function}'"
             return f"no live agent of queue `{self.queue}` may get `{self.function}` {of_jobs}; run `{allow}`"
@@ -51,6 +50,13 @@ class Unserved:
             else f"no live agent of queue `{self.queue}` has `{self.function}`"
         )
         return f"{what} {of_jobs}{self._hint()}"
+
+    def _needed_by(self) -> str:
+        if not self.jobs:
+            return "tasks wait"
+        more = len(self.jobs) - SHOWN_JOBS
+        names = ", ".join(self.jobs[:SHOWN_JOBS])
+        return f"{'job' if len(self.jobs) == 1 else 'jobs'} {names}{f' and {more:,} more' if more > 0 else ''}"
 
     def _hint(self) -> str:
         if self.inactive:
@@ -65,16 +71,28 @@ class Unserved:
 
 
 def unserved(
-    definitions: Iterable[JobDefinition], workers: Iterable[AgentRecord], *, outside: Iterable[str] = ()
+    definitions: Iterable[JobDefinition],
+    workers: Iterable[AgentRecord],
+    *,
+    outside: Iterable[str] = (),
+    waiting: Mapping[str, Iterable[str]] | None = None,
 ) -> list[Unserved]:
-    """Return what enabled jobs need and no worker serves, except in the queues `outside`."""
+    """Return what enabled jobs need and no worker serves, except in the queues `outside`.
+
+    `waiting`: the functions of tasks that wait, by queue. They count where workers read the queue: a job may be gone,
+    or was never registered, as one of the Open Job Spec.
+    """
     skipped = set(outside)
     needed: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for definition in definitions:
         for step in definition.steps() if definition.enabled else ():
             if (queue := step.queue or definition.queue) not in skipped:
                 needed[queue][step.function][definition.name] = None
-    return WorkerSearch(workers).findings(needed)
+    search = WorkerSearch(workers)
+    for queue, functions in (waiting or {}).items():
+        if queue not in skipped and search.reads(queue):
+            needed[queue] |= {function: needed[queue][function] for function in functions}
+    return search.findings(needed)
 
 
 class WorkerSearch:
@@ -95,6 +113,10 @@ class WorkerSearch:
         self._served: dict[str, set[str]] = {}
         """The functions that agents of a queue have and may get."""
         self._hints = MAX_HINTS
+
+    def reads(self, queue: str) -> bool:
+        """Return whether an enabled worker reads a queue."""
+        return bool(self._readers[queue])
 
     def findings(self, needed: Mapping[str, Mapping[str, Mapping[str, None]]]) -> list[Unserved]:
         """Return the findings by queue; `needed`: the jobs by queue and function."""

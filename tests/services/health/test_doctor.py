@@ -723,6 +723,17 @@ async def test_a_queue_without_a_worker(tocsin: Running) -> None:
     assert (await finds(backlog.queues, tocsin))["queue-unattended"].level is Level.OK
 
 
+async def test_tasks_wait_for_an_absent_function(tocsin: Running) -> None:
+    projections = tocsin.installation.projections
+    agent = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, queues=["mail"], functions=["mail/send"])
+    await projections.put(Bucket.AGENTS, f"mail-1.{ID}", agent.model_dump_json().encode())
+    waiting = QueueBacklog(queue="mail", waiting=2, functions={"mail/send": 1, "mail/sent": 1})
+    await projections.put(Bucket.QUEUES, "mail", waiting.model_dump_json().encode())
+    found = (await finds(backlog.functions, tocsin))["function-unserved"]
+    assert_finding(found, Level.WARN, "queue `mail` has `mail/sent` (tasks wait)", "did you mean `mail/send`?")
+    assert (await look_at(health_target(tocsin.installation))).status.unserved == {"mail": 1}
+
+
 async def test_limit_that_holds_back_tasks_for_long() -> None:
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     queues = [

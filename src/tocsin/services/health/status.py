@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -149,7 +149,7 @@ class Status:
     outside_workers: Mapping[WorkerKind, Mapping[str, int]] = field(default_factory=dict)
     """Number of workers that do not register in each state, by kind."""
     unserved: Mapping[str, int | None] = field(default_factory=dict)
-    """The number of functions of jobs that no worker has, by queue; None: no worker reads the queue."""
+    """The number of functions of jobs and waiting tasks that no worker has, by queue; None: no worker reads the queue."""
     missing: tuple[Unserved, ...] = ()
     """What these jobs need."""
     foreign: tuple[ForeignReport, ...] = ()
@@ -217,7 +217,8 @@ async def status(target: HealthTarget) -> Status:
     missing: list[Unserved] = []
     if registrations is not None and workers is not None:
         definitions = [registration.definition for registration in registrations]
-        missing = unserved(definitions, workers, outside=target.settings.bridged_queues)
+        bridged = target.settings.bridged_queues
+        missing = unserved(definitions, workers, outside=bridged, waiting=functions_waiting(matched or ()))
     return Status(
         at=target.clock.now(),
         root=target.root,
@@ -288,6 +289,11 @@ class _Query:
 
 async def _nothing() -> None:
     return None
+
+
+def functions_waiting(queues: Iterable[Queue]) -> dict[str, Collection[str]]:
+    """Return the functions with the most tasks that wait, by queue."""
+    return {queue.name: tuple(queue.functions) for queue in queues if queue.functions}
 
 
 async def registrations_of(target: HealthTarget) -> list[Registration]:

@@ -9,7 +9,7 @@ from ...agents import AgentRegistry
 from ...queue_decisions import pauses_of
 from ...unserved import Unserved, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
-from ..status import Durable
+from ..status import Durable, functions_waiting
 
 LATE_AFTER: Final = timedelta(seconds=60)
 """Age from which an unacknowledged message of a stage is late."""
@@ -69,7 +69,7 @@ async def queues(context: CheckContext) -> list[Finding]:
         for queue in context.status.queues
         if queue.is_unattended
     ]
-    return findings or [ok("queue-unattended", "no tasks wait without a worker")]
+    return findings or [ok("queue-unattended", "no tasks wait in a queue without a worker")]
 
 
 async def paused(context: CheckContext) -> list[Finding]:
@@ -113,7 +113,8 @@ async def functions(context: CheckContext) -> list[Finding]:
     target = context.target
     agents = await AgentRegistry(target.log, target.projections).agents()
     jobs = [registration.definition for registration in await context.registrations()]
-    missing = unserved(jobs, agents, outside=target.settings.bridged_queues)
+    waiting = functions_waiting(context.status.queues)
+    missing = unserved(jobs, agents, outside=target.settings.bridged_queues, waiting=waiting)
     queues = [each for each in missing if each.function is None]
     functions = [each for each in missing if each.function is not None]
     return [
@@ -128,13 +129,13 @@ async def functions(context: CheckContext) -> list[Finding]:
         else ok("queue-unread", "workers read the queues of all jobs"),
         warn(
             "function-unserved",
-            f"{counted(len(functions), 'function')} of jobs without a live agent: {_shown(functions)}",
+            f"{counted(len(functions), 'function')} without a live agent: {_shown(functions)}",
             means="tasks of these functions wait until an agent with a handler comes",
             do="start a worker with the handler, or correct the function or the queue of the job",
             functions=[each.function for each in functions[:MAX_LISTED]],
         )
         if functions
-        else ok("function-unserved", "workers have the functions of all jobs whose queue they read"),
+        else ok("function-unserved", "workers have the functions of all jobs and tasks whose queue they read"),
     ]
 
 
