@@ -612,6 +612,11 @@ def _metrics() -> Iterator[str]:
         "because `job` is the name of a job ([Monitor an installation](../how-to/monitor.md)). Names beyond a limit count as `(other)`. The names",
         "of hip-62 begin with `metrics.prefix`.",
         "",
+        "A registered job has each of its counters from its registration on, at zero, so that `increase()` sees the first failure: ends by each",
+        "trigger that failed, other ends by schedule, retries, dead letters, durations, and the steps that completed or failed, up to 10,000 steps",
+        "in all. A job that is not registered, such as an enqueued one, has series from its first end on, and a deleted job keeps those with a value.",
+        "Watch the first failure of such jobs in the counters without the label `job`.",
+        "",
         "| metric | kind | labels | meaning |",
         "|---|---|---|---|",
     )

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.test_history import A_FAILURE, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
-from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, queues
+from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, queues, totals
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream, lock_key
@@ -53,6 +53,49 @@ async def test_registered_job_has_series_before_it_runs(world: World, metrics: M
     assert counts["tocsin_instants_missed_total", "nightly", "missed"] == 0
     assert counts["tocsin_job_registered_timestamp_seconds", "nightly"] == world.clock.now().timestamp()
     assert counts["tocsin_dead_letters_total",] == 0
+    for status in ("completed", "failed"):
+        assert counts["hanzo_scheduler_dag_steps_total", "nightly", status, "main"] == 0
+
+
+async def test_every_counter_of_a_job_begins_at_zero(world: World, metrics: Metrics) -> None:
+    steps = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "depends_on": ["a"]}]
+    await world.given(name="graph", schedule="0 3 * * *", function=None, dag=steps)
+    counts = await result(metrics)
+    of_jobs = [
+        metric
+        for metric in vars(catalog).values()
+        if isinstance(metric, catalog.Metric) and metric.kind != "gauge" and "job" in metric.labels
+    ]
+    assert {metric.name for metric in of_jobs if metric.is_hip_62} == {
+        *("executions", "retries", "dead_letters", "execution_duration_seconds", "dag_steps")
+    }
+    for metric in of_jobs:
+        name = metric.full_name("hanzo_scheduler") + ("_count" if metric.kind == "histogram" else "_total")
+        values = [value for key, value in counts.items() if key[0] == name and "graph" in key]
+        assert set(values) == {0}, name
+    failed = {key[3] for key in counts if key[:3] == ("hanzo_scheduler_dag_steps_total", "graph", "failed")}
+    assert failed == {"a", "b"}
+
+
+async def test_unregistered_job_counts_from_its_first_end(world: World, metrics: Metrics) -> None:
+    assert not any("nightly" in key for key in await result(metrics))
+    await world.history.record(Stream.LOG, recorded(story(*A_FAILURE)), after=0, upto=7)
+    world.clock.advance(REFRESH_INTERVAL_S)
+    counts = await result(metrics)
+    assert counts["hanzo_scheduler_executions_total", "nightly", "failed", "cron"] == 1
+    assert counts["tocsin_dead_letters_total",] == 1
+    assert not any(key[:2] == ("tocsin_job_registered_timestamp_seconds", "nightly") for key in counts)
+
+
+async def test_steps_before_their_first_run_are_bounded(
+    world: World, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "MAX_FIRST_STEPS", 3)
+    await world.given(
+        name="wide", schedule=None, function=None, dag=[{"name": f"s{n}", "function": "f"} for n in range(9)]
+    )
+    steps = {key[3] for key in await result(metrics) if key[:2] == ("hanzo_scheduler_dag_steps_total", "wide")}
+    assert len(steps) == 3
 
 
 async def test_oldest_jobs_keep_their_series(world: World, metrics: Metrics) -> None:

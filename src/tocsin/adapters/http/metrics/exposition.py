@@ -142,8 +142,8 @@ class Metrics:
         stored = await self._parts.history.totals()
         if stored is None:
             raise HistoryIncomplete("the history is being rebuilt")
-        scheduled = {job.name: job.definition.schedule is not None for job in await self._oldest_first()}
-        return await asyncio.to_thread(totals.families, stored, scheduled, self._prefix, max_jobs=self._max_jobs)
+        definitions = {job.name: job.definition for job in await self._oldest_first()}
+        return await asyncio.to_thread(totals.families, stored, definitions, self._prefix, max_jobs=self._max_jobs)
 
     async def _oldest_first(self) -> list[Job]:
         """Return the registered jobs; the oldest keep their series."""

@@ -3,9 +3,11 @@
 Every registered job has its series from its registration on, at zero, because `increase()` does not see the first value of a series.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, TypeAlias, get_args
 
+from ....domain.definition import JobDefinition
 from ....domain.events import MISSED_REASONS, TriggerKind
 from ....domain.totals import BUCKETS_S, NO_BOUND, Kind, Total
 from . import catalog
@@ -14,23 +16,29 @@ from .catalog import Family, Metric
 _STATUSES: Final = ("completed", "failed", "cancelled", "skipped")
 _TRIGGERS: Final[tuple[str, ...]] = get_args(TriggerKind)
 _LOST: Final = ("planned", "admitted", "dispatched", "retry-scheduled")
+_STEP_ENDS: Final = ("completed", "failed")
+MAX_FIRST_STEPS: Final = 10_000
+"""Steps that have series before they run, those of the oldest jobs. Others have theirs from their first end on."""
 
 Key: TypeAlias = tuple[str, ...]
 
 
-def families(totals: Mapping[Total, int], scheduled: Mapping[str, bool], prefix: str, *, max_jobs: int) -> list[Family]:
+def families(
+    totals: Mapping[Total, int], definitions: Mapping[str, JobDefinition], prefix: str, *, max_jobs: int
+) -> list[Family]:
     """Return the counters.
 
-    `scheduled`: the registered jobs, oldest first, and whether they have a schedule. Jobs beyond `max_jobs` have no series.
+    `definitions`: the registered jobs, oldest first. Jobs beyond `max_jobs` have no series.
     """
-    others = {total.job for total in totals if total.job} - scheduled.keys()
-    jobs = [*scheduled, *sorted(others)]
+    others = {total.job for total in totals if total.job} - definitions.keys()
+    jobs = [*definitions, *sorted(others)]
     shown = dict.fromkeys(jobs[:max_jobs])
     by_kind: dict[str, dict[Total, int]] = {}
     for total, count in totals.items():
         if not total.job or total.job in shown:
             by_kind.setdefault(total.kind, {})[total] = count
-    registered = {job: has_schedule for job, has_schedule in scheduled.items() if job in shown}
+    registered = {job: definition.schedule is not None for job, definition in definitions.items() if job in shown}
+    steps = islice(((job, step.name) for job in registered for step in definitions[job].own_steps()), MAX_FIRST_STEPS)
 
     def counter(metric: Metric, kind: Kind, key: Callable[[Total], Key], zeros: Iterable[Key]) -> Family:
         values = dict.fromkeys(zeros, 0)
@@ -64,7 +72,12 @@ def families(totals: Mapping[Total, int], scheduled: Mapping[str, bool], prefix:
         ),
         counter(catalog.JOB_RETRIES, "retries", lambda total: (total.job,), of_job),
         counter(catalog.JOB_DEAD_LETTERS, "dead_letters", lambda total: (total.job,), of_job),
-        counter(catalog.STEPS, "steps", lambda total: (total.job, total.label, total.status), ()),
+        counter(
+            catalog.STEPS,
+            "steps",
+            lambda total: (total.job, total.label, total.status),
+            ((*step, status) for step in steps for status in _STEP_ENDS),
+        ),
         histogram(catalog.DURATION, "duration", "duration_ms", registered),
         counter(
             catalog.EXECUTIONS,
@@ -88,7 +101,7 @@ def families(totals: Mapping[Total, int], scheduled: Mapping[str, bool], prefix:
     ]
 
 
-def _first_executions(job: str, has_schedule: bool) -> Iterable[Key]:  # noqa: FBT001 - a value of a mapping
+def _first_executions(job: str, has_schedule: bool) -> Iterator[Key]:  # noqa: FBT001 - a value of a mapping
     """Return the labels of a job that has not run: failures, and ends by schedule."""
     yield from ((job, "failed", trigger) for trigger in _TRIGGERS)
     if has_schedule:
