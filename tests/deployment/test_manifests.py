@@ -488,3 +488,20 @@ def test_chart_renders_valid_objects_for_other_values(values: Object) -> None:
     assert [p for document in documents if document["kind"] not in custom for p in problems(document)] == []
     names = [(document["kind"], document["metadata"]["name"]) for document in documents]
     assert len(names) == len(set(names))
+
+
+def test_pods_have_the_authority_of_a_database_outside() -> None:
+    values: Object = {"enabled": False, "tls": {"existing": "database-ca"}}
+    url = {"name": "DATABASE_URL", "valueFrom": {"secretKeyRef": {"name": "tocsin", "key": "database-url"}}}
+    volume = {"secretName": "database-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    with_history = 0
+    for document in chart(postgresql=values):
+        for pod in [document["spec"]["template"]["spec"]] if document["kind"] == "Deployment" else []:
+            for each in pod["containers"]:
+                if url in each.get("env", []):
+                    with_history += 1
+                    mounts = [mount for mount in each["volumeMounts"] if mount["mountPath"] == "/postgresql"]
+                    assert [v["secret"] for v in pod["volumes"] if v["name"] == mounts[0]["name"]] == [volume]
+    assert with_history >= 2  # the stages and the API
+    text = yaml.safe_dump(chart(postgresql={"tls": {"existing": "database-ca"}}))
+    assert "database-ca" not in text  # the database of the chart speaks no TLS

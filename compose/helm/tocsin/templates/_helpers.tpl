@@ -168,11 +168,18 @@ valueFrom: { secretKeyRef: { name: {{ include "tocsin.secret" .root }}, key: {{ 
 {{- end }}
 {{- end }}
 
+{{- define "tocsin.databaseTls" -}}
+{{- if not .Values.postgresql.enabled }}{{ .Values.postgresql.tls.existing }}{{ end -}}
+{{- end }}
+
 {{- define "tocsin.mounts" -}}
 - { name: settings, mountPath: /etc/tocsin/tocsin.yaml, subPath: tocsin.yaml }
 - { name: scratch, mountPath: /tmp }
 {{- if include "tocsin.tls" . }}
 - { name: certificates, mountPath: /certificates }
+{{- end }}
+{{- if include "tocsin.databaseTls" . }}
+- { name: database-authority, mountPath: /postgresql }
 {{- end }}
 {{- end }}
 
@@ -184,6 +191,10 @@ valueFrom: { secretKeyRef: { name: {{ include "tocsin.secret" .root }}, key: {{ 
 {{- if include "tocsin.tls" . }}
 - name: certificates
   secret: { secretName: {{ include "tocsin.tls" . }}, items: [{ key: ca.crt, path: ca.crt }] }
+{{- end }}
+{{- with include "tocsin.databaseTls" . }}
+- name: database-authority
+  secret: { secretName: {{ . }}, items: [{ key: ca.crt, path: ca.crt }] }
 {{- end }}
 {{- end }}
 
