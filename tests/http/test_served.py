@@ -391,3 +391,19 @@ async def test_queue_of_a_pushed_job_is_known(tocsin: Running) -> None:
             return list(answer.json().get("jobs", ()))
 
         [_] = await tocsin.until(fetched)
+
+
+async def test_probes_share_requests_to_the_log(nats_url: str, tmp_path: Path) -> None:
+    """Probes need no token: 300 of them cost a few requests, and not one each."""
+    async with (
+        running(nats_url, tmp_path, stages=(), server={"port": 0}, metrics={"enabled": False}) as idle,
+        served(idle) as client,
+    ):
+        requests = await idle.public(f"$JS.API.STREAM.INFO.{idle.installation.names.stream(Stream.LEDGER)}")
+        began = asyncio.get_running_loop().time()
+        for path in ("/v1/health", "/ojs/v1/health"):
+            answers = await asyncio.gather(*(client.get(path) for _ in range(150)))
+            assert {answer.json()["status"] for answer in answers} == {"ok"}
+        seconds = asyncio.get_running_loop().time() - began
+        await idle.installation.connection.client.flush()
+        assert 1 <= requests.qsize() <= 10 + seconds

@@ -21,6 +21,7 @@ from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.health import Finding
 from ....services.health.leadership import Leadership
+from ....services.health.log_probe import LogProbe
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
 from ....services.jobs.job_watch import JobWatch
@@ -85,10 +86,15 @@ class Components:
     """Limits the searches for events that run at the same time, because each reads many messages."""
     what_ifs: Turns = field(default_factory=lambda: Turns(MAX_WHAT_IFS))
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
+    log_probe: LogProbe = field(init=False)
+    """Answers probes, whose callers need no token."""
     known_queues: set[str] = field(default_factory=set)
     """Queues that exist although the settings do not name them."""
     reset: Callable[[], Awaitable[None]] | None = None
     """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log_probe", LogProbe(self.log))
 
     def job_watch(self) -> JobWatch:
         """Return what keeps the list of jobs up to date while no request does."""
