@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.conftest import World
 from tocsin.domain.access import Role
-from tocsin.domain.events import Actor, Silence, SilencesDefined
+from tocsin.domain.events import Actor, Message, Recorded, Silence, SilencesDefined
 from tocsin.services.queue_decisions import QueueDecisions
 
 ADA = Actor(identity="ada", kind="token")
@@ -61,6 +61,24 @@ async def test_changes_come_in_pages(changed: World) -> None:
     first = (await changed.ask("GET", "/v1/changes?limit=4")).json()
     rest = (await changed.ask("GET", f"/v1/changes?limit=4&after={first['next']}")).json()
     assert (len(first["changes"]), len(rest["changes"]), rest["next"]) == (4, 2, None)
+
+
+async def test_old_page_reads_few_newer_changes(changed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(150):
+        await changed.registry.pause("open", by=ADA)
+        await changed.registry.resume("open", by=ADA)
+    seen: list[int] = []
+    read = changed.log.read
+
+    async def counting(subject: str, *, after: int, limit: int, confirm: bool) -> list[Recorded[Message]]:
+        page = await read(subject, after=after, limit=limit, confirm=confirm)
+        seen.extend(recorded.sequence for recorded in page)
+        return page
+
+    monkeypatch.setattr(changed.log, "read", counting)
+    page = (await changed.ask("GET", "/v1/changes?after=4&limit=2")).json()["changes"]
+    assert [change["sequence"] for change in page] == [3, 2]
+    assert len(seen) <= 100
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=201", "after=0", "type=defined", "job=A"])

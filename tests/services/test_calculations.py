@@ -124,6 +124,26 @@ async def test_cancelled_calculations_take_no_place() -> None:
         assert (await first, await last) == (True, "last")
 
 
+async def test_abandoned_calculation_keeps_its_turn() -> None:
+    """Another calculation of the same party would take a second thread."""
+    released, began = Event(), [Event(), Event()]
+
+    def hold(number: int) -> bool:
+        began[number].set()
+        return released.wait()
+
+    with closing(Calculations(threads=2)) as pool:
+        first = asyncio.create_task(pool.run(lambda _: hold(0), party="a"))
+        assert await asyncio.to_thread(began[0].wait, DEADLINE)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.create_task(pool.run(lambda _: hold(1), party="a"))
+        assert await asyncio.wait_for(pool.run(lambda _: "other", party="b"), DEADLINE) == "other"
+        assert not began[1].is_set()
+        released.set()
+        assert await asyncio.wait_for(second, DEADLINE)
+
+
 async def test_error_of_a_calculation_reaches_its_caller() -> None:
     def compute(_: Effort) -> None:
         raise ValueError("no")

@@ -9,7 +9,8 @@ two instants, and returns what it has when its time is over. It ends in the same
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from threading import Event
 from typing import Final, Protocol, TypeVar
 
@@ -92,7 +93,8 @@ class Calculations:
     async def run(self, compute: Callable[[Effort], T], /, *, party: str = "") -> T:
         """Return the result of a calculation; it is abandoned if this call is cancelled.
 
-        Calculations of one party run one after another, and parties take turns, so that they delay each other little.
+        Calculations of one party run one after another, and parties take turns, so that they delay each other little. An abandoned
+        calculation has its turn until its thread is free.
 
         Raises:
             ServerBusy: too many others run or wait.
@@ -102,15 +104,28 @@ class Calculations:
         effort = Effort(SECONDS)
         self._open.add(effort)
         try:
-            async with self._turns.turn(party):
-                future = self._pool.submit(compute, effort)
-                return await asyncio.wrap_future(future)
+            await self._turns.begin(party)
+        except BaseException:
+            self._open.discard(effort)
+            raise
+        future, loop = self._pool.submit(compute, effort), asyncio.get_running_loop()
+
+        def free(_: Future[T]) -> None:
+            with suppress(RuntimeError):  # the event loop has ended meanwhile
+                loop.call_soon_threadsafe(self._free, effort, party)
+
+        future.add_done_callback(free)
+        try:
+            return await asyncio.wrap_future(future)
         finally:
             effort.abandon()
-            self._open.discard(effort)
+
+    def _free(self, effort: Effort, party: str) -> None:
+        self._open.discard(effort)
+        self._turns.end(party)
 
     def close(self) -> None:
         """Abandon all calculations."""
-        for effort in self._open:
+        for effort in tuple(self._open):
             effort.abandon()
         self._pool.shutdown(wait=False, cancel_futures=True)

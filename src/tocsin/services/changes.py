@@ -175,12 +175,10 @@ async def _window(log: EventLog, filters: Sequence[str], begin: int, end: int) -
     events = list[Recorded[Message]]()
     for subject in filters:
         of_subject = list[Recorded[Message]]()
-        async for page in pages(log, subject, after=begin):
-            of_subject += [recorded for recorded in page if recorded.sequence <= end]
+        async for page in pages(log, subject, after=begin, until=end):
+            of_subject += page
             if len(of_subject) > MAX_PER_WINDOW:
                 return None
-            if page[-1].sequence > end:
-                break
         events += of_subject
     return sorted(events, key=lambda recorded: recorded.sequence, reverse=True)
 

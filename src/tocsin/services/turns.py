@@ -44,6 +44,20 @@ class Turns:
         Raises:
             ServerBusy: too many requests of the party wait already.
         """
+        await self.begin(party)
+        try:
+            yield
+        finally:
+            self.end(party)
+
+    async def begin(self, party: str) -> None:
+        """Wait for a place, which the party has until `end`.
+
+        If this is cancelled, it has none.
+
+        Raises:
+            ServerBusy: too many requests of the party wait already.
+        """
         line = self._lines.setdefault(party, deque())
         if len(line) >= MAX_WAITING:
             raise ServerBusy(f"{MAX_WAITING} such requests of this client or its namespaces wait already. Retry later")
@@ -56,14 +70,11 @@ class Turns:
             if turn.cancelled():
                 self._leave(party, turn)
             else:  # the place was assigned before the cancellation
-                self._free(party)
+                self.end(party)
             raise
-        try:
-            yield
-        finally:
-            self._free(party)
 
-    def _free(self, party: str) -> None:
+    def end(self, party: str) -> None:
+        """Free the place of a party."""
         self._active.discard(party)
         if party in self._lines:
             self._lines.move_to_end(party)

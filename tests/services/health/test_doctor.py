@@ -653,7 +653,10 @@ async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path)
         await installation.connection.manage(f"STREAM.CREATE.{shop.upper()}", json.dumps(config).encode())
         seen = (await look_at(health_target(installation))).status
         assert list(seen.unheard_triggers) == [sources[0], sources[2]]
+        lists = await tocsin.public(f"$JS.API.CONSUMER.LIST.{shop.upper()}")
         unheard = (await finds(trigger_sources.sources, tocsin))["trigger-unheard"]
+        await installation.connection.client.flush()
+        assert lists.qsize() == 1
         assert_finding(unheard, Level.BAD, "1 trigger", f"invoice ({shop}.orders)")
 
         event_streams = NatsEventStreams(installation.connection, installation.names)

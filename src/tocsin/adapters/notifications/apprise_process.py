@@ -19,7 +19,10 @@ import sys
 from typing import Any, Final
 
 MAX_MEMORY: Final = 1 << 29
-"""Bytes of memory that the process may have; it dies with more. Apprise itself needs about a fifth of them."""
+"""Bytes of address space that the process may have; it dies with more.
+
+Apprise itself takes about two fifths of them for a message, of which a quarter is in memory.
+"""
 _STATUS: Final = re.compile(r"\berror=([1-5][0-9]{2})\b")
 
 

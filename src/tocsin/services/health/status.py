@@ -39,7 +39,7 @@ from ..unserved import Unserved, in_short, unserved
 from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
 from .leadership import AsideCandidate, Lease, leadership_of
 from .problems import problems_of
-from .unheard_triggers import unheard_triggers
+from .unheard_triggers import Progress, unheard_triggers
 
 T = TypeVar("T")
 
@@ -160,6 +160,8 @@ class Status:
     """Numbers of shards of the newest map."""
     proposals: Proposals | None = None
     """Number of executions that wait for acknowledgements of agents."""
+    trigger_progress: Progress = field(default_factory=dict)
+    """The streams of triggers that were examined."""
     unheard_triggers: tuple[str, ...] = ()
     """Triggers in force whose source is not opened or does not exist, with their jobs."""
 
@@ -199,9 +201,10 @@ async def status(target: HealthTarget) -> Status:
         query("queues", partial(_matched_queues, target)) if has_queues else _nothing(),
         query("foreign messages", partial(not_voided, target.log, target.projections)) if has_foreign else _nothing(),
     )
+    progress: Progress = {}
     bound, unheard, proposals = await asyncio.gather(
         query("shards", partial(bindings, target.log)) if present.issuperset(LAID_OUT) else _nothing(),
-        query("triggers", partial(unheard_triggers, target.settings, inspection, registrations or ())),
+        query("triggers", partial(unheard_triggers, target.settings, inspection, registrations or (), progress)),
         query("proposals", partial(waiting_proposals, target.log, target.projections))
         if has_cursors and Stream.LOG in present
         else _nothing(),
@@ -238,6 +241,7 @@ async def status(target: HealthTarget) -> Status:
         standing_aside=() if leadership is None else leadership.standing_aside,
         shards=None if bound is None else shards_of(bound, workers),
         proposals=proposals,
+        trigger_progress=progress,
         unheard_triggers=unheard or (),
     )
 
@@ -256,7 +260,7 @@ def as_json(seen: Status) -> dict[str, Any]:
     """Return a status and its problems as JSON, without the configuration of the servers."""
     answer = asdict(seen)
     answer["problems"] = list(problems_of(seen))
-    del answer["missing"]
+    del answer["missing"], answer["trigger_progress"]
     for stream in answer["streams"].values():
         if stream is not None:
             del stream["drift"]

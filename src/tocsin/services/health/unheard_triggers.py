@@ -1,32 +1,35 @@
 """Triggers whose events no stream can bring."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.job_record import Registration
-from ...ports.server_inspection import ServerInspection
+from ...ports.server_inspection import ServerInspection, TriggerProgress
 from ...settings import Settings
 from ..definition_settings import DefinitionSettings
 from ..jobs.event_triggers import bucket_place, stream_of
 
+Progress: TypeAlias = dict[str, Mapping[str, TriggerProgress] | None]
+"""The durables of triggers in each stream, by its name; None: it does not exist."""
+
 
 async def unheard_triggers(
-    settings: Settings, inspection: ServerInspection, registrations: Iterable[Registration]
+    settings: Settings, inspection: ServerInspection, registrations: Iterable[Registration], progress: Progress
 ) -> tuple[str, ...]:
     """Return the triggers in force whose source is not opened or does not exist.
 
-    Each is named as by `shown`.
+    Each is named as by `shown`. Streams that are examined are added to `progress`.
     """
     opened = DefinitionSettings.of(settings)
-    exists: dict[str, bool] = {}
     unheard: list[str] = []
     for definition, trigger in in_force(registrations):
         is_heard = is_opened(opened, definition, trigger)
         stream = outside_stream(trigger, opened.streams)
         if is_heard and stream is not None:
-            if stream not in exists:
-                exists[stream] = await inspection.triggers(stream) is not None
-            is_heard = exists[stream]
+            if stream not in progress:
+                progress[stream] = await inspection.triggers(stream)
+            is_heard = progress[stream] is not None
         if not is_heard:
             unheard.append(shown(definition, trigger))
     return tuple(unheard)

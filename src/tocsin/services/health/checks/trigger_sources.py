@@ -10,7 +10,6 @@ from ....domain import ids
 from ....domain.definition import EventTrigger
 from ....domain.text import counted
 from ....ports.queries import ExecutionQuery
-from ....ports.server_inspection import TriggerProgress
 from ....subjects import Stream
 from ...definition_settings import DefinitionSettings
 from ..findings import CheckContext, Finding, OverdueKind, ok
@@ -72,7 +71,7 @@ async def sources(context: CheckContext) -> list[Finding]:
     """
     opened = DefinitionSettings.of(context.target.settings)
     found: dict[OverdueKind, list[str]] = defaultdict(list)
-    durables: dict[str, Mapping[str, TriggerProgress] | None] = {}
+    durables = dict(context.status.trigger_progress)
     triggers = in_force(await context.registrations())
     for definition, trigger in triggers:
         name = shown(definition, trigger)

@@ -66,7 +66,7 @@ export function DeadLetters({ query }) {
 function Groups({ groups, unresolved }) {
   const listed = (one) => path(to("dead-letters"), { job: one.job, pattern: one.pattern, unresolved });
   return html`<${Card} title="By error" wide>
-    <${Loaded} resource=${groups}>${({ groups: found, complete }) => html`${complete ? null : html`<p class="hint">There are more groups.</p>`}
+    <${Loaded} resource=${groups}>${({ groups: found, complete }) => html`${complete ? null : html`<p class="hint">These groups do not contain all dead letters.</p>`}
       <${Table} label="groups of dead letters" empty="None." rows=${found} keyOf=${(one) => `${one.job} ${one.pattern}`}
         columns=${[
           ["Number", (one) => one.count, "number"],

@@ -51,7 +51,7 @@ export function WhatIf({ query }) {
     }
   };
   return html`<h1>What if</h1>
-    <p class="hint">Change a definition, or the slots of workers, and see what would have come of it. Nothing is registered.</p>
+    <p class="hint">Change a definition, or the slots of workers, and see what would have come of it. Nothing is registered. Grants of agents and <code>max_running</code> of namespaces are not regarded.</p>
     <form onSubmit=${ask}>
       <div class="filters">
         <${SearchField} label="Job" value=${name} placeholder="name of a job" onChange=${(value) => setQuery({ job: value.trim() })} />
