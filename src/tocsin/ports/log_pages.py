@@ -10,7 +10,7 @@ from .event_log import EventLog
 FIRST_BOUNDED_PAGE: Final = 16
 """Messages of the first page of a read that ends at a sequence."""
 PAGE_GROWTH: Final = 4
-"""Each of its pages is as many times larger than the one before. So at most about three times what it yields is read after its end."""
+"""Each of its pages is as many times larger than the last. So at most about three times what it yields is read after its end."""
 
 
 async def pages(
