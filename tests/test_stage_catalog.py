@@ -56,6 +56,14 @@ def test_stages_with_history_get_the_database() -> None:
         assert ("DATABASE_URL" in services()[stage.user]["environment"]) is stage.needs_history, stage.name
 
 
+def test_work_that_starts_nothing_waits_during_rushes() -> None:
+    low_priority = {each.durable for stage in STAGES for each in stage.subscriptions if each.low_priority}
+    assert low_priority == {
+        *("registrar", "dag-advancer-reports", "dag-advancer-public-cancels", "lock-keeper-ends", "mq-bridge-ends"),
+        *("notifier", "notifier-openings", "notifier-timers"),
+    }
+
+
 def test_every_stage_has_a_nats_user() -> None:
     users = re.findall(r"\{ user: ([\w-]+),", (COMPOSE / "nats/accounts.conf").read_text())
     assert users[: len(INSTALLED)] == [stage.user for stage in INSTALLED]

@@ -8,7 +8,14 @@ import pytest
 
 from tests.domain.given import NOON
 from tests.simulation.loop import VirtualLoop
-from tocsin.adapters.nats.consumers.priority import MAX_POSTPONED, RUSH_SIZE, PostponedWork, PriorityGate, Turns
+from tocsin.adapters.nats.consumers.priority import (
+    MAX_POSTPONED,
+    RUSH_LIMIT_S,
+    RUSH_SIZE,
+    PostponedWork,
+    PriorityGate,
+    Turns,
+)
 from tocsin.domain.events import Recorded, Trigger
 from tocsin.engine.delivery_policy import Postponed
 from tocsin.engine.items import Item
@@ -32,10 +39,10 @@ def played(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
     return result
 
 
-async def rush(gate: PriorityGate, *, pause: float) -> None:
+async def rush(gate: PriorityGate, *, pause: float, lasts: float = ENDLESS_S) -> None:
     """Handle full batches one after the other, with a pause between them."""
     turns, loop = Turns(gate, low_priority=False), asyncio.get_running_loop()
-    end = loop.time() + ENDLESS_S
+    end = loop.time() + lasts
     while loop.time() < end:
         with turns.handling(RUSH_SIZE):
             await asyncio.sleep(0.05)
@@ -63,6 +70,33 @@ def test_endless_rush_holds_a_turn_two_seconds(pause: float, after: float) -> No
     first, waits = played(main)
     assert 0 < first <= LIMIT_S - after
     assert set(waits) == {0.0}  # a rush without an end is a steady load
+
+
+@pytest.mark.parametrize("lasts", [0.0, 0.5, 1.0, ENDLESS_S])
+def test_rushes_here_and_elsewhere_wait_together(lasts: float) -> None:
+    """A batch waits for its turn during a rush of this process, and then for one in another process."""
+
+    async def main(loop: VirtualLoop) -> tuple[float, int]:
+        gate, measured = PriorityGate(), 0
+
+        async def growing() -> int:
+            nonlocal measured
+            measured += 1
+            return measured * RUSH_SIZE
+
+        if lasts:
+            loop.create_task(rush(gate, pause=0.0, lasts=lasts))
+            await asyncio.sleep(0.01)
+        turns, began = Turns(gate, low_priority=True), loop.time()
+        await turns.come()
+        await turns.await_starts(RUSH_SIZE, growing)
+        waited = loop.time() - began
+        await asyncio.sleep(lasts)
+        return waited, measured
+
+    waited, measured = played(main)
+    assert RUSH_LIMIT_S - 0.01 <= waited <= LIMIT_S
+    assert (measured > 2) == (lasts < RUSH_LIMIT_S)  # otherwise nothing is left of its patience
 
 
 def postponed(number: int) -> Postponed:

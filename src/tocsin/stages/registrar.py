@@ -63,5 +63,5 @@ REGISTRAR: Final = Stage(
     # `tocsin run` registers the jobs of `jobs_file` with the registrar's rights.
     access=Access(appends=(Defined,), reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),)),
     start=lambda _: Registrar(),
-    subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, decide=Registrar.on_change),),
+    subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, low_priority=True, decide=Registrar.on_change),),
 )

@@ -93,17 +93,23 @@ class Turns:
         self._recovery = recovery
         self._last_rush = self._counting_since = float("-inf")
         self._counted = 0
+        self._waited = 0.0
+        """How long the subscription waited for its turn, in seconds."""
 
     async def come(self) -> None:
         """Wait until the subscription may take messages."""
         if self._low_priority:
+            clock = asyncio.get_running_loop().time
+            began = clock()
             await self._precedence.calm()
+            self._waited = clock() - began
 
     async def await_starts(self, messages: int, backlog: Callable[[], Awaitable[int]]) -> None:
         """Wait for a rush in other processes before a number of messages is handled.
 
         While a rush lasts, `backlog`, the number of messages that are not delivered yet, grows. A subscription that
-        handled as many messages shortly before is under a steady load, and waits for nothing.
+        handled as many messages shortly before is under a steady load, and waits for nothing. The wait for a turn counts:
+        the messages may have been there since.
         """
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -114,7 +120,8 @@ class Turns:
             return
         if began - self._last_rush >= self._recovery:
             grown = await backlog()
-            while clock() < began + self._patience:
+            until = began + self._patience - self._waited
+            while clock() < until:
                 await asyncio.sleep(GROWTH_INTERVAL_S)
                 waiting, grown = grown, await backlog()
                 if grown - waiting < GROWTH:
