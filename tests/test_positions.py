@@ -1,16 +1,29 @@
 """References to messages of several partitions, which count their sequences separately."""
 
+import json
 from typing import Final
 
 from typing_extensions import override
 
-from tests.domain.given import NOON
+from tests.domain.given import KEY, NOON
+from tests.domain.test_task_board import task
 from tocsin import subjects
+from tocsin.adapters.memory.agents import MAX_BYTES, InMemoryAgentChannel
+from tocsin.domain.agent import agent_key
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, PoisonMessage, Recorded, Trigger
+from tocsin.domain.task_board import NO_AGENT, AgentClaim, TaskBoard
+from tocsin.domain.task_fetch import Fetch, FetchedClaim
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.audit.requests import TRIGGERS, Requests
-from tocsin.testing import InMemoryEventLog
+from tocsin.stages.matcher.agents import HeardAgents
+from tocsin.stages.matcher.claims import Releases
+from tocsin.stages.matcher.fetches import Fetches
+from tocsin.stages.matcher.http_workers import HttpWorkers
+from tocsin.stages.matcher.last_heartbeats import LastHeartbeats
+from tocsin.stages.matcher.task_sender import TaskSender
+from tocsin.subjects import Bucket
+from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
 JOBS: Final = ("here", "there")
 
@@ -60,3 +73,57 @@ def test_id_of_a_poison_message_names_the_partition() -> None:
         ("planner-triggers-0-7", 0),
         ("planner-triggers-3-7", 3),
     ]
+
+
+# --- claims of two jobs at the same sequence of their logs -----------------------------------------------------------
+
+AGENT: Final = "01890f3e-0000-7000-8000-000000000001"
+
+
+def claims_of(agent: str, *, body: bytes = b"{}") -> tuple[TaskBoard, list[AgentClaim]]:
+    board = TaskBoard()
+    return board, [
+        board.confirm(task(1, job=job, execution=f"of-{job}", body=body), agent, sequence=2, after=1) for job in JOBS
+    ]
+
+
+async def test_end_of_each_claim_is_requested() -> None:
+    log = InMemoryEventLog()
+    board, claims = claims_of(agent_key("w", AGENT))
+    releases = Releases(log, board, log.clock)
+    for claim in (*claims, *claims):  # the second time, it is requested already
+        await releases.release(claim, "lease_over")
+    assert [subjects.job_of(recorded.subject) for recorded in await log.read("timer.>")] == list(JOBS)
+
+
+async def test_each_too_large_task_is_refused() -> None:
+    log, channel = InMemoryEventLog(), InMemoryAgentChannel()
+    agents = HeardAgents(log.clock.monotonic)
+    announced = {"number": 1, "mode": "enabled", "queues": ["default"], "functions": ["f"], "max_concurrent_jobs": 9}
+    agents.receive("w", AGENT, json.dumps(announced).encode())
+    agents.read()
+    board, claims = claims_of(agent_key("w", AGENT), body=b'"' + b"x" * MAX_BYTES + b'"')
+    releases, heartbeats = Releases(log, board, log.clock), LastHeartbeats(log, log.clock, KEY)
+    await TaskSender(log, channel, agents, releases, heartbeats, log.clock, KEY).send(claims)
+    assert [subjects.job_of(recorded.subject) for recorded in await log.read("timer.>")] == list(JOBS)
+
+
+def test_fetch_has_each_of_its_claims() -> None:
+    fetches = Fetches(lambda: 0.0)
+    claims = [FetchedClaim(scope=subjects.execution(job, "1"), step="main", sequence=2) for job in JOBS]
+    for claim in claims:
+        fetches.learn("fetch", claim)
+    fetch = Fetch(id="fetch", gateway="g", queues=("default",), count=9, identity="ops", usual_lease=30.0)
+    assert fetches.answer_to(fetch) == tuple(claims)
+
+
+async def test_each_claim_over_http_has_its_holder() -> None:
+    log = InMemoryEventLog()
+    projections = InMemoryProjections(log.clock)
+    board, claims = claims_of(NO_AGENT)
+    workers = HttpWorkers(projections, log.clock, board, Fetches(log.clock.monotonic))
+    for claim in claims:
+        workers.note_claim(claim.task.scope, claim.sequence, "ops", claim.task.job)
+    await workers.show()
+    shown = [json.loads(body) for body in (await projections.entries(Bucket.AGENTS)).values()]
+    assert {each["name"]: len(each["held"]) for each in shown} == dict.fromkeys(JOBS, 1)

@@ -270,8 +270,8 @@ class Releases:
         self._board = board
         self._clock = clock
         self._refusals: dict[tuple[str, str, str], float] = {}
-        self.requested: dict[int, None] = {}
-        """The sequences of the claims whose end was requested, oldest first."""
+        self.requested: dict[tuple[str, int], None] = {}
+        """The scopes and sequences of the claims whose end was requested, oldest first."""
 
     def apply_refusals(self) -> None:
         """Keep tasks from agents that handed them back a short time ago."""
@@ -321,7 +321,7 @@ class Releases:
         task = claim.task
         if is_refused:
             self._refusals[task.scope, task.step, claim.agent] = self._clock.monotonic() + REFUSAL_S
-        if claim.sequence in self.requested:
+        if (task.scope, claim.sequence) in self.requested:
             return
         _, job, execution_id, _ = task.scope.split(".")
         timer = LeaseTimer(
@@ -335,7 +335,7 @@ class Releases:
         )
         message_id = f"{execution_id}:{task.step}:{task.attempt}:{claim.sequence}:{reason}"
         await self._log.publish(subjects.subject_of(timer), timer, message_id=message_id)
-        self.requested[claim.sequence] = None
+        self.requested[task.scope, claim.sequence] = None
         while len(self.requested) > MAX_RELEASED:
             del self.requested[next(iter(self.requested))]
         _log.info(

@@ -216,7 +216,7 @@ class FetchServer:
                     return
                 if self._board.is_beyond_limit(known) or self._claims.is_outdated(known):
                     await self._releases.release(known, "handed_back")
-            if claim.sequence not in self._releases.requested:
+            if (claim.scope, claim.sequence) not in self._releases.requested:
                 permitted.append(claim)
         await self._end(waiting, tuple(permitted))
 

@@ -46,8 +46,8 @@ class Fetches:
     _arrived: list[bytes] = field(default_factory=list)
     _arrived_bytes: int = 0
     _waiting: dict[str, WaitingFetch] = field(default_factory=dict)
-    _answers: OrderedDict[str, dict[int, FetchedClaim]] = field(default_factory=OrderedDict)
-    """The claims by sequence of fetches that are answered, or have claims in the log."""
+    _answers: OrderedDict[str, dict[tuple[str, int], FetchedClaim]] = field(default_factory=OrderedDict)
+    """The claims by scope and sequence of fetches that are answered, or have claims in the log."""
 
     def receive(self, body: bytes) -> None:
         """Take a request."""
@@ -81,7 +81,7 @@ class Fetches:
         """Note a claim that a fetch received."""
         claims = self._remember(fetch_id)
         if len(claims) < task_fetch.MAX_COUNT:
-            claims[claim.sequence] = claim
+            claims[claim.scope, claim.sequence] = claim
 
     def answer_to(self, fetch: Fetch) -> tuple[FetchedClaim, ...] | None:
         """Return the claims that answer a fetch; None: it has no answer yet."""
@@ -113,7 +113,7 @@ class Fetches:
         self._waiting[fetch.id] = WaitingFetch(fetch, self.monotonic() + fetch.wait)
         return True
 
-    def _remember(self, fetch_id: str) -> dict[int, FetchedClaim]:
+    def _remember(self, fetch_id: str) -> dict[tuple[str, int], FetchedClaim]:
         claims = self._answers.setdefault(fetch_id, {})
         while len(self._answers) > MAX_REMEMBERED:
             self._answers.popitem(last=False)

@@ -180,7 +180,7 @@ class FollowedTasks:
             scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent=agent, epoch=claim.epoch
         )
         if claim.holder is not None:
-            self._workers.note_claim(sequence, claim.holder, claim.worker)
+            self._workers.note_claim(scope, sequence, claim.holder, claim.worker)
         if claim.fetch is not None:
             self._fetches.learn(claim.fetch, FetchedClaim(scope=scope, step=step, sequence=sequence))
 

@@ -20,15 +20,15 @@ class HttpWorkers:
         self._workers = OutsideWorkers("http", projections, clock)
         self._board = board
         self._fetches = fetches
-        self._holders: dict[int, OutsideName] = {}
-        """The holders of claims by sequence; those of ended claims are forgotten at the next look."""
+        self._holders: dict[tuple[str, int], OutsideName] = {}
+        """The holders of claims by scope and sequence; those of ended claims are forgotten at the next look."""
 
-    def note_claim(self, sequence: int, identity: str, worker: str) -> None:
+    def note_claim(self, scope: str, sequence: int, identity: str, worker: str) -> None:
         """Note who holds a claim."""
         if len(self._holders) >= MAX_CLAIMS:
             self._forget_ended()
         if len(self._holders) < MAX_CLAIMS:
-            self._holders[sequence] = OutsideName(identity, worker)
+            self._holders[scope, sequence] = OutsideName(identity, worker)
 
     def hear(self, fetch: Fetch) -> None:
         """Note who sent a fetch."""
@@ -44,7 +44,7 @@ class HttpWorkers:
         self._forget_ended()
         held: dict[OutsideName, list[str]] = defaultdict(list)
         for claim in self._board.claims_of(NO_AGENT):
-            if (name := self._holders.get(claim.sequence)) is not None:
+            if (name := self._holders.get((claim.task.scope, claim.sequence))) is not None:
                 task = claim.task
                 is_known = self._workers.knows(name)
                 self._workers.hear(name, () if is_known else (task.queue,), () if is_known else (task.function,))
@@ -52,5 +52,5 @@ class HttpWorkers:
         await self._workers.show(held)
 
     def _forget_ended(self) -> None:
-        open_claims = {claim.sequence for claim in self._board.claims_of(NO_AGENT)}
-        self._holders = {sequence: name for sequence, name in self._holders.items() if sequence in open_claims}
+        open_claims = {(claim.task.scope, claim.sequence) for claim in self._board.claims_of(NO_AGENT)}
+        self._holders = {claim: name for claim, name in self._holders.items() if claim in open_claims}

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from ... import telemetry
 from ...domain.ids import report_token
+from ...domain.open_task import StepKey
 from ...domain.task_board import AgentClaim
 from ...ports import Clock, EventLog
 from ...services.operations.checkpoints import first_unread, read_last_heartbeat
@@ -30,8 +31,8 @@ class LastHeartbeats:
         self._key = key
         self._paused_until = float("-inf")
 
-    async def of(self, claims: Sequence[AgentClaim]) -> Mapping[int, JsonValue]:
-        """Return the last heartbeat before each claim that has one, by its sequence."""
+    async def of(self, claims: Sequence[AgentClaim]) -> Mapping[StepKey, JsonValue]:
+        """Return the last heartbeat before each claim that has one, by its step."""
         repeated = [claim for claim in claims if first_unread(claim.task.attempt, claim.delivery) > 1]
         if not repeated or self._clock.monotonic() < self._paused_until:
             return {}
@@ -42,7 +43,7 @@ class LastHeartbeats:
             self._paused_until = self._clock.monotonic() + PAUSE_S
             _log.warning("cannot read heartbeats", action="heartbeat-unread", error=repr(error))
             return {}
-        return {claim.sequence: sent for claim, sent in zip(repeated, details, strict=True) if sent is not None}
+        return {claim.task.key: sent for claim, sent in zip(repeated, details, strict=True) if sent is not None}
 
     async def _before(self, claim: AgentClaim) -> JsonValue:
         task = claim.task

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from ... import telemetry
 from ...domain import ids
 from ...domain.agent import Assignment
-from ...domain.open_task import OpenTask
+from ...domain.open_task import OpenTask, StepKey
 from ...domain.task_board import AgentClaim
 from ...ports import AgentChannel, Clock, EventLog, HandOver
 from .agents import HeardAgents
@@ -44,7 +44,7 @@ class TaskSender:
         await read_bodies(self._log, [claim.task for claim in claims])
         heartbeats = await self._heartbeats.of(claims)
         too_large = await self._send(claims, heartbeats)
-        if any(claim.sequence in heartbeats for claim in too_large):
+        if any(claim.task.key in heartbeats for claim in too_large):
             too_large = await self._send(too_large, {})  # no task rests on a heartbeat
         for claim in too_large:
             _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
@@ -53,20 +53,20 @@ class TaskSender:
             if self._agents.get(claim.agent) is not None:
                 claim.task.body = None  # it is seldom needed again
 
-    async def _send(self, claims: Sequence[AgentClaim], heartbeats: Mapping[int, JsonValue]) -> list[AgentClaim]:
+    async def _send(self, claims: Sequence[AgentClaim], heartbeats: Mapping[StepKey, JsonValue]) -> list[AgentClaim]:
         """Send tasks, and return those that are too large."""
         now = self._clock.monotonic()
-        hand_overs: dict[int, tuple[AgentClaim, HandOver]] = {}
+        hand_overs: list[tuple[AgentClaim, HandOver]] = []
         for claim in claims:
             agent = self._agents.get(claim.agent)
             if agent is None or claim.task.body is None:
                 continue
-            body = self._assignment(claim, heartbeats.get(claim.sequence)).framed(claim.task.body)
-            hand_overs[claim.sequence] = claim, HandOver(agent.name, agent.agent_id, claim.sequence, body)
+            body = self._assignment(claim, heartbeats.get(claim.task.key)).framed(claim.task.body)
+            hand_overs.append((claim, HandOver(agent.name, agent.agent_id, claim.sequence, body)))
             claim.handed_at = now
             claim.hand_overs += 1
-        refused = await self._channel.hand_over([hand_over for _, hand_over in hand_overs.values()])
-        return [hand_overs[hand_over.number][0] for hand_over in refused]
+        refused = await self._channel.hand_over([hand_over for _, hand_over in hand_overs])
+        return [claim for claim, hand_over in hand_overs if hand_over in refused] if refused else []
 
     def _assignment(self, claim: AgentClaim, heartbeat: JsonValue) -> Assignment:
         task, after = claim.task, claim.after
