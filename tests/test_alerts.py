@@ -85,6 +85,23 @@ def promtool(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_each_alert_fires_in_a_test() -> None:
+    tests = yaml.safe_load((ROOT / "tests/alerts.test.yml").read_text())["tests"]
+    fired = {case["alertname"] for test in tests for case in test.get("alert_rule_test", ()) if case["exp_alerts"]}
+    for case in (case for test in tests for case in test.get("promql_expr_test", ())):
+        expected = re.match(r'count\(count by \(alertname\) \(ALERTS\{alertname=~"(.+?)"', case["expr"])
+        if expected is not None:
+            names = {rule["alert"] for rule in rules() if re.fullmatch(expected[1], rule["alert"])}
+            assert case["exp_samples"][0]["value"] == len(names)  # promtool counts those that fire
+            fired |= names
+    assert fired == {rule["alert"] for rule in rules()}
+
+
+def test_dashboards_show_each_metric_of_triggers() -> None:
+    used = " ".join(expressions())
+    assert {name for name in DOCUMENTED if name.startswith("tocsin_trigger_") and name not in used} == set()
+
+
 def test_expressions_are_valid(tmp_path: Path) -> None:
     recorded = [{"record": f"expression_{n}", "expr": text} for n, text in enumerate(expressions())]
     written = {"groups": [{"name": "all", "rules": recorded}]}

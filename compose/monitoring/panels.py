@@ -137,6 +137,19 @@ OVERVIEW: Final = Dashboard(
             Panel("Workers of queues", {"{{queue}}": f"{_COPIES} (tocsin_queue_workers)"}),
             Panel("Workers by state", {"{{kind}}: {{state}}": f"{_COPIES} (tocsin_workers)"}),
         ),
+        "Triggers": (
+            Panel(
+                "Events of triggers by outcome",
+                {"{{outcome}}": "sum by (outcome) (rate(tocsin_trigger_events_total[5m]))"},
+                description="No value: no trigger has had an event.",
+            ),
+            Panel(
+                "Age of the events that are handled",
+                {"{{job}}": "max by (job) (tocsin_trigger_lag_seconds)"},
+                unit="s",
+                names_job=True,
+            ),
+        ),
         "What should be zero": (
             Panel(
                 "Instants missed, 1 h",
@@ -193,6 +206,10 @@ JOB: Final = Dashboard(
             ),
             Panel("Duration of executions", _quantiles(f"{_HIP}_execution_duration_seconds", _OF_JOB), unit="s"),
             Panel("Retries", {"retries": _rate(f"{_HIP}_retries_total", _OF_JOB)}),
+            Panel(
+                "Events of triggers by outcome",
+                {"{{outcome}}": _or_zero(f"sum by (outcome) (rate(tocsin_trigger_events_total{_OF_JOB}[5m]))")},
+            ),
             Panel(
                 "Steps by outcome",
                 {"{{step}}: {{status}}": f"sum by (step, status) ({_rate(f'{_HIP}_dag_steps_total', _OF_JOB)})"},
