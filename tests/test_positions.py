@@ -112,8 +112,8 @@ def test_fetch_has_each_of_its_claims() -> None:
     fetches = Fetches(lambda: 0.0)
     claims = [FetchedClaim(scope=subjects.execution(job, "1"), step="main", sequence=2) for job in JOBS]
     for claim in claims:
-        fetches.learn("fetch", claim)
-    fetch = Fetch(id="fetch", gateway="g", queues=("default",), count=9, identity="ops", usual_lease=30.0)
+        fetches.learn(AGENT, claim)
+    fetch = Fetch(id=AGENT, gateway=AGENT, queues=("default",), count=9, identity="ops", usual_lease=30.0)
     assert fetches.answer_to(fetch) == tuple(claims)
 
 
