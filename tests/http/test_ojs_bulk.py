@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
+from tests.domain.given import admitted, first_tasks, plan, started
 from tests.http.conftest import World
 from tocsin import subjects
-from tocsin.adapters.http.ojs import batches
+from tocsin.adapters.http.ojs import batches, fresh_history, job_filter
 from tocsin.domain import execution_plan
+from tocsin.domain.access import Role
 from tocsin.domain.events import Enqueued, Recorded
 from tocsin.ports import LogUnavailable, Publish
 from tocsin.services.operations import event_waiter
+from tocsin.subjects import Stream
 
 JOBS = [{"type": "mail.send", "args": [number]} for number in range(3)]
 
@@ -114,3 +117,82 @@ async def test_answer_that_is_too_large_is_made_again(world: World, monkeypatch:
     assert [item["job"]["id"] for item in first["items"]] == [item["job"]["id"] for item in second["items"]]
     assert len(await world.log.read("enqueue.>")) == 3
     assert subjects.matches("enqueue.>", (await requests(world))[0].subject)
+
+
+# --- filters -----------------------------------------------------------------------------------------------------------
+
+
+async def given_jobs(world: World, *jobs: str) -> list[str]:
+    """Store jobs that wait, also in the history, and return their ids."""
+    for number, job in enumerate(jobs):
+        named = {"job": job, "execution_id": f"0193a5b0-0000-7000-8000-{number:012}"}
+        admission = admitted(plan().model_copy(update={"definition": 0})).model_copy(update=named)
+        for fact in (admission, *(task.model_copy(update=named) for task in first_tasks(admission))):
+            await world.log.append(fact, expect=await world.log.tail(subjects.scope_of(fact)))
+    await recorded(world)
+    return [f"0193a5b0-0000-7000-8000-{number:012}" for number in range(len(jobs))]
+
+
+async def recorded(world: World) -> None:
+    """Bring the history up to date."""
+    known = await world.history.offset(Stream.LOG)
+    facts = await world.log.read("execution.>", after=known)
+    await world.history.record(Stream.LOG, facts, after=known, upto=facts[-1].sequence)
+
+
+async def filtered(world: World, token: str, **body: str) -> tuple[int, Any]:
+    given = {"filter": {"queue": "default"}, **body}
+    answer = await world.ask("POST", "/ojs/v1/jobs/bulk/cancel", given, Authorization=f"Bearer {token}")
+    return answer.status_code, answer.json()
+
+
+async def test_filter_selects_no_jobs_of_others(world: World) -> None:
+    ids = await given_jobs(world, "shop.a", "billing.a", "shop.b", "billing.b")
+    token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
+    _, answer = await filtered(world, token)
+    assert [item["job_id"] for item in answer["items"]] == [ids[0], ids[2]]
+    assert (answer["total_matched"], answer["next_cursor"]) == (2, None)
+
+
+async def test_cursor_continues_a_bounded_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_filter, "PAGE_SIZE", 2)
+    monkeypatch.setattr(job_filter, "MAX_SEARCHED", 2)
+    ids = await given_jobs(world, *["shop.a"] * 5)
+    token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
+    found, body, answers = list[str](), dict[str, str](), 0
+    while True:
+        _, answer = await filtered(world, token, **body)
+        answers += 1
+        assert len(answer["items"]) <= 2
+        found += [item["job_id"] for item in answer["items"]]
+        if answer["next_cursor"] is None:
+            break
+        body = {"cursor": answer["next_cursor"]}
+        await recorded(world)  # the cancelled jobs leave the list
+    assert (sorted(found), answers) == (ids, 4)  # the last page is that of running executions
+
+
+async def test_filter_cancels_no_job_that_started_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    [id_] = await given_jobs(world, "shop.a")
+    token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
+    select = job_filter.cancellable
+
+    async def late(*given: Any) -> job_filter.Selection:  # noqa: ANN401 - as of the function
+        selection = await select(*given)
+        claim = started().model_copy(update={"job": "shop.a", "execution_id": id_})
+        await world.log.append(claim, expect=await world.log.tail(subjects.scope_of(claim)))
+        return selection
+
+    monkeypatch.setattr(job_filter, "cancellable", late)
+    status, answer = await filtered(world, token)
+    assert (status, answer["items"][0]["status"], answer["items"][0]["error"]["code"]) == (422, "skipped", "conflict")
+    assert await world.facts("cancel.>") == []
+
+
+async def test_filter_waits_for_the_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_history, "CATCH_UP_PAUSES_S", (0,))
+    await given_jobs(world, "shop.a")
+    late = admitted().model_copy(update={"job": "shop.a", "execution_id": "0193a5b0-0000-7000-8000-0000000000ff"})
+    await world.log.append(late, expect=0)
+    token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
+    assert (await filtered(world, token))[0] == 503

@@ -1,5 +1,6 @@
 """Several jobs in one request at the gateway: results, limits and repetitions."""
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
@@ -118,6 +119,102 @@ async def test_listed_jobs_are_cancelled(client: httpx.AsyncClient) -> None:
     assert (await post(client, "bulk/cancel", {"job_ids": ids}))[0] == 422
 
 
+async def states_of(client: httpx.AsyncClient, ids: dict[str, str]) -> dict[str, str]:
+    answers = {name: await client.get(f"/ojs/v1/jobs/{id_}") for name, id_ in ids.items()}
+    return {name: answer.json()["job"]["state"] for name, answer in answers.items()}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "cancelled"),
+    [
+        ({}, {"plain", "other-type", "urgent", "later"}),
+        ({"type": "mail.other"}, {"other-type"}),
+        ({"state": ["scheduled"]}, {"later"}),
+        ({"state": ["available", "retryable"]}, {"plain", "other-type", "urgent", "failed"}),
+        ({"priority": 7}, {"urgent"}),
+        ({"meta": {"team": "a"}}, {"urgent"}),
+        ({"meta": {"team": "a", "more": None}}, set()),
+        ({"enqueued_before": "2020-01-01T00:00:00Z"}, set()),
+        ({"enqueued_after": "2020-01-01T00:00:00+01:00", "type": "mail.other"}, {"other-type"}),
+    ],
+)
+async def test_filtered_jobs_are_cancelled(
+    client: httpx.AsyncClient, chosen: dict[str, Any], cancelled: set[str]
+) -> None:
+    """A filter cancels jobs that wait, and none that a worker has."""
+    queue = f"q{uuid4().hex}"
+    retry = {"max_attempts": 3, "initial_interval": "PT1H", "jitter": False}
+    given = {
+        "failed": job(queue=queue, retry=retry),
+        "active": job(queue=queue),
+        "plain": job(queue=queue),
+        "other-type": {**job(queue=queue), "type": "mail.other"},
+        "urgent": {**job(queue=queue), "options": {"queue": queue, "priority": 7}, "meta": {"team": "a"}},
+        "later": job(queue=queue, options={"queue": queue, "scheduled_at": "2090-01-01T00:00:00Z"}),
+    }
+    ids: dict[str, str] = {}
+    for name, body in given.items():
+        ids[name] = (await post(client, "", body))[1]["job"]["id"]
+        if name in {"failed", "active"}:
+            fetched = await client.post(
+                "/ojs/v1/workers/fetch", json={"queues": [queue], "worker_id": "w", "wait_ms": 9_000}
+            )
+            assert [task["id"] for task in fetched.json()["jobs"]] == [ids[name]]
+        if name == "failed":
+            nack = {"job_id": ids[name], "worker_id": "w", "error": {"message": "broken"}}
+            assert (await client.post("/ojs/v1/workers/nack", json=nack)).status_code == 200
+    before = await states_of(client, ids)
+    assert (before["failed"], before["active"], before["later"]) == ("retryable", "active", "scheduled")
+    status, answer = await post(client, "bulk/cancel", {"filter": {"queue": queue, **chosen}})
+    assert (status, answer["cancelled"], answer["skipped"], answer["next_cursor"]) == (200, len(cancelled), 0, None)
+    assert {item["job_id"] for item in answer["items"]} == {ids[name] for name in cancelled}
+    assert await states_of(client, ids) == {**before, **dict.fromkeys(cancelled, "cancelled")}
+    again = await post(client, "bulk/cancel", {"filter": {"queue": queue, **chosen}})
+    assert (again[0], again[1]["total_matched"]) == (200, 0)
+
+
+async def test_filter_leaves_workflows_out(client: httpx.AsyncClient) -> None:
+    queue = f"q{uuid4().hex}"
+    chain = {"type": "chain", "steps": [{"type": "a", "args": [], "options": {"queue": queue}}]}
+    created = await client.post("/ojs/v1/workflows", json=chain)
+    assert created.status_code == 201, created.text
+    status, answer = await post(client, "bulk/cancel", {"filter": {"queue": queue}})
+    assert (status, answer["total_matched"]) == (200, 0)
+
+
+async def test_repeated_filter_gets_the_same_answer(client: httpx.AsyncClient) -> None:
+    key, queue = uuid4().hex, f"q{uuid4().hex}"
+    body = {"filter": {"queue": queue}}
+    assert (await post(client, "", job(queue=queue)))[0] == 201
+    first = await post(client, "bulk/cancel", body, Idempotency_Key=key)
+    assert first[1]["cancelled"] == 1
+    await post(client, "", job(queue=queue))
+    assert await post(client, "bulk/cancel", body, Idempotency_Key=key) == first
+
+
+async def test_filtered_dead_letters_are_retried(client: httpx.AsyncClient) -> None:
+    queue, ids = f"q{uuid4().hex}", dict[str, str]()
+    policy = {"max_attempts": 1, "on_exhaustion": "dead_letter"}
+    for type_ in ("mail.send", "mail.other"):
+        _, pushed = await post(client, "", {**job(queue=queue, retry=policy), "type": type_})
+        ids[type_] = pushed["job"]["id"]
+        await client.post("/ojs/v1/workers/fetch", json={"queues": [queue], "worker_id": "w", "wait_ms": 9_000})
+        nack = {"job_id": ids[type_], "worker_id": "w", "error": {"message": "broken"}}
+        assert (await client.post("/ojs/v1/workers/nack", json=nack)).status_code == 200
+    async with asyncio.timeout(60):  # a stage makes the dead letters
+        while True:
+            listed = (await client.get("/ojs/v1/dead-letter", params={"queue": queue})).json()
+            if listed["pagination"]["total"] == len(ids):
+                break
+            await asyncio.sleep(0.1)
+    status, answer = await post(client, "bulk/retry", {"filter": {"queue": queue, "type": "mail.other"}})
+    assert (status, answer["retried"], answer["next_cursor"]) == (200, 1, None)
+    assert [item["job_id"] for item in answer["items"]] == [ids["mail.other"]]
+    assert await states_of(client, ids) == {"mail.send": "discarded", "mail.other": "available"}
+    status, answer = await post(client, "bulk/retry", {"filter": {"queue": queue}})
+    assert [item["job_id"] for item in answer["items"]] == [ids["mail.send"]]
+
+
 async def test_invalid_list_cancels_no_job(client: httpx.AsyncClient) -> None:
     _, pushed = await post(client, "", job())
     id_ = pushed["job"]["id"]
@@ -151,7 +248,24 @@ async def test_listed_dead_letters_are_retried(client: httpx.AsyncClient) -> Non
         ("bulk", {"jobs": [{}], "atomicity": "some"}, "atomicity"),
         ("bulk", {"jobs": [{}], "atomicity": []}, "atomicity"),
         ("bulk/cancel", {"job_ids": [7]}, "job_ids[0]"),
-        ("bulk/cancel", {"filter": {"queue": "bulk"}}, "filter"),
+        ("bulk/cancel", {"filter": {"queue": "bulk"}, "job_ids": ["a"]}, "filter"),
+        ("bulk/cancel", {"filter": {}}, "filter"),
+        ("bulk/cancel", {"filter": ["bulk"]}, "filter"),
+        ("bulk/cancel", {"filter": {"tags": ["a"]}}, "filter.tags"),
+        ("bulk/cancel", {"filter": {"queue": 7}}, "filter.queue"),
+        ("bulk/cancel", {"filter": {"state": ["active"]}}, "filter.state"),
+        ("bulk/cancel", {"filter": {"state": ["discarded"]}}, "filter.state"),
+        ("bulk/cancel", {"filter": {"state": []}}, "filter.state"),
+        ("bulk/cancel", {"filter": {"enqueued_before": "2026-01-01T00:00:00"}}, "filter.enqueued_before"),
+        ("bulk/cancel", {"filter": {"enqueued_after": 7}}, "filter.enqueued_after"),
+        ("bulk/cancel", {"filter": {"priority": "1"}}, "filter.priority"),
+        ("bulk/cancel", {"filter": {"meta": []}}, "filter.meta"),
+        ("bulk/cancel", {"filter": {"queue": "bulk"}, "cursor": "nonsense"}, "cursor"),
+        ("bulk/cancel", {"filter": {"queue": "bulk"}, "cursor": "pending:nonsense"}, "cursor"),
+        ("bulk/cancel", {"filter": {"queue": "bulk"}, "cursor": 7}, "cursor"),
+        ("bulk/cancel", {"job_ids": ["a"], "cursor": "pending:0"}, "cursor"),
+        ("bulk/retry", {"filter": {"state": ["available"]}}, "filter.state"),
+        ("bulk/retry", {"filter": {"queue": "bulk"}, "cursor": "nonsense"}, "cursor"),
         ("bulk/retry", {"job_ids": ["a"], "atomicity": "atomic"}, "atomicity"),
     ],
 )

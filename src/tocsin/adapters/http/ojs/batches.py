@@ -23,8 +23,9 @@ from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import FieldError, Problem, problem_of
 from ..auth.security import Replayer, Triggerer, actor
 from ..middleware.idempotency import IdempotentRoute, request_name
-from . import dead_letters, envelope, jobs, protocol
+from . import dead_letters, envelope, job_filter, jobs, protocol
 from .enqueued_jobs import Batch, Outcome, enqueue_all, enqueue_each, of_job
+from .job_filter import CANCELLABLE, Selection
 from .protocol import Body, OjsResponse, as_error, documented, read_object
 
 MAX_BATCH: Final = MAX_TOGETHER
@@ -59,6 +60,12 @@ router = APIRouter(
 _JOBS: Final[Json] = {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MAX_BATCH}
 _IDS: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_BATCH}
 _KEY: Final[Json] = {"type": "string", "maxLength": 256}
+_CHANGED: Final[Json] = {
+    "job_ids": _IDS,
+    "filter": {"type": "object", "minProperties": 1},
+    "cursor": {"type": "string"},
+    "idempotency_key": _KEY,
+}
 _RESULTS: Final[Json] = {
     "type": "object",
     "properties": {"items": {"type": "array", "items": {"type": "object"}}},
@@ -122,22 +129,31 @@ async def bulk_enqueue(
     "/bulk/cancel",
     operation_id="bulkCancelJobs",
     responses=PARTIAL,
-    openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
+    openapi_extra=protocol.body_schema(**_CHANGED),
 )
 async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: Body) -> Json:
-    """Cancel the jobs of a list that have not ended, with the result of each."""
-    return await _change_each(body, response, "cancelled", partial(jobs.cancel_job, here, caller))
+    """Cancel the jobs of a list or a filter, with the result of each.
+
+    A filter selects at most 1,000 jobs that wait; `next_cursor` continues, and is null at the end.
+    """
+    states = CANCELLABLE if "filter" in body else None
+    cancel = partial(jobs.cancel_job, here, caller, states=states)
+    return await _change_each(body, response, "cancelled", cancel, partial(job_filter.cancellable, here, caller))
 
 
 @router.post(
     "/bulk/retry",
     operation_id="bulkRetryJobs",
     responses=PARTIAL,
-    openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
+    openapi_extra=protocol.body_schema(**_CHANGED),
 )
 async def bulk_retry(here: Here, caller: Replayer, response: Response, body: Body) -> Json:
-    """Run the dead letters of a list again, with the result of each."""
-    return await _change_each(body, response, "retried", partial(dead_letters.retry_job, here, caller))
+    """Run dead letters of a list or a filter again, with the result of each.
+
+    A filter selects at most 1,000 jobs; `next_cursor` continues, and is null at the end.
+    """
+    retry = partial(dead_letters.retry_job, here, caller)
+    return await _change_each(body, response, "retried", retry, partial(job_filter.dead, here, caller))
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------------
@@ -244,16 +260,41 @@ def _item(index: int, outcome: Outcome | Problem) -> Json:
     return {"index": index, "status": "duplicate" if outcome.is_duplicate else "created", "job": summary}
 
 
-async def _change_each(body: Json, response: Response, done: str, change: Callable[[str], Awaitable[object]]) -> Json:
-    """Change each job of a list; `done` is the state of those that were changed."""
-    if "filter" in body:
-        raise _invalid("filter", "is not supported: list the jobs in `job_ids`")
+Select: TypeAlias = Callable[[object, object], Awaitable[Selection]]
+"""Returns the jobs that a filter selects, from a cursor on."""
+
+
+async def _change_each(
+    body: Json, response: Response, done: str, change: Callable[[str], Awaitable[object]], select: Select
+) -> Json:
+    """Change each job of a list or a filter.
+
+    `done` is the state of those that were changed.
+    """
     if _is_atomic(body):
         raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
+    if "filter" not in body:
+        return await _change_listed(_listed_ids(body), response, done, change)
+    if "job_ids" in body:
+        raise _invalid("filter", "must be absent if `job_ids` is there")
+    selection = await select(body["filter"], body.get("cursor"))
+    changed = await _change_listed(selection.ids, response, done, change)
+    return {**changed, "next_cursor": selection.cursor}
+
+
+def _listed_ids(body: Json) -> list[str]:
+    if "cursor" in body:
+        raise _invalid("cursor", "must be absent without `filter`")
     listed = _listed(body, "job_ids")
     for index, listed_id in enumerate(listed):  # all of them, before the first is changed
         if not isinstance(listed_id, str):
             raise _invalid(f"job_ids[{index}]", "must be the id of a job")
+    return listed
+
+
+async def _change_listed(
+    listed: Sequence[str], response: Response, done: str, change: Callable[[str], Awaitable[object]]
+) -> Json:
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def item(index: int, id: str) -> Json:  # noqa: A002 - the field has this name

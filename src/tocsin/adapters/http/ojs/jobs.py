@@ -4,6 +4,7 @@ A job is an execution, so `tocsin executions show`, `tocsin executions cancel` a
 A client may bring a job's id, a UUID of version 7; otherwise the server creates one.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from secrets import randbits
 from typing import Any, Final
@@ -84,11 +85,19 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     return {"job": await cancel_job(here, caller, id)}
 
 
-async def cancel_job(here: Components, caller: Principal, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def cancel_job(
+    here: Components,
+    caller: Principal,
+    id: str,  # noqa: A002 - the field has this name
+    *,
+    states: Collection[str] | None = None,
+) -> dict[str, Any]:
     """Cancel a job that has not ended, and return it.
 
+    `states`: the states in which it is cancelled; None: all before its end.
+
     Raises:
-        Problem: no job has this id, the caller may not cancel it, or it is over.
+        Problem: no job has this id, the caller may not cancel it, it is over, or it is in another state.
     """
     match = await visible_match(here, caller, id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
@@ -97,6 +106,8 @@ async def cancel_job(here: Components, caller: Principal, id: str) -> dict[str, 
     if before.get("workflow_id"):
         detail = f"job {id} is part of a workflow: cancel workflow {before['workflow_id']}"
         raise Problem(409, "conflict", detail, facts={"workflow_id": before["workflow_id"]})
+    if states is not None and before["state"] not in states:
+        raise Problem(409, "conflict", f"job {id} is not cancelled: it is {before['state']}")
     if not execution.fold(match.facts).is_over:
         await execution_requests.cancel(
             here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"

@@ -3,7 +3,6 @@
 A pause is an operator's decision, an event of the queue.
 """
 
-import asyncio
 from datetime import timedelta
 from typing import Any, Final
 
@@ -12,21 +11,18 @@ from fastapi import APIRouter
 from ....domain.access import Principal
 from ....domain.events import JobState
 from ....ports.summaries import QueueCounts
-from ....services.operations.event_waiter import EXECUTIONS
 from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import QueueDetails, find
-from ....subjects import Stream
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
 from ..api.queue_details import switch
 from ..auth.security import Reader, SharedOperator, actor
 from . import envelope, job_view
+from .fresh_history import until_current
 from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
 PERIOD: Final = timedelta(hours=1)
 """The time of the throughput."""
-CATCH_UP_PAUSES_S: Final = (0.005, 0.01, 0.02, 0.04, *(0.08,) * 40)
-"""Pauses between looks at the place of the history."""
 _STATES: Final[tuple[JobState, ...]] = (
     *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
 )
@@ -71,22 +67,9 @@ async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
 
 
 async def _counted(here: Components, name: str) -> QueueCounts:
-    """Count by the history, after it has all that was stored before this request.
-
-    Raises:
-        Problem: it has not, after some seconds.
-    """
-    newest = await here.log.tail(EXECUTIONS)
-    for pause in CATCH_UP_PAUSES_S:
-        if await here.history.offset(Stream.LOG) >= newest:
-            return await here.history.summaries.of_queue(name, here.clock.now() - PERIOD)
-        await asyncio.sleep(pause)
-    raise Problem(
-        503,
-        "unavailable",
-        "the history does not have the newest events yet. Check that the stage `recorder` runs",
-        headers={"Retry-After": "1"},
-    )
+    """Count by the history, after it has all that was stored before this request."""
+    await until_current(here)
+    return await here.history.summaries.of_queue(name, here.clock.now() - PERIOD)
 
 
 async def _sees_all(here: Components, caller: Principal) -> bool:

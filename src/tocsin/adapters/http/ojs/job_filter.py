@@ -1,0 +1,215 @@
+"""The jobs that a `filter` selects for a request on several jobs (ojs-bulk-operations §6.1).
+
+Candidates come from the history, and the newest events of each decide. A request searches a part of them, and its cursor continues.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+
+from .... import subjects
+from ....archive.stream_reader import wherever
+from ....domain import dead_letter, execution
+from ....domain.access import Principal
+from ....domain.events import JobState
+from ....ports import DeadLetterRow, ExecutionRow
+from ....ports.queries import DeadLetterQuery, ExecutionQuery
+from ..api.dependencies import Components
+from ..api.problems import FieldError, Problem
+from ..auth.visibility import Run
+from . import job_view
+from .fresh_history import until_current
+
+MAX_MATCHES: Final = 1_000
+"""Jobs that a request selects."""
+MAX_SEARCHED: Final = 2_000
+"""Candidates that a request reads."""
+PAGE_SIZE: Final = 100
+CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable")
+"""The states in which a filter cancels jobs (ojs-bulk-operations §6.1)."""
+
+Json: TypeAlias = dict[str, Any]
+OpenStatus: TypeAlias = Literal["pending", "running"]
+Candidate: TypeAlias = ExecutionRow | DeadLetterRow
+
+
+def _instant(value: object) -> datetime:
+    if not isinstance(value, str):
+        raise ValueError("not text")  # noqa: TRY004 - pydantic reports only ValueError as a validation error
+    return datetime.fromisoformat(value)
+
+
+_Instant: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_instant)]
+_State: TypeAlias = Literal["available", "scheduled", "retryable", "discarded"]
+
+
+class JobFilter(BaseModel):
+    """The criteria of jobs. A field that is absent excludes no job."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: str | None = None
+    queue: str | None = None
+    state: Annotated[list[_State], Field(min_length=1)] | None = None
+    enqueued_before: _Instant | None = None
+    enqueued_after: _Instant | None = None
+    priority: int | None = None
+    meta: dict[str, JsonValue] | None = None
+
+    def matches(self, job: Json) -> bool:
+        """Return whether a job is selected, by its view."""
+        enqueued_at = datetime.fromisoformat(job["enqueued_at"])
+        return (
+            self.type in {None, job["type"]}
+            and self.queue in {None, job["queue"]}
+            and (self.state is None or job["state"] in self.state)
+            and (self.enqueued_before is None or enqueued_at < self.enqueued_before)
+            and (self.enqueued_after is None or enqueued_at > self.enqueued_after)
+            and self.priority in {None, job["priority"]}
+            and all(name in job["meta"] and job["meta"][name] == value for name, value in (self.meta or {}).items())
+        )
+
+
+class Selection(NamedTuple):
+    """The jobs that a request selects."""
+
+    ids: list[str]
+    cursor: str | None
+    """Where the next request continues; None: no candidates are left."""
+
+
+_RULES: Final = {
+    "state": "must be an array of the states `available`, `scheduled` and `retryable` for a cancellation, of `discarded` for a retry",
+    "enqueued_before": "must be an instant with its offset from UTC, in RFC 3339",
+    "enqueued_after": "must be an instant with its offset from UTC, in RFC 3339",
+    "priority": "must be an integer",
+    "meta": "must be an object",
+}
+
+
+def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFilter:
+    """Return a filter; without `state`, it has the default states.
+
+    Raises:
+        Problem: a field is invalid, a state is not one of `states`, or the filter has no field, which would select every job.
+    """
+    if not isinstance(given, dict) or not given:
+        raise _invalid("filter", f"must be an object with at least one of {', '.join(JobFilter.model_fields)}")
+    try:
+        chosen = JobFilter.model_validate(given)
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        known = field in JobFilter.model_fields
+        right = _RULES.get(field, "must be text") if known else "is no field of a filter: leave it out"
+        raise _invalid(f"filter.{field}", right) from None
+    if any(state not in states for state in chosen.state or ()):
+        raise _invalid("filter.state", _RULES["state"])
+    return chosen if chosen.state is not None else chosen.model_copy(update={"state": list(default)})
+
+
+async def cancellable(here: Components, caller: Principal, given: object, cursor: object) -> Selection:
+    """Select jobs that wait, those with the oldest scheduled time first.
+
+    Jobs of workflows are left out, since only a workflow as a whole is cancelled.
+    """
+    chosen = read(given, CANCELLABLE, ("available", "scheduled"))
+    await until_current(here)
+    return await _selected(here, caller, chosen, _open_rows(here, caller, cursor))
+
+
+async def dead(here: Components, caller: Principal, given: object, cursor: object) -> Selection:
+    """Select the jobs of dead letters that are not resolved, the newest first.
+
+    Jobs of workflows are left out, and those that ran again.
+    """
+    chosen = read(given, ("discarded",), ("discarded",))
+    await until_current(here)
+    return await _selected(here, caller, chosen, _dead_rows(here, caller, cursor))
+
+
+async def _selected(
+    here: Components,
+    caller: Principal,
+    chosen: JobFilter,
+    pages: AsyncIterator[tuple[Sequence[Candidate], str | None]],
+) -> Selection:
+    ids = dict[str, None]()
+    searched, following = 0, None
+    async for rows, cursor in pages:
+        following = cursor
+        seen = [row for row in rows if await _is_candidate(here, caller, row)]
+        scopes = [subjects.execution(row.job_name, str(row.execution_id)) for row in seen]
+        for facts in await asyncio.gather(*(wherever(here.log, here.stored, scope) for scope in scopes)):
+            job = _view(facts) if facts else None
+            if job is not None and chosen.matches(job):
+                ids[job["id"]] = None
+        searched += len(rows)
+        if searched + PAGE_SIZE > MAX_SEARCHED or len(ids) + PAGE_SIZE > MAX_MATCHES:
+            break
+    return Selection([*ids], following)
+
+
+async def _is_candidate(here: Components, caller: Principal, row: Candidate) -> bool:
+    if row.execution_id is None or not await here.visibility.may_see_run(caller, Run.of(row)):
+        return False
+    if isinstance(row, ExecutionRow):
+        return True
+    letter = dead_letter.fold(
+        await wherever(here.log, here.stored, subjects.dead_letter(row.job_name, row.execution_id))
+    )
+    return not letter.replays  # a dead letter that ran again stays in the list until it is resolved
+
+
+async def _open_rows(
+    here: Components, caller: Principal, cursor: object
+) -> AsyncIterator[tuple[Sequence[Candidate], str | None]]:
+    """Yield pages of executions that are not over, and the cursor after each."""
+    statuses: tuple[OpenStatus, OpenStatus] = ("pending", "running")
+    first, _, place = _cursor(cursor).partition(":")
+    if first and (first not in statuses or not place):
+        raise _invalid("cursor", "must be the `next_cursor` of an answer to the same filter")
+    for status in statuses[statuses.index(first) if first in statuses else 0 :]:
+        after = place if status == first and place != "0" else None
+        while True:
+            query = ExecutionQuery(
+                status=status, sort="oldest", limit=PAGE_SIZE, cursor=after, namespaces=caller.reached
+            )
+            page = await here.history.executions(query)
+            after = page.cursor
+            following = "running:0" if status == "pending" else None
+            yield page.rows, f"{status}:{after}" if after is not None else following
+            if after is None:
+                break
+
+
+async def _dead_rows(
+    here: Components, caller: Principal, cursor: object
+) -> AsyncIterator[tuple[Sequence[Candidate], str | None]]:
+    """Yield pages of unresolved dead letters, and the cursor after each."""
+    after: str | None = _cursor(cursor) or None
+    while True:
+        query = DeadLetterQuery(unresolved=True, limit=PAGE_SIZE, cursor=after, namespaces=caller.reached)
+        page = await here.history.dead_letters(query)
+        after = page.cursor
+        yield page.rows, after
+        if after is None:
+            return
+
+
+def _view(facts: job_view.Facts) -> Json | None:
+    """Return an execution as a job; None: it is a workflow, or was not requested."""
+    state = execution.fold(facts)
+    return None if state.requested is None or job_view.is_workflow(state) else job_view.job(facts, state=state)
+
+
+def _cursor(given: object) -> str:
+    if given is not None and (not isinstance(given, str) or len(given) > 1_000):  # noqa: PLR2004 - far above any cursor
+        raise _invalid("cursor", "must be the `next_cursor` of an answer to the same filter")
+    return given or ""
+
+
+def _invalid(field: str, right: str) -> Problem:
+    return Problem(400, "invalid-request", f"`{field}` {right}", (FieldError(field=field, right=right),))
