@@ -7,7 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typing_extensions import override
+
+from tests.ports import free_port
 
 from .conftest import World
 
@@ -68,8 +71,27 @@ def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> N
     assert (again.code, "exists already" in again.err) == (2, True)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])  # noqa: S104 - nothing listens there
+def test_metrics_of_this_machine_need_no_option(world: World, tmp_path: Path, host: str) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Metrics)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    (world.folder / "tocsin.yaml").write_text(
+        f"server: {{ host: {host} }}\nmetrics: {{ port: {server.server_port}, process_port: {free_port()} }}"
+    )
+    try:
+        world.call("support-bundle", "--out", str(out := tmp_path / "b.tar.gz"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    files = content(out)
+    assert files["metrics/1.txt"] == b"up 1\n"
+    # The port of the stages does not answer, which is said.
+    assert json.loads(files["bundle.json"])["files"]["metrics/2.txt"]["missing"].startswith("ConnectError")
+
+
 def test_bundle_is_written_without_nats(world: World, tmp_path: Path) -> None:
     world.reachable = False
+    (world.folder / "tocsin.yaml").write_text("metrics: { enabled: false }")
     out = tmp_path / "b.tar.gz"
     parts = world.call("support-bundle", "--out", str(out), "-o", "json").json["parts"]
     assert {part["name"]: part["error"] is None for part in parts} == {"settings.json": True, "installation": False}

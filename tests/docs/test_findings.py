@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tocsin.ports import UnsupportedLayout
 from tocsin.services.health.checks import clocks, deadlines
 
 ROOT = Path(__file__).parents[2]
@@ -16,14 +17,23 @@ KINDS = (*deadlines.EXECUTIONS, deadlines.TIMERS, deadlines.OCCURRENCES, deadlin
 def written_codes() -> Iterator[str]:
     """Yield the codes that are written where a finding is made."""
     for path in (ROOT / "src" / "tocsin" / "services" / "health").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        constants = {
+            ast.unparse(node.target): node.value for node in tree.body if isinstance(node, ast.AnnAssign) and node.value
+        }
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS and node.args:
-                code = node.args[0]
+                code = constants.get(ast.unparse(node.args[0]), node.args[0])
                 if isinstance(code, ast.Constant):
                     yield str(code.value)
 
 
 def test_every_finding_is_on_the_page() -> None:
-    codes = {*written_codes(), *(kind.code for kind in KINDS), *(code for code, *_ in clocks._LEADERS.values())}
+    codes = {
+        UnsupportedLayout.code,
+        *written_codes(),
+        *(kind.code for kind in KINDS),
+        *(code for code, *_ in clocks._LEADERS.values()),
+    }
     assert len(codes) > 30
     assert codes - set(re.findall(r"`([a-z-]+)`", PAGE)) == set()

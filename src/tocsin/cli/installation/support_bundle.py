@@ -48,7 +48,11 @@ def support_bundle(
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option("--metrics", metavar="URL", help="Add a page of metrics; give it once per process."),
+        typer.Option(
+            "--metrics",
+            metavar="URL",
+            help="Add a page of metrics; give it once per process. By default the pages that the settings name on this machine.",
+        ),
     ] = None,
 ) -> None:
     """Write settings, status, findings, events, metrics and log lines into one archive.
@@ -62,7 +66,7 @@ def support_bundle(
     path = out or Path(f"tocsin-support-{at:%Y%m%dT%H%M%SZ}.tar.gz")
     if path.exists():
         raise BundleExists(path)
-    contents = run(_contents(session, log or [], metrics or []))
+    contents = run(_contents(session, log or [], metrics))
     write(path, contents, at=at, tocsin=__version__)
     size = path.stat().st_size
     session.output.answer(
@@ -85,16 +89,33 @@ def _row(part: Content) -> tuple[object, ...]:
     return part.name, "" if part.body is None else len(part.body), Text(part.error or "", style="yellow")
 
 
-async def _contents(session: Session, logs: Sequence[Path], metrics: Sequence[str]) -> list[Content]:
+async def _contents(session: Session, logs: Sequence[Path], metrics: Sequence[str] | None) -> list[Content]:
     settings = session.settings()
+    pages = _pages_here(settings) if metrics is None else metrics
 
     async def setting_values() -> Any:  # noqa: ANN401 - JSON
         return described(settings)
 
     local: dict[str, Part] = {"settings.json": _document(setting_values)}
-    local |= {f"metrics/{number}.txt": partial(_page, url) for number, url in enumerate(metrics, 1)}
+    local |= {f"metrics/{number}.txt": partial(_page, url) for number, url in enumerate(pages, 1)}
     local |= {f"logs/{number}-{path.name}": partial(end_of, path) for number, path in enumerate(logs, 1)}
     return [*await collect(local), *await _of_installation(session, settings)]
+
+
+def _pages_here(settings: Settings) -> list[str]:
+    """Return the URLs of the metrics that processes with these settings serve on this machine."""
+    metrics = settings.metrics
+    places = (
+        (settings.server.host, metrics.port if metrics.enabled else 0),
+        (metrics.process_host, metrics.process_port),
+    )
+    return [f"http://{_reachable(host)}:{port}/metrics" for host, port in places if port]
+
+
+def _reachable(host: str) -> str:
+    """Return the address at which a listener on `host` answers its own machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - it is not listened on
+    return f"[{host}]" if ":" in host else host
 
 
 async def _of_installation(session: Session, settings: Settings) -> list[Content]:
