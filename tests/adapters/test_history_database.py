@@ -26,8 +26,9 @@ from tocsin.adapters.sql.history import dead_letters
 from tocsin.adapters.sql.letter_groups import letter_groups
 from tocsin.adapters.sql.migration import REVISIONS, SCRIPTS, VERSION_TABLE, migrate
 from tocsin.adapters.sql.tables import metadata
+from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Defined
+from tocsin.domain.events import Admitted, Defined
 from tocsin.ports import HistoryUnavailable
 from tocsin.ports.queries import CountQuery, DeadLetterQuery
 from tocsin.subjects import Stream
@@ -263,6 +264,28 @@ async def test_views_show_types_agents_and_dependencies(url: str) -> None:
                 ("calls", "calls", "extract", True),
                 ("calls", "calls", "gone", None),
             ]
+    engine.dispose()
+
+
+async def test_view_names_shards_and_the_right_registration(url: str) -> None:
+    """A run that ended before the job was registered again belongs to no registered job."""
+    registered_at = NOON + timedelta(seconds=7)
+    again = Defined(job="nightly", definition=JobDefinition(name="nightly", function="f"), created_at=registered_at)
+    before, after = story(*A_SUCCESS, execution_id="1"), story(*A_SUCCESS, execution_id="2")
+    begun = after[0]
+    assert isinstance(begun, Admitted)
+    after[0] = begun.model_copy(update={"plan": begun.plan.model_copy(update={"shard": "north"})})
+    async with open_history(url, installation="", max_connections=2) as history:
+        await history.record(Stream.LOG, recorded([*before, *after]), after=0, upto=10)
+        await history.record(Stream.LEDGER, recorded([again]), after=0, upto=1)
+    engine = connect(url)
+    with engine.connect() as connection:
+        for prefix in ("sys_", "sys.") if engine.dialect.name == "postgresql" else ("sys_",):
+            query = f"SELECT job_uuid, shard FROM {prefix}job_runs ORDER BY completed_at"  # noqa: S608
+            rows = connection.execute(text(query)).all()
+            [uuid] = connection.execute(text(f"SELECT job_uuid FROM {prefix}jobs")).scalars()  # noqa: S608
+            assert str(uuid) == ids.job_id("nightly", registered_at)
+            assert [tuple(row) for row in rows] == [(None, None), (uuid, "north")]
     engine.dispose()
 
 

@@ -13,6 +13,8 @@ from tests.http.conftest import LOCAL, World
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.cli.jobs.commands import details
+from tocsin.domain import job_record
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Shard, Trigger
@@ -329,6 +331,35 @@ async def test_tables_have_the_columns_of_the_specification(world: World) -> Non
     assert (shard["shard_id"], shard["shard_name"], shard["state"]) == ("eu-1", "Europe", "ACTIVE")
     [row] = await selected(world, "SELECT * FROM sys.agents")
     assert (row["agent_name"], row["queues"], row["max_concurrent_jobs"], row["running"]) == ("mail-1", "a, b", 3, 0)
+
+
+async def test_every_answer_has_the_same_job_uuid(world: World) -> None:
+    """Also after a change; a job that is registered again has another, and runs that ended before have none."""
+
+    async def shown() -> str:
+        [listed] = await sql(world, "SHOW JOBS")
+        [of_list] = [dict(zip(listed["columns"], row, strict=True))["job_uuid"] for row in listed["rows"]]
+        [of_jobs] = [row["job_uuid"] for row in await selected(world, "SELECT job_uuid FROM sys.jobs")]
+        of_api = (await world.ask("GET", "/v1/jobs/nightly")).json()["job_uuid"]
+        of_cli = details(await world.registry.job("nightly"), world.clock.now())["job_uuid"]
+        of_history = job_record.fold({}, await world.log.read("ledger.nightly.>"))["nightly"].id  # and of transactions
+        assert len({of_list, of_jobs, of_api, of_cli, of_history}) == 1
+        return str(of_list)
+
+    runs = "SELECT job_uuid FROM sys.job_runs"
+    await ran(world, name="nightly", schedule="0 3 * * *")
+    first = await shown()
+    world.clock.advance(5)
+    await sql(world, "ALTER JOB nightly SET TIMEOUT = 5")
+    await world.registry.pause("nightly")
+    assert await shown() == first
+    assert await selected(world, runs) == [{"job_uuid": first}]
+    await sql(world, "DROP JOB nightly")
+    assert await selected(world, runs) == [{"job_uuid": None}]
+    world.clock.advance(5)
+    await sql(world, CREATE)
+    assert await shown() != first
+    assert await selected(world, runs) == [{"job_uuid": None}]
 
 
 async def test_select_shows_only_visible_jobs_and_runs(world: World) -> None:

@@ -55,7 +55,7 @@ MAX_RUNS: Final = 10_000
 RUNS_OF_A_PAGE: Final = 1_000
 YIELD_EVERY: Final = 20
 """Rows after which other tasks run."""
-_COLUMNS: Final = ("job_name", "state", "schedule", "timezone", "next_run_time", "last_run_time")
+_COLUMNS: Final = ("job_name", "state", "schedule", "timezone", "next_run_time", "last_run_time", "job_uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +381,7 @@ def _row(job: Job, now: datetime) -> tuple[JsonValue, ...]:
     definition = job.definition
     following, last = job.next_fire_time(now), job.ledger.last_fired
     times = (at.isoformat() if at is not None else None for at in (following, last))
-    return (job.name, state_of(job), definition.schedule, definition.timezone, *times)
+    return (job.name, state_of(job), definition.schedule, definition.timezone, *times, job.job_uuid)
 
 
 def keyed(asking: RequestName | None, number: int) -> RequestName | None:

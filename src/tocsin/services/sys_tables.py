@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from ..domain import ids
 from ..domain.agent import AgentRecord
 from ..domain.history import rows_affected
 from ..domain.ledger import schedule_type
@@ -46,7 +45,7 @@ def job_rows(jobs: Iterable[Job], now: datetime) -> Iterator[CellRow]:
     for job in jobs:
         definition = job.definition
         yield (
-            _uuid(job),
+            job.job_uuid,
             job.name,
             definition.description,
             definition.job_class,
@@ -68,14 +67,17 @@ def state_of(job: Job) -> str:
 
 
 def run_rows(runs: Iterable[ExecutionRow], jobs: Mapping[str, Job]) -> Iterator[CellRow]:
-    """Yield the rows of `sys.job_runs`; `jobs` are the registered jobs."""
+    """Yield the rows of `sys.job_runs`; `jobs` are the registered jobs.
+
+    A run that ended before the job was registered is of an earlier registration of the name, and has no job's UUID.
+    """
     for run in runs:
         job = jobs.get(run.job_name)
         message, rows = _member(run.result, "message"), rows_affected(run.result)
         text = run.error or run.reason or (message if isinstance(message, str) else None)
         yield (
             run.execution_id,
-            _uuid(job) if job is not None else None,
+            job.job_uuid if job is not None and _is_of(run, job) else None,
             run.job_name,
             run.worker,
             _time(run.scheduled_time),
@@ -97,7 +99,7 @@ def dependency_rows(jobs: Mapping[str, Job]) -> Iterator[CellRow]:
     for job in jobs.values():
         for dependency in job.definition.depends_on:
             other = jobs.get(dependency.job)
-            yield (_uuid(job), _uuid(other) if other is not None else None, job.name, dependency.job)
+            yield (job.job_uuid, other.job_uuid if other is not None else None, job.name, dependency.job)
 
 
 def agent_rows(agents: Iterable[AgentRecord]) -> Iterator[CellRow]:
@@ -127,8 +129,8 @@ def shard_rows(newest: ShardMap) -> Iterator[CellRow]:
         yield (shard.shard_id, shard.name or None, shard.state.value, labels, newest.version, *named)
 
 
-def _uuid(job: Job) -> str:
-    return ids.job_id(job.name, job.created_at)
+def _is_of(run: ExecutionRow, job: Job) -> bool:
+    return run.completed_at is None or run.completed_at >= job.created_at
 
 
 def _time(at: datetime | None) -> str | None:

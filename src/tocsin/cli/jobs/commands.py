@@ -234,6 +234,7 @@ def details(job: Job, now: datetime) -> dict[str, object]:
         **job.summary(now),
         "paused": job.ledger.is_paused,
         "sequence": job.sequence,
+        "job_uuid": job.job_uuid,
         "defined_at": job.defined_at,
         "definition": job.definition.model_dump(mode="json", exclude_none=True),
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from ...domain import ledger
+from ...domain import ids, ledger
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.definition_changes import MAX_INSTANTS, DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
 from ...domain.identity import typed
@@ -40,6 +40,14 @@ class Job:
     def name(self) -> str:
         """The job's name."""
         return self.definition.name
+
+    @property
+    def job_uuid(self) -> str:
+        """The id of its registration (scratchbird §3.1).
+
+        A job that is deleted and registered again has another.
+        """
+        return ids.job_id(self.name, self.created_at)
 
     @property
     def created_at(self) -> datetime:

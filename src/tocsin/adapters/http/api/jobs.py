@@ -77,6 +77,8 @@ class JobDetails(JobSummary):
     sequence: int
     """The sequence of its last definition event, which is also the `ETag`."""
     defined_at: datetime
+    job_uuid: str
+    """The id of its registration, also in the history: a job that is deleted and registered again has another."""
     created_at: datetime
     created_by: str | None
     expressions: list[str]
@@ -106,6 +108,7 @@ class JobDetails(JobSummary):
             paused=job.ledger.is_paused,
             sequence=job.sequence,
             defined_at=job.defined_at,
+            job_uuid=job.job_uuid,
             created_at=job.created_at,
             created_by=job.created_by,
             expressions=list(schedule.expressions) if schedule else [],
