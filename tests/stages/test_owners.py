@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -121,6 +121,25 @@ async def test_agent_without_the_function_does_not_lead(fields: dict[str, list[s
     await hall.trigger()
     assert await terms(hall) == [("b", "vacant")]
     assert [claim.message.worker for claim in await claims(hall)] == ["b"]
+
+
+async def test_leader_has_most_functions_not_most_tasks(hall: Hall) -> None:
+    await hall.matcher()
+    common: dict[str, Any] = {"max_concurrent_jobs": 9, "leader_candidate": False}
+    agents = [
+        await hall.agent(ONE, "a", functions=["load"], **common),
+        await hall.agent(TWO, "b", functions=["mail", "pay"], **common),
+    ]
+    for name, function in (("many", "load"), ("one", "pay"), ("two", "mail")):
+        await hall.job(name, job_class="LEADER_ONLY", function=function)
+    for name in ("many", "many", "many", "one", "two"):
+        await hall.trigger(name)
+    assert await terms(hall) == []
+    for agent in agents:
+        await agent.announce(leader_candidate=True)
+    await hall.work()
+    assert await terms(hall) == [("b", "vacant")]
+    assert [claim.message.job for claim in await claims(hall)] == ["one", "two"]
 
 
 async def test_busy_leader_keeps_its_tasks(hall: Hall) -> None:
