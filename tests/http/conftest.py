@@ -96,6 +96,10 @@ class World:
         ends_at = now + timedelta(seconds=30)
         return Leadership((Lease("ticker", "a@host", renewed_at=now, said_at=now, ends_at=ends_at),), ())
 
+    async def absent_streams(self) -> tuple[str, ...]:
+        """A stream of the settings does not exist if its name says so."""
+        return tuple(stream for stream in sorted(self.settings.triggers.streams) if stream.startswith("ABSENT"))
+
     async def queue_details(self, sees: Sees, reaches: Reaches) -> tuple[QueueDetails, ...]:
         """An in-memory installation has the queues of its settings and of its jobs."""
         jobs = [job for job in await self.registry.jobs() if sees(job)]
@@ -140,6 +144,7 @@ class World:
             status=self.status,
             doctor=self.doctor,
             leadership=self.leadership,
+            absent_streams=self.absent_streams,
             queue_details=self.queue_details,
             visibility=Visibility(self.log, self.clock),
             fetches=self.fetches,

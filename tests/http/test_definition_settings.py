@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from tests.history_files import history_url
 from tests.http.conftest import World
 from tocsin.adapters.sql import open_history
@@ -29,7 +31,20 @@ async def test_answer_has_no_names_of_secrets(tmp_path: Path) -> None:
         "streams": {"ORDERS": ["orders.>"]},
         "buckets": {"KV_flags": ["$KV.flags.checkout.>"], "OBJ_uploads": ["$O.uploads.M.>"]},
         "webhooks": [{"paths": ["/hooks/github"], "secret": None}, {"paths": ["/hooks/shop/*"], "secret": None}],
+        "absent": [],
     }
+
+
+async def test_warnings_name_streams_that_do_not_exist(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {"triggers": {"streams": {"ORDERS": ["orders.>"], "ABSENT": ["clicks.>"]}, "kv": {"flags": [">"]}}}
+    )
+    async with open_history(history_url(tmp_path)) as history:
+        answer = await World(tmp_path, history, settings=settings).ask("GET", "/v1/definition-settings")
+    known = TypeAdapter(DefinitionSettings).validate_json(answer.content)
+    triggers = [{"nats": "orders.paid"}, {"nats": "clicks.new"}, {"kv": "flags/a"}]
+    [warning] = known.warnings([JobDefinition.model_validate({"name": "a", "function": "f", "triggers": triggers})])
+    assert warning.startswith("the stream `ABSENT` of `clicks.new` does not exist (job a)")
 
 
 def test_secret_of_a_webhook_is_checked_where_known() -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 from nats.js import JetStreamContext
 from nats.js.api import KeyValueConfig, ObjectStoreConfig, StorageType
 
 from tests.services.health.test_status import program
 from tests.system.running import Running, running
 from tocsin import Context, Worker
+from tocsin.bootstrap.api_server import serving
 from tocsin.domain.events import Completed
 
 JOB: dict[str, Any] = {"function": "echo", "overlap_policy": "allow"}
@@ -102,6 +104,32 @@ async def test_closed_bucket_is_not_heard(nats_url: str, tmp_path: Path) -> None
         assert "`triggers.objects`" in applied.stderr
         page = await tocsin.installation.connection.manage(f"CONSUMER.NAMES.KV_{bucket}")
         assert len(page["consumers"]) == 1
+
+
+async def test_deleted_bucket_is_named_by_apply(nats_url: str, tmp_path: Path) -> None:
+    bucket = f"flags{uuid4().hex[:8]}"
+    async with listening(nats_url, tmp_path, bucket, f"KV_{bucket}", {"kv": f"{bucket}/checkout.a"}) as (
+        tocsin,
+        context,
+    ):
+        file = tmp_path / "jobs.yaml"
+        file.write_text(
+            f"jobs:\n  - {{name: a, function: f, triggers: [{{kv: {bucket}/checkout.b}}, {{object: {bucket}/}}]}}\n"
+        )
+        applied = await program(tocsin.settings, "jobs", "apply", "-f", str(file), "--dry-run")
+        assert "does not exist" not in applied.stderr
+        await context.delete_object_store(bucket)
+        for arguments in (("--dry-run",), ()):
+            applied = await program(tocsin.settings, "jobs", "apply", "-f", str(file), *arguments)
+            assert applied.returncode == 0
+            assert applied.stderr.count("does not exist") == 1
+            assert f"the bucket `{bucket}` of `{bucket}/` does not exist (job a)" in applied.stderr
+        async with (
+            serving(tocsin.installation, any_port=("server.port", "metrics.port")) as url,
+            httpx.AsyncClient(base_url=url) as client,
+        ):
+            answer = (await client.get("/v1/definition-settings")).json()
+            assert answer["absent"] == [f"OBJ_{bucket}"]
 
 
 async def test_entry_that_changes_often_starts_one_execution(nats_url: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class Teams:
             recorded.message
             for subject in ("ledger.>", "execution.>", "trigger.>", "cancel.>")
             for recorded in await self.tocsin.facts(subject, Message)
-            if recorded.message.type not in {"due", "passed"}
+            if getattr(recorded.message, "type", None) not in {"due", "passed"}
         ]
 
 
@@ -195,7 +195,7 @@ async def test_grpc_streams_events_of_the_own_team(nats_url: str, tmp_path: Path
             await stub.TriggerJob(pb.TriggerJobRequest(name=f"{team}.build"), metadata=bearer(teams.tokens[team]))
             await teams.tocsin.ended(f"{team}.build", Admitted)
         for call, types in ((everything, {"defined", "dispatched"}), (live, {"dispatched"})):
-            seen = set()
+            seen = set[str]()
             while not types <= seen:
                 event = await call.read()
                 assert event.event["job"] == "payments.build", event
@@ -214,7 +214,7 @@ async def test_grpc_streams_events_of_the_own_team(nats_url: str, tmp_path: Path
         free = Tokens(teams.tocsin.installation.projections, teams.tocsin.installation.clock)
         token, _ = await free.create("root", (Role.VIEWER,))
         watch = stub.WatchEvents(pb.WatchEventsRequest(after="0.0"), metadata=bearer(token))
-        jobs = set()
+        jobs = set[str]()
         while jobs < {"payments.build", "billing.build"}:
             jobs.add((await watch.read()).event["job"])
         watch.cancel()

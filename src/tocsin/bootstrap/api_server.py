@@ -46,6 +46,7 @@ from ..services.queues import QueueDetails, Reaches, Sees, queues
 from ..services.webhooks import Webhooks
 from . import Installation, health_target
 from .installation import report_key, require_archive_extra
+from .operators import absent_streams_of
 
 _log = telemetry.get_logger("tocsin")
 
@@ -116,6 +117,7 @@ async def serving(
             status=partial(_status, installation),
             doctor=partial(_doctor, installation),
             leadership=partial(_leadership, installation),
+            absent_streams=partial(absent_streams_of, installation),
             queue_details=partial(_queues, installation),
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),

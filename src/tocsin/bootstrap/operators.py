@@ -5,14 +5,14 @@ The command line and `tocsin.client` open their operators here.
 
 import getpass
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..domain.events import Actor
-from ..ports import History, HistoryNotFound, NotAllowed, NotInitialized
+from ..ports import History, HistoryNotFound, LogUnavailable, NotAllowed, NotInitialized
 from ..services.local_operator import LocalOperator, opened_once
 from ..services.operator import OpenHistory, Operator
 from ..settings import Settings
@@ -72,6 +72,7 @@ def operator_of(installation: "Installation", history: OpenHistory, *, by: Actor
         queues=partial(queue_details, installation),
         status=partial(status_of, installation),
         settings=installation.settings,
+        absent_streams=partial(absent_streams_of, installation),
         by=by,
     )
 
@@ -96,6 +97,18 @@ async def status_of(installation: "Installation") -> "Status":
     from .provision import health_target  # noqa: PLC0415
 
     return await health.status(health_target(installation))
+
+
+async def absent_streams_of(installation: "Installation") -> Sequence[str]:
+    """Return the streams of triggers that do not exist, if the server answers."""
+    from ..services.health.unheard_triggers import absent_streams  # noqa: PLC0415 - few operations need it
+    from .provision import health_target  # noqa: PLC0415
+
+    settings = installation.settings
+    try:
+        return await absent_streams(settings, health_target(installation).inspection)
+    except LogUnavailable:
+        return ()  # a warning is no reason to refuse a plan
 
 
 async def queue_details(installation: "Installation") -> "tuple[QueueDetails, ...]":

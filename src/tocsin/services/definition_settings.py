@@ -1,4 +1,4 @@
-"""Names in the settings that definitions refer to, and warnings about the others."""
+"""Names that definitions refer to in the settings, and warnings about the others."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import Self
 from ..domain.definition import JobDefinition
 from ..settings import Settings
 from .jobs.channels import unknown_channels
-from .jobs.event_triggers import OpenedPaths, unopened_sources
+from .jobs.event_triggers import OpenedPaths, absent_sources, unopened_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class DefinitionSettings:
     """The same for the streams of KV buckets (`KV_NAME`) and object stores (`OBJ_NAME`)."""
     webhooks: Sequence[OpenedPaths] = ()
     """The paths of webhooks that are open, for each secret."""
+    absent: Sequence[str] = ()
+    """Streams that are open, and do not exist, also those of buckets; sorted."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -39,9 +41,10 @@ class DefinitionSettings:
         return replace(self, channels=[*filter(reaches, self.channels)], webhooks=shown)
 
     def warnings(self, definitions: Sequence[JobDefinition]) -> Iterator[str]:
-        """Yield a warning for each name in definitions that the settings do not have."""
+        """Yield a warning for each name that the settings or the server lack."""
         yield from unknown_channels(definitions, self.channels)
         yield from unopened_sources(definitions, self.streams, self.buckets, self.webhooks)
+        yield from absent_sources(definitions, self.streams, self.absent)
 
 
 def needs_settings(definitions: Iterable[JobDefinition]) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -63,11 +64,13 @@ class LocalOperator:
         queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
         status: "Callable[[], Awaitable[Status]]",
         settings: Settings,
+        absent_streams: "Callable[[], Awaitable[Sequence[str]]] | None" = None,
         by: Actor | None = None,
     ) -> None:
         """Operate on an installation.
 
-        `history` opens the history at its first use, `queues` reads the queues, `status` the state of all parts, and `by` is recorded with each change.
+        `history` opens the history at its first use, `queues` reads the queues, `status` the state of all parts,
+        `absent_streams` the streams of triggers that do not exist, and `by` is recorded with each change.
         """
         self._projections = projections
         self._settings = settings
@@ -78,6 +81,7 @@ class LocalOperator:
         self._history = history
         self._queues = queues
         self._status = status
+        self._absent_streams = absent_streams
         self._by = by
         self._registry = Registry(log, projections, clock, bridged=bridged)
         self._agents = AgentRegistry(log, projections)
@@ -110,7 +114,8 @@ class LocalOperator:
         """See `Operator`."""
         from .definition_settings import DefinitionSettings  # noqa: PLC0415 - see above
 
-        return DefinitionSettings.of(self._settings)
+        absent = () if self._absent_streams is None else await self._absent_streams()
+        return replace(DefinitionSettings.of(self._settings), absent=absent)
 
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""

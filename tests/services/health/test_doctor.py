@@ -23,6 +23,7 @@ from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
+from tocsin.bootstrap.operators import absent_streams_of
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import EventTrigger
@@ -644,6 +645,8 @@ async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path)
         seen = (await look_at(health_target(installation))).status
         sources = [f"flags ({shop}flags/a.>)", f"invoice ({shop}.orders)", f"removed ({shop}x.orders)"]
         assert list(seen.unheard_triggers) == sources
+        absent = sorted([f"KV_{shop}flags", shop.upper()])
+        assert list(await absent_streams_of(installation)) == absent
         assert (
             f"3 triggers whose source is not opened or does not exist, the first is {sources[0]}"
             in problems_of(seen)[-1]

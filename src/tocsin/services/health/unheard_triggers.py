@@ -1,5 +1,6 @@
 """Triggers whose events no stream can bring."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -8,10 +9,21 @@ from ...domain.job_record import Registration
 from ...ports.server_inspection import ServerInspection, TriggerProgress
 from ...settings import Settings
 from ..definition_settings import DefinitionSettings
-from ..jobs.event_triggers import bucket_place, stream_of
+from ..jobs.event_triggers import outside_stream
 
 Progress: TypeAlias = dict[str, Mapping[str, TriggerProgress] | None]
 """The durables of triggers in each stream, by its name; None: it does not exist."""
+
+
+async def absent_streams(settings: Settings, inspection: ServerInspection) -> tuple[str, ...]:
+    """Return the streams that the settings open to triggers, and that do not exist; sorted.
+
+    Those of buckets are among them.
+    """
+    opened = DefinitionSettings.of(settings)
+    names = sorted({*opened.streams, *opened.buckets})
+    states = await asyncio.gather(*map(inspection.triggers, names))
+    return tuple(name for name, state in zip(names, states, strict=True) if state is None)
 
 
 async def unheard_triggers(
@@ -50,13 +62,3 @@ def is_opened(opened: DefinitionSettings, definition: JobDefinition, trigger: Ev
     """Return whether the settings open the source of a trigger."""
     alone = definition.model_copy(update={"triggers": (trigger,), "notify": None})
     return not any(opened.warnings([alone]))
-
-
-def outside_stream(trigger: EventTrigger, streams: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the stream of a program that a trigger hears.
-
-    None: its source is a job or a webhook, or not exactly one stream is open for it. `streams`: the subjects of each stream that the settings
-    open.
-    """
-    place = bucket_place(trigger)
-    return stream_of(trigger, streams) if place is None else place[0]

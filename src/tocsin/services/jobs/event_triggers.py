@@ -1,6 +1,6 @@
 """Checks of the triggers of definitions against the other jobs and the settings."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
@@ -62,6 +62,34 @@ def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str
         and any(subjects.covers(each, trigger.nats) for each in filters)
     ]
     return streams[0] if len(streams) == 1 else None
+
+
+def outside_stream(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the stream of a program that a trigger hears.
+
+    None: its source is a job or a webhook, or not exactly one stream is open for it. `opened`: as for `stream_of`.
+    """
+    place = bucket_place(trigger)
+    return stream_of(trigger, opened) if place is None else place[0]
+
+
+def absent_sources(
+    definitions: Iterable[JobDefinition], opened: Mapping[str, Sequence[str]], absent: Collection[str]
+) -> Iterator[str]:
+    """Yield a warning for each trigger whose stream or bucket does not exist.
+
+    `opened`: as for `stream_of`. `absent`: the streams that do not exist.
+    """
+    for definition in definitions:
+        for trigger in definition.triggers:
+            stream = outside_stream(trigger, opened)
+            if stream not in absent:
+                continue
+            kind, name = ("stream", stream) if trigger.nats is not None else ("bucket", trigger.bucket[0])
+            yield (
+                f"the {kind} `{name}` of `{trigger.source_text}` does not exist (job {definition.name}); create it, or "
+                "its events start nothing"
+            )
 
 
 def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:

@@ -1,5 +1,7 @@
 """`/v1/definition-settings`: the names in the settings that definitions may refer to."""
 
+from dataclasses import replace
+
 from fastapi import APIRouter
 
 from ....services.definition_settings import DefinitionSettings
@@ -15,4 +17,5 @@ async def get_definition_settings(here: Here, caller: Author) -> DefinitionSetti
 
     The answer has no names of secrets, and no channels outside the namespaces of the caller.
     """
-    return DefinitionSettings.of(here.settings).shown_to(caller.reaches)
+    known = replace(DefinitionSettings.of(here.settings), absent=await here.absent_streams())
+    return known.shown_to(caller.reaches)

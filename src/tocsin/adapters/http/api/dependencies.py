@@ -76,6 +76,8 @@ class Components:
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     webhooks: Webhooks
     """Receives requests to webhooks."""
+    absent_streams: Callable[[], Awaitable[Sequence[str]]]
+    """Returns the streams that the settings open to triggers, and that do not exist."""
     instants: NextInstants = field(default_factory=NextInstants)
     search_keys: SearchKeys = field(default_factory=SearchKeys)
     schedule_groups: ScheduleGroups = field(default_factory=ScheduleGroups)

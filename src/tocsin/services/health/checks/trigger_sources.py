@@ -12,8 +12,9 @@ from ....domain.text import counted
 from ....ports.queries import ExecutionQuery
 from ....subjects import Stream
 from ...definition_settings import DefinitionSettings
+from ...jobs.event_triggers import outside_stream
 from ..findings import CheckContext, Finding, OverdueKind, ok
-from ..unheard_triggers import in_force, is_opened, outside_stream, shown
+from ..unheard_triggers import in_force, is_opened, shown
 
 LATE: Final = timedelta(minutes=5)
 """The time without an acknowledgement after which events that wait are late; and of a new durable to be made."""
