@@ -6,7 +6,8 @@ from tocsin import subjects
 from tocsin.domain.events import Actor, Shard, ShardsDefined, ShardState
 from tocsin.domain.shard_map import WrongShardMap
 from tocsin.ports import SequenceConflict
-from tocsin.services.shards import ShardMap, ShardMaps, has_version
+from tocsin.services.scope_decisions import has_version
+from tocsin.services.shards import ShardMap, ShardMaps
 from tocsin.testing import InMemoryEventLog
 
 A, B = Shard(shard_id="a"), Shard(shard_id="b")
@@ -36,11 +37,11 @@ async def test_map_has_a_version() -> None:
 
 async def test_map_of_another_version_is_kept() -> None:
     maps = ShardMaps(log := InMemoryEventLog())
-    assert await maps.apply([A], check=has_version(0))
+    assert await maps.apply([A], check=has_version("the shard map", 0))
     read = await maps.newest()
-    assert await maps.apply([A, B], check=has_version(read.version))
-    with pytest.raises(SequenceConflict, match=f"its version is {(await maps.newest()).version}"):
-        await maps.apply([], check=has_version(read.version))
+    assert await maps.apply([A, B], check=has_version("the shard map", read.version))
+    with pytest.raises(SequenceConflict, match=f"the newest is {(await maps.newest()).version}"):
+        await maps.apply([], check=has_version("the shard map", read.version))
     assert (await maps.newest()).shards == (A, B)
     assert len(await log.read("shards.>")) == 2
 

@@ -355,9 +355,11 @@ class LocalOperator:
 
     async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
         """See `Operator`."""
-        from .shards import ShardMaps, has_version  # noqa: PLC0415 - see above
+        from .scope_decisions import has_version  # noqa: PLC0415 - see above
+        from .shards import ShardMaps  # noqa: PLC0415
 
-        return await ShardMaps(self._log).apply(shards, check=has_version(expected), by=self._by, reason=reason)
+        check = has_version("the shard map", expected)
+        return await ShardMaps(self._log).apply(shards, check=check, by=self._by, reason=reason)
 
     async def namespaces(self) -> "NamespaceMap":
         """See `Operator`."""
@@ -383,9 +385,11 @@ class LocalOperator:
 
     async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
         """See `Operator`."""
-        from .namespaces import Namespaces, has_version  # noqa: PLC0415 - see above
+        from .namespaces import Namespaces  # noqa: PLC0415 - see above
+        from .scope_decisions import has_version  # noqa: PLC0415
 
-        return await Namespaces(self._log).apply(wanted, check=has_version(expected), by=self._by, reason=reason)
+        check = has_version("the declaration of namespaces", expected)
+        return await Namespaces(self._log).apply(wanted, check=check, by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

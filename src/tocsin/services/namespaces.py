@@ -12,10 +12,10 @@ from ..domain.daily_use import DailyUse
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
 from ..domain.namespaces import crossings, declared_of, namespace_of
-from ..ports import Clock, EventLog, Projections, SequenceConflict
+from ..ports import Clock, EventLog, Projections
 from ..subjects import Bucket
 from .operations.errors import NotFound
-from .scope_decisions import decide, load
+from .scope_decisions import load, redefine
 
 RECENT_S: Final = 1.0
 """The age up to which `RecentNamespaces` returns names that were read before."""
@@ -125,12 +125,10 @@ class Namespaces:
         """
         all_wanted = tuple(wanted)
 
-        async def facts(stored: Sequence[Recorded[Message]]) -> list[NamespacesDefined]:
-            known = _newest(stored)
-            check(known)
+        def define(known: NamespaceMap) -> list[NamespacesDefined]:
             return namespaces.define(known.namespaces, known.version, all_wanted, by=by, reason=reason)
 
-        return bool(await decide(self._log, subjects.namespaces(), facts))
+        return await redefine(self._log, subjects.namespaces(), _newest, check, define)
 
 
 class RecentNamespaces:
@@ -236,22 +234,6 @@ def contents(name: str, definitions: Iterable[JobDefinition]) -> tuple[int, tupl
 def _namespaces(definition: JobDefinition) -> set[str | None]:
     """Return the first parts of the names in a definition, declared or not."""
     return {namespace_of(definition.name), *(each.namespace for each in namespaces.references(definition))}
-
-
-def has_version(expected: int) -> Check:
-    """Return a check that raises `SequenceConflict` for other versions.
-
-    0: no namespaces must have been declared.
-    """
-
-    def check(newest: NamespaceMap) -> None:
-        if newest.version != expected:
-            raise SequenceConflict(
-                f"the namespaces do not have the expected version {expected}: their version is {newest.version}. "
-                "Another administrator changed them; read them again."
-            )
-
-    return check
 
 
 def _newest(stored: Sequence[Recorded[Message]]) -> NamespaceMap:

@@ -1,20 +1,32 @@
 """Decisions of operators in one scope of the ledger.
 
-Each is a guarded event, decided by every event that was stored before the request.
+Each is a guarded event, decided by every event that was stored before the request. An event that replaces a whole declaration, such as the
+shard map, is the next version of it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ..domain.events import Message, Recorded
-from ..ports import EventLog, LogUnavailable, OutdatedState
+from ..ports import EventLog, LogUnavailable, OutdatedState, SequenceConflict
 from .replica_lag import ANSWER_PAUSES
 
 TRIES: Final = 5
 """Tries to append a decision while other operators or stages decide in the scope."""
 
+
+class Versioned(Protocol):
+    """A declaration, whose version is the sequence of its event; 0: none was made."""
+
+    @property
+    def version(self) -> int:
+        """See the class."""
+        ...
+
+
 F = TypeVar("F", bound=Message)
+V = TypeVar("V", bound=Versioned)
 Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F]]]
 
 
@@ -36,6 +48,45 @@ async def decide(log: EventLog, scope: str, decision: Decide[F]) -> Sequence[F]:
             continue
         return facts
     raise LogUnavailable(f"{scope}: other writers changed it {TRIES} times")
+
+
+async def redefine(
+    log: EventLog,
+    scope: str,
+    newest: Callable[[Sequence[Recorded[Message]]], V],
+    check: Callable[[V], None],
+    define: Callable[[V], Sequence[F]],
+) -> bool:
+    """Replace the newest declaration in a scope; return whether that changed anything.
+
+    `check` raises its own error if the newest declaration must not be replaced.
+
+    Raises:
+        LogUnavailable: as `decide`.
+    """
+
+    async def facts(stored: Sequence[Recorded[Message]]) -> Sequence[F]:
+        known = newest(stored)
+        check(known)
+        return define(known)
+
+    return bool(await decide(log, scope, facts))
+
+
+def has_version(what: str, expected: int) -> Callable[[Versioned], None]:
+    """Return a check that raises `SequenceConflict` for other versions.
+
+    `what` has changed then, such as `the shard map`. `expected`: 0: none must have been declared.
+    """
+
+    def check(newest: Versioned) -> None:
+        if newest.version != expected:
+            raise SequenceConflict(
+                f"{what} changed: the expected version is {expected}, and the newest is {newest.version}. "
+                "Another operator was faster; read it again."
+            )
+
+    return check
 
 
 async def load(log: EventLog, scope: str) -> Sequence[Recorded[Message]]:

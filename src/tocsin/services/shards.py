@@ -9,8 +9,8 @@ from .. import subjects
 from ..domain import shard_map
 from ..domain.agent import AgentState
 from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined, newest_of
-from ..ports import EventLog, SequenceConflict
-from .scope_decisions import decide, load
+from ..ports import EventLog
+from .scope_decisions import load, redefine
 
 
 class ShardOwner(BaseModel):
@@ -73,29 +73,11 @@ class ShardMaps:
         """
         wanted = tuple(shards)
 
-        async def facts(stored: Sequence[Recorded[Message]]) -> list[ShardsDefined]:
-            known = _newest(stored)
-            check(known)
+        def define(known: ShardMap) -> list[ShardsDefined]:
             newest = ShardsDefined(shards=known.shards) if known.version else None
             return shard_map.define(newest, known.version, wanted, by=by, reason=reason)
 
-        return bool(await decide(self._log, subjects.shard_map(), facts))
-
-
-def has_version(expected: int) -> Check:
-    """Return a check that raises `SequenceConflict` for other versions.
-
-    0: there must be no map.
-    """
-
-    def check(newest: ShardMap) -> None:
-        if newest.version != expected:
-            raise SequenceConflict(
-                f"the shard map does not have the expected version {expected}: its version is {newest.version}. "
-                "Another operator changed it; read it again."
-            )
-
-    return check
+        return await redefine(self._log, subjects.shard_map(), _newest, check, define)
 
 
 def _newest(stored: Sequence[Recorded[Message]]) -> ShardMap:
