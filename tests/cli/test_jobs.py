@@ -3,6 +3,7 @@
 import getpass
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tocsin.adapters.files import load
 from tocsin.cli.jobs import apply
 from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Defined, Deleted, Paused, Resumed, Trigger
+from tocsin.domain.events import Defined, Deleted, Due, Paused, Resumed, Trigger
 
 TWO = """
 jobs:
@@ -53,6 +54,17 @@ def test_apply_records_the_actor_and_the_owner(applied: World) -> None:
     assert first.by is not None
     assert first.by.identity.startswith(f"{getpass.getuser()}@")
     assert (first.definition.owner, second.definition.owner) == (apply.OWNER, "us")
+
+
+def test_apply_leaves_a_dropped_job(world: World) -> None:
+    file = world.jobs("jobs: [{name: once, schedule: 'at 2090-01-01T00:00Z', function: f, on_completion: drop}]")
+    world.call("jobs", "apply", "-f", file)
+    world.append(Due(job="once", scheduled_time=datetime(2090, 1, 1, tzinfo=UTC), definition=1), expect=1)
+    world.call("jobs", "delete", "once", "--yes")
+    result = world.call("jobs", "apply", "-f", file)
+    assert (result.code, result.out.splitlines()[-1].strip()) == (0, "1 unchanged")
+    assert "ran for the last time, and was deleted" in result.out
+    assert names(world) == []
 
 
 def test_apply_again_changes_nothing(applied: World) -> None:

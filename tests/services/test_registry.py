@@ -1,7 +1,7 @@
 """The registry: applying, repeating a request, and concurrent changes by others."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ from tocsin import subjects
 from tocsin.domain import execution_plan
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.definition_changes import DefinitionDiff
-from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Shard, ShardState, Trigger
+from tocsin.domain.events import Actor, Defined, Deleted, Due, Message, Paused, Recorded, Shard, ShardState, Trigger
 from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import SequenceConflict
@@ -274,6 +274,49 @@ async def test_past_job_may_be_registered_again() -> None:
     assert await world.registry.define(once) == "unchanged"
     assert await world.registry.define(once.model_copy(update={"description": "kept"})) == "update"
     assert (await world.registry.job("once")).status == "disabled"
+
+
+async def fire_and_drop(world: World, job: str, at: datetime) -> None:
+    """Append what the ticker appends at the last instant of a job that is dropped then."""
+    sequence = await world.log.tail(subjects.ledger(job))
+    await world.log.append(Due(job=job, scheduled_time=at, definition=sequence), expect=sequence)
+    await world.registry.delete(job)
+
+
+async def test_dropped_job_may_stay_in_its_file(world: World) -> None:
+    at = world.clock.now() + timedelta(minutes=1)
+    schedules = [f"@at {at:%Y-%m-%dT%H:%M:%SZ}", f"* * * * * until {at:%Y-%m-%dT%H:%M:%SZ}"]
+    ending = [job(f"once-{n}", schedule=text, on_completion="drop") for n, text in enumerate(schedules)]
+    await world.registry.apply(ending)
+    world.clock.advance(61)
+    for definition in ending:
+        await fire_and_drop(world, definition.name, at)
+
+    plan = await world.registry.apply([*ending, job("other")])
+
+    assert [(change.verb, change.is_done) for change in plan.changes] == [
+        ("unchanged", True),
+        ("unchanged", True),
+        ("create", False),
+    ]
+    assert not plan.changes[0].effects(world.clock.now(), timedelta(days=1)).added
+    with pytest.raises(JobNotFound):
+        await world.registry.job("once-0")
+    for other in (ending[0].model_copy(update={"on_completion": "preserve"}), job("new", schedule=schedules[0])):
+        with pytest.raises(DefinitionError, match="it is past"):
+            await world.registry.apply([other])
+
+
+async def test_dropped_job_returns_with_a_later_time(world: World) -> None:
+    at = world.clock.now() + timedelta(minutes=1)
+    once = job("once", schedule=f"@at {at:%Y-%m-%dT%H:%M:%SZ}", on_completion="drop")
+    await world.registry.apply([once])
+    world.clock.advance(61)
+    await fire_and_drop(world, "once", at)
+    later = once.model_copy(update={"schedule": "@at 2090-01-01T00:00:00Z"})
+    plan = await world.registry.apply([later])
+    assert [change.verb for change in plan.changes] == ["create"]
+    assert (await world.registry.job("once")).definition == later
 
 
 # --- dependencies ----------------------------------------------------------------------------------------------------

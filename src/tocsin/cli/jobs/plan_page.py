@@ -134,6 +134,8 @@ def _notes(change: Change) -> list[Text]:
     waits: list[str] = []
     if definition.depends_on and change.verb == "create":  # an update names the changed field
         waits.append(f"waits for {', '.join(upstream_jobs(definition.depends_on))}")
+    if change.is_done:
+        waits.append("ran for the last time, and was deleted: on_completion is drop")
     if schedule is None:
         return [Text(f"             {line}", style="dim") for line in waits]
     reading = [] if schedule.expressions == (definition.schedule,) else [f"is {' and '.join(schedule.expressions)}"]

@@ -219,7 +219,7 @@ class JobDefinition(StoredModel):
     """Seconds after which an instant that has not fired is missed; None: no limit."""
     on_completion: OnCompletion = "preserve"
     """The end of a job whose schedule ends, after its last instant: `preserve`: it stays, disabled. `drop`: it is deleted if this
-    instant fired."""
+    instant fired; a job file that still has it changes nothing."""
     jitter: Seconds = 0.0
     """The longest delay of a start by the schedule, up to 24h and less than its shortest interval; 0: none.
 

@@ -15,7 +15,7 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, 
     snapshot         many ledgers as bytes
 """
 
-from .definitions import JobNotFound, complete, define, delete, pause, refuse_past, resume
+from .definitions import JobNotFound, complete, define, delete, pause, refuse_past, resume, was_dropped
 from .instants import (
     MAX_FIRED_PER_MINUTE,
     MAX_INSTANTS_PER_DECISION,
@@ -63,5 +63,6 @@ __all__ = [
     "resume",
     "schedule_of",
     "schedule_type",
+    "was_dropped",
     "without_definitions",
 ]

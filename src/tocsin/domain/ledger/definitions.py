@@ -93,6 +93,15 @@ def complete(state: Ledger) -> list[Deleted]:
     ]
 
 
+def was_dropped(state: Ledger, definition: JobDefinition) -> bool:
+    """Return whether the job was deleted after the last instant of this definition.
+
+    To register it again would make a job that never runs: a job file keeps its jobs after they are done.
+    """
+    is_absent = state.current is not None and not state.current.definition
+    return is_absent and drop_time(Timetable.of(definition), state.last_fired) is not None
+
+
 def _kept_anchor(state: Ledger, definition: JobDefinition) -> datetime | None:
     """Return the anchor of the interval in force if a definition keeps this interval."""
     known = state.definitions.get(state.current.definition) if state.current else None

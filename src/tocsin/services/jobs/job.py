@@ -157,13 +157,18 @@ class Change:
 
         At most `most` instants of each definition are compared.
         """
-        after = None if self.verb == "delete" else self.definition
+        after = None if self.verb == "delete" or self.is_done else self.definition
         return schedule_effects(self.before, after, now, now + ahead, most=most)
 
     @property
     def job(self) -> str:
         """The job's name."""
         return self.definition.name
+
+    @property
+    def is_done(self) -> bool:
+        """The job ran for the last time and was deleted (`on_completion: drop`), and stays so."""
+        return self.verb == "unchanged" and self.before.definition is None
 
     @property
     def sequence(self) -> int | None:
@@ -208,9 +213,12 @@ class Plan:
 
 
 def change_to(definition: JobDefinition, state: Ledger) -> Change:
-    """Return the change that gives a job a definition."""
+    """Return the change that gives a job a definition.
+
+    A job that was dropped at the end of this definition stays so.
+    """
     if state.definition is None:
-        return Change("create", definition, before=state)
+        return Change("unchanged" if ledger.was_dropped(state, definition) else "create", definition, before=state)
     differences = tuple(changed_fields(state.definition, definition))
     return Change("update" if differences else "unchanged", definition, differences, state)
 
@@ -245,6 +253,8 @@ def _refuse_past(definitions: Iterable[tuple[JobDefinition, Ledger]], now: datet
     """Refuse all definitions whose only instant is past, before any change is made."""
     problems: list[DefinitionProblem] = []
     for definition, state in definitions:
+        if ledger.was_dropped(state, definition):
+            continue
         try:
             ledger.refuse_past(state, definition, now)
         except DefinitionError as error:
