@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.guards import other_guards
 from tests.system.running import Running, event, running
 from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
+from tocsin.adapters.nats.log.direct_get import DirectGet
 from tocsin.domain import ledger
 from tocsin.domain.events import (
     Acquired,
@@ -19,6 +21,7 @@ from tocsin.domain.events import (
     Advanced,
     Cancelled,
     Completed,
+    CronTriggered,
     DeadLettered,
     Dispatched,
     Due,
@@ -32,8 +35,9 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.settings import SettingsError
-from tocsin.subjects import Stream
+from tocsin.subjects import STREAMS, Stream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NO_DELAY = {"initial_delay": 0.05, "multiplier": 2, "jitter": 0.1}
@@ -92,6 +96,40 @@ async def test_the_jobs_of_the_registry_run(tocsin: Running, functions: Function
     for job in jobs:
         await tocsin.ended(job.name, Completed)
     assert {context.function for context in functions.contexts} == names
+
+
+async def stored_of(tocsin: Running, job: str) -> list[str]:
+    """The types of all messages about a job but its definition, in every stream."""
+    names, types = tocsin.installation.names, list[str]()
+    for stream in STREAMS:
+        for stored in await DirectGet(tocsin.installation.connection, names.stream(stream)).scan(">"):
+            subject = names.from_wire(stored.subject)
+            if job in subject.split("."):
+                types.append(subjects.type_of(subject).__name__)
+    return sorted(each for each in types if each != "Defined")
+
+
+async def test_execution_stores_few_messages(tocsin: Running) -> None:
+    await tocsin.apply({"name": "plain", "function": "f", "overlap_policy": "allow"})
+    await tocsin.apply({"name": "locked", "function": "f", "overlap_policy": "skip", "schedule": "0 0 29 2 *"})
+    _, definition = await LedgerReader(tocsin.log).load("locked")
+    due = Due(job="locked", scheduled_time=datetime.now(UTC).replace(microsecond=0), definition=definition)
+    await tocsin.trigger("plain")
+    await tocsin.log.append(due, expect=definition)
+    for job in ("plain", "locked"):
+        await tocsin.ended(job, Completed)
+    await tocsin.stored("cron.triggered.locked", CronTriggered, 1)
+
+    plain = ["Completed", "Dispatched", "Report", "Started", "Trigger"]
+    assert await stored_of(tocsin, "plain") == plain
+    assert await stored_of(tocsin, "locked") == [
+        "Acquired",
+        *plain[:1],
+        "CronTriggered",
+        "Dispatched",
+        "Due",
+        *plain[2:4],
+    ]
 
 
 async def test_a_graph_fans_out_and_in(tocsin: Running, functions: Functions) -> None:
