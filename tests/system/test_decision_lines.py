@@ -1,5 +1,6 @@
 """The log lines of processes: how an execution went, and how it ended."""
 
+import asyncio
 import io
 import json
 import logging
@@ -136,6 +137,59 @@ async def test_every_line_names_its_execution(nats_url: str, tmp_path: Path) -> 
     assert {line["logger"] for line in way} >= {"my.library", "my.program", "tocsin.task", "tocsin.worker"}
     attempts = [line["attempt"] for line in way if line["logger"] == "my.program"]
     assert attempts == [1, 2]
+
+
+async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_path: Path) -> None:
+    worker, stream = Worker(), io.StringIO()
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @worker.task("wait")
+    async def wait(_: Context) -> None:
+        begun.set()
+        await may_end.wait()
+
+    @worker.task("break")
+    def break_(_: Context) -> None:
+        raise ConnectionError("away")
+
+    async def is_dead_lettered() -> bool:
+        return '"dead-letter' in stream.getvalue()
+
+    broken = {"name": "first", "function": "break", "retry": RETRY}
+    after = {"name": "next", "function": "wait", "depends_on": ["first"]}
+    async with running(nats_url, tmp_path, worker=worker) as tocsin:
+        telemetry.configure("debug", "json", stream=stream)
+        await tocsin.apply({"name": "busy", "function": "wait", "overlap_policy": "skip"})
+        await tocsin.apply({"name": "broken", "dag": [broken, after], "dead_letter": True})
+        for _ in range(2):
+            await tocsin.trigger("busy", input={"day": 1}, traceparent=TRACEPARENT)
+            await begun.wait()
+        [skipped] = await tocsin.ended("busy", Skipped)
+        await tocsin.trigger("broken", input={"day": 1}, traceparent=TRACEPARENT)
+        [failed] = await tocsin.ended("broken", Failed)
+        await tocsin.until(is_dead_lettered)
+        may_end.set()
+        [completed] = await tocsin.ended("busy", Completed)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    actions, stages = dict[str, set[str]](), set[str]()
+    for end in (skipped, failed, completed):
+        way = [line for line in lines if end.execution_id in json.dumps(line)]
+        of_execution = {"job": end.job, "execution_id": end.execution_id, "trace_id": TRACE_ID}
+        assert [line for line in way if not line.items() >= of_execution.items()] == []
+        actions[end.type] = {line["action"] for line in way}
+        stages |= {line["stage"] for line in way if "stage" in line}
+        about_all_steps = {"acquired", "planned", "admitted", "execution-skipped", "dead-lettered"}
+        assert {line["action"] for line in way if "step" not in line} <= about_all_steps
+    assert actions["skipped"] == {"planned", "execution-skipped"}
+    assert actions["failed"] >= {
+        "started",
+        "attempt-failed",
+        "report",
+        "retry-scheduled",
+        "dispatched",
+        "dead-lettered",
+    }
+    assert stages >= {"planner", "lock_keeper", "dag_advancer", "matcher", "retrier", "dead_letter_sink"}
 
 
 @pytest.mark.parametrize(
