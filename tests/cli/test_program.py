@@ -283,6 +283,28 @@ jobs:
     assert world.call("explain", "kept", "--tz", "UTC", "-o", "json").error["error_code"] == "conflicting-options"
 
 
+def test_word_that_is_both_is_the_job(world: World) -> None:
+    plain = world.call("explain", "daily", "-o", "json").json
+    assert plain["expressions"] == ["0 0 * * *"]
+    assert "job" not in str(plain["warnings"])
+    path = world.jobs("""
+jobs:
+  - { name: daily, function: f, schedule: "0 9 * * 1", timezone: Europe/Prague }
+  - { name: hourly, function: f }
+""")
+    assert world.call("jobs", "apply", "-f", path).code == 0
+    own = world.call("explain", "daily", "-o", "json").json
+    assert (own["text"], own["timezone"]) == ("0 9 * * 1", "Europe/Prague")
+    assert own["warnings"] == ["explained as the job of this name; with `--tz` it is the schedule"]
+    assert world.call("explain", "hourly", "-o", "json").error["error_code"] == "no-schedule"
+    for given in (("@daily",), ("daily", "--tz", "UTC")):
+        assert world.call("explain", *given, "-o", "json").json["expressions"] == ["0 0 * * *"]
+    world.reachable = False
+    blind = world.call("explain", "daily", "-o", "json").json
+    assert blind["expressions"] == ["0 0 * * *"]
+    assert "whether a job has this name is not known" in blind["warnings"][-1]
+
+
 def test_explain_needs_no_server(world: World) -> None:
     world.reachable = False
     result = world.call("explain", "every weekday at 9am", "--tz", "Europe/Berlin", "-o", "json")

@@ -1,6 +1,7 @@
 """`tocsin schedule`, `tocsin explain` and `tocsin backfill`: the occurrences of jobs."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
@@ -12,7 +13,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...domain.definition import upstream_jobs
+from ...domain.ledger import JobNotFound
 from ...domain.text import counted
+from ...ports import LogUnavailable, NotPermitted, Unreachable
 from ...services.operations.backfill import Backfill, Order, Span
 from ..input.values import check, confirm, instant
 from ..input.values import rate as rate_of
@@ -127,7 +130,8 @@ def explain(
         str,
         typer.Argument(
             metavar="SCHEDULE|JOB",
-            help="Cron, `@every …`, or English, in quotes; or the name of a registered job, with its time zone, calendars and blackouts.",
+            help="Cron, `@every …`, or English, in quotes; or the name of a registered job, with its time zone, calendars and blackouts. "
+            "A word that is both, such as `daily`, is the job if one has this name, and the schedule with `--tz`.",
         ),
     ],
     tz: Annotated[
@@ -150,7 +154,7 @@ def explain(
 ) -> None:
     """Explain a schedule, or that of a registered job, and print its next occurrences.
 
-    A schedule needs no server. `@every 90s` counts from the registration or the last trigger. The ticker reads the clock once a second: whole seconds fire on
+    A schedule needs no server, except that a single word may also be the name of a job. `@every 90s` counts from the registration or the last trigger. The ticker reads the clock once a second: whole seconds fire on
     time, and occurrences between two seconds fire up to one second late, each of them once.
 
     Example: `tocsin explain "every weekday at 9am" --tz Europe/Berlin`, `tocsin explain "0 9 1 * *" -f jobs.yaml --exclude weekends`, or
@@ -158,11 +162,15 @@ def explain(
     """
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - `schedule` does not need it
 
-    if _is_job(text):
-        if tz or exclude or only or shift or file:
+    has_options = bool(tz or exclude or only or shift or file)
+    is_name, is_schedule = _readings(text)
+    if is_name and not is_schedule:
+        if has_options:
             reason = f"{text} is a job, whose definition has its time zone and its calendars: leave out these options"
             raise UsageError(reason, code="conflicting-options")
         explanation = run(_of_job(session_of(context), text, count))
+    elif is_name and not has_options:
+        explanation = run(_of_word(session_of(context), text, count))
     else:
         days = None
         if exclude or only or shift or file:
@@ -173,18 +181,40 @@ def explain(
     )
 
 
-def _is_job(text: str) -> bool:
-    """Return whether a text is the name of a job, and no schedule."""
+def _readings(text: str) -> tuple[bool, bool]:
+    """Return whether a text may be a name of a job, and a schedule."""
     from ...domain.definition import is_name  # noqa: PLC0415 - likewise
     from ...domain.schedule import ScheduleError, parse  # noqa: PLC0415
 
-    if not is_name(text):
-        return False
     try:
         parse(text, "UTC")
     except ScheduleError:
-        return True
-    return False
+        return is_name(text), False
+    return is_name(text), True
+
+
+async def _of_word(session: Session, text: str, count: int) -> "Explanation":
+    """Explain the job of a name, or the word as a schedule.
+
+    Raises:
+        UsageError: the job has no schedule.
+    """
+    from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - likewise
+
+    job: Job | None = None
+    note = ""
+    try:
+        async with session.operator() as operator:
+            with suppress(JobNotFound):
+                job = await operator.job(text)
+    except (LogUnavailable, Unreachable, NotPermitted) as error:
+        note = f"explained as a schedule; whether a job has this name is not known: {error}"
+    if job is None:
+        explanation = explain_schedule(text, None, datetime.now(UTC), n=count)
+    else:
+        explanation = _of_registered(job, count)
+        note = "explained as the job of this name; with `--tz` it is the schedule"
+    return replace(explanation, warnings=(*explanation.warnings, note)) if note else explanation
 
 
 async def _of_job(session: Session, name: str, count: int) -> "Explanation":
@@ -194,15 +224,23 @@ async def _of_job(session: Session, name: str, count: int) -> "Explanation":
         JobNotFound: no job has this name.
         UsageError: it has no schedule.
     """
+    async with session.operator() as operator:
+        return _of_registered(await operator.job(name), count)
+
+
+def _of_registered(job: "Job", count: int) -> "Explanation":
+    """Return the explanation of the schedule of a job.
+
+    Raises:
+        UsageError: it has no schedule.
+    """
     from ...domain.schedule import Instant  # noqa: PLC0415 - likewise
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415
     from ...domain.schedule.clock_changes import local_time  # noqa: PLC0415
 
-    async with session.operator() as operator:
-        job = await operator.job(name)
     definition, now = job.definition, datetime.now(UTC)
     if definition.schedule is None:
-        reason = f"the job {name} has no schedule: it runs on request, or on the events of its triggers"
+        reason = f"the job {job.name} has no schedule: it runs on request, or on the events of its triggers"
         raise UsageError(reason, code="no-schedule")
     explanation = explain_schedule(
         definition.schedule, definition.timezone, now, dst=definition.dst, days=definition.day_rules, n=count
