@@ -3,18 +3,24 @@
 `python -m tests.test_stage_catalog` writes the table of the stages into the Markdown files that have its markers.
 """
 
+import ast
+import inspect
 import re
+import sys
+import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from tests.prose.check import prose_files
 from tests.stages.world import World
 from tocsin.settings import load
 from tocsin.stages import STAGES
+from tocsin.stages.event_listener.debouncer import Debouncer
 
 ROOT: Final = Path(__file__).parents[1]
 COMPOSE: Final = ROOT / "compose"
@@ -54,6 +60,47 @@ def test_compose_runs_a_standby_of_every_leader() -> None:
 def test_stages_with_history_get_the_database() -> None:
     for stage in INSTALLED:
         assert ("DATABASE_URL" in services()[stage.user]["environment"]) is stage.needs_history, stage.name
+
+
+VALUES: Final = frozenset({"_defaults", "_grace", "_key", "_quotas", "_queues", "_sampling"})
+"""The parts of a stage that decisions may use: values, and counts of this process that a guard checks, but no port."""
+
+
+def used_by(decide: Callable[..., Any]) -> tuple[set[str], set[str]]:
+    """The parts of a stage that a decision uses, and its coroutines, with all functions that it calls by name."""
+    names, coroutines, seen, waiting = set[str](), set[str](), set[Any](), [decide]
+    owner = getattr(sys.modules[decide.__module__], decide.__qualname__.split(".")[0])
+    while waiting:
+        function = inspect.unwrap(waiting.pop())
+        if function in seen:
+            continue
+        seen.add(function)
+        if inspect.iscoroutinefunction(function):
+            coroutines.add(function.__qualname__)
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+            called = None
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                called = getattr(owner, node.attr, None)
+                names |= set() if inspect.isfunction(called) else {node.attr}
+            elif isinstance(node, ast.Name):
+                called = function.__globals__.get(node.id)
+            if inspect.isfunction(called) and called.__module__.startswith("tocsin."):
+                waiting.append(called)
+    return names, coroutines
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        *(each.decide for stage in STAGES for each in stage.subscriptions if each.durable != "event-listener"),
+        Debouncer.on_timer,  # the event listener passes its timers on
+    ],
+    ids=lambda decide: decide.__qualname__,
+)
+def test_decision_waits_for_nothing(decide: Callable[..., Any]) -> None:
+    names, coroutines = used_by(decide)
+    assert names <= VALUES
+    assert coroutines == set()
 
 
 def test_work_that_starts_nothing_waits_during_rushes() -> None:
