@@ -126,6 +126,13 @@ def test_entry_outside_known_places_is_said(text: str, tmp_path: Path) -> None:
     assert (jobs, codes(written), written.losses) == ({}, {"computed-at-run-time"}, 1)
 
 
+def test_invalid_escape_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Python compiles such files, which are common, with a warning."""
+    text = "pattern = '\\d'\nbeat_schedule = {'a': {'task': 't', 'schedule': 60}}\n"
+    _, jobs = imported("celery", text, tmp_path)
+    assert (list(jobs), list(recwarn)) == (["a"], [])
+
+
 @pytest.mark.parametrize(
     "text",
     [

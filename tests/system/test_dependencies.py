@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.services.health.test_status import program
 from tests.system.running import Running, running
 from tocsin import Context, Worker
 from tocsin.domain.events import Completed, DependenciesSettled, Planned, Started
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "dependencies.md"
 MATCHED = {"default": {"transport": "matched"}}
 
 
@@ -48,6 +52,27 @@ async def test_job_runs_after_its_dependencies(nats_url: str, tmp_path: Path) ->
         audited = await program(tocsin.settings, "audit", "-o", "json")
         assert audited.returncode == 0, audited.stdout
         assert json.loads(audited.stdout)
+
+
+async def test_example_of_the_page_runs(nats_url: str, tmp_path: Path) -> None:
+    """A daily job on one that runs each hour, with the jobs, the handlers and the triggers of the page."""
+    blocks = dict(re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    names: dict[str, Any] = {"__name__": "worker"}
+    exec(compile(blocks["worker.py"], "worker.py", "exec"), names)  # noqa: S102 - our own page
+    (tmp_path / "jobs.yaml").write_text(blocks["jobs.yaml"])
+    async with running(nats_url, tmp_path, worker=names["worker"], queues=MATCHED) as tocsin:
+        applied = await program(tocsin.settings, "jobs", "apply", "-f", str(tmp_path / "jobs.yaml"))
+        assert applied.returncode == 0, applied.stderr
+        await tocsin.trigger("report")
+        await tocsin.until(partial(tocsin.of_executions, "report", Planned))
+        for job in ("load", "rates"):
+            await tocsin.trigger(job)
+            await tocsin.ended(job, Completed)
+        await tocsin.trigger("report")
+        await tocsin.ended("report", Completed)
+        early, late = await tocsin.of_executions("report", Planned)
+        [completed] = await tocsin.of_executions("report", Completed)
+        assert completed.execution_id == late.execution_id != early.execution_id
 
 
 async def test_circle_is_refused_at_apply(nats_url: str, tmp_path: Path) -> None:

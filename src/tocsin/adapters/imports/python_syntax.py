@@ -1,6 +1,7 @@
 """Parts of a Python file: its syntax tree, values that are not known, and calls."""
 
 import ast
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -41,13 +42,16 @@ class Call:
 
 
 def parse(text: str) -> ast.Module:
-    """Return the syntax tree of a Python file.
+    r"""Return the syntax tree of a Python file.
+
+    Python warns of escapes such as `"\\d"`, which say nothing about a schedule.
 
     Raises:
         DefinitionError: the file is not Python; the problem's source is `:line`.
     """
     try:
-        return ast.parse(text)
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(text)
     except SyntaxError as error:
         reason = f"not Python: {error.msg}"
         raise DefinitionError(
