@@ -30,6 +30,21 @@ async def test_silence_is_started_listed_and_ended(world: World) -> None:
     assert [len(fact.silences) for fact in stored if isinstance(fact, SilencesDefined)] == [1, 0]
 
 
+async def test_silence_ends_by_itself(world: World) -> None:
+    olga = await bearer(world, Role.OPERATOR)
+    body = {"tag": "billing", "duration": "2h", "reason": "a release"}
+    silence = (await world.ask("POST", "/v1/silences", body, Authorization=olga)).json()
+    viewer = await bearer(world, Role.VIEWER, "vera")
+    world.clock.advance(7_199)
+    [listed] = (await world.ask("GET", "/v1/silences", Authorization=viewer)).json()["silences"]
+    assert (listed["by"]["identity"], listed["reason"], listed["until"]) == ("olga", "a release", silence["until"])
+    assert (await world.ask("DELETE", f"/v1/silences/{silence['id']}", Authorization=viewer)).status_code == 403
+    assert (await world.ask("POST", "/v1/silences", body, Authorization=viewer)).status_code == 403
+    world.clock.advance(1)
+    assert (await world.ask("GET", "/v1/silences", Authorization=viewer)).json() == {"silences": []}
+    assert (await world.ask("DELETE", f"/v1/silences/{silence['id']}", Authorization=olga)).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

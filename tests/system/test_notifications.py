@@ -2,17 +2,22 @@
 
 import asyncio
 import json
+import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.system.processes import site
 from tocsin.domain.events import NotificationDelivered, NotificationPrepared, NotificationRaised
-from tocsin.domain.notification import Kind
+from tocsin.domain.notification import MAX_REASON, MAX_WHY, Kind
+from tocsin.ports import Append
 
+STORM: Final = 10_000
 Received = list[dict[str, Any]]
 
 
@@ -108,3 +113,43 @@ async def test_notifier_killed_before_it_sends_loses_none(nats_url: str, tmp_pat
         (prepared.id, "report", 2),
         ("9", "late", 0),
     ]
+
+
+def memory_of(pid: int) -> int:
+    """Return the bytes of memory of a process."""
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1_024
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_storm_is_few_messages_and_little_memory(nats_url: str, tmp_path: Path) -> None:
+    """10,000 executions of 1,000 jobs fail at once, with errors of the longest text."""
+    async with receiver(lambda: None) as (url, received):
+        notifications = {"channels": {"ops": {"type": "webhook", "url": url}}, "group_window": "2s"}
+        async with site(nats_url, tmp_path, notifications=notifications) as tocsin:
+            tocsin.environment["TOCSIN_NOTIFICATIONS__CHANNELS__OPS__URL"] = url
+            notifier = tocsin.start("notifier")
+            await tocsin.ready()
+            now = tocsin.installation.clock.now()
+
+            def raised(number: int) -> Append:
+                texts = {"reason": "r" * MAX_REASON, "why": "w" * MAX_WHY}
+                fact = {"job": f"job-{number % 1_000}", "id": str(number), "channel": "ops", "kind": Kind.FAILED}
+                return Append((NotificationRaised.model_validate({**fact, **texts, "at": now}),), 0)
+
+            async def are_counted(number: int) -> bool:
+                return number == sum(1 + int(body["others"]) for body in received)
+
+            await tocsin.log.write([raised(0)])
+            await tocsin.until(partial(are_counted, 1))
+            before = memory_of(notifier.pid)
+            for first in range(1, STORM, 500):
+                written = await tocsin.log.write([raised(n) for n in range(first, min(first + 500, STORM))])
+                assert not [each for each in written if each.error]
+            await tocsin.until(partial(are_counted, STORM))
+            growth = memory_of(notifier.pid) - before
+    assert len(received) < 20
+    assert max(len(json.dumps(body)) for body in received) < 10_000
+    assert growth < 100 * 2**20
