@@ -131,6 +131,7 @@ def served(folder: Path, jobs: str = JOBS, worker: str = WORKER, **variables: st
         "TOCSIN_SERVER__PORT": "0",
         "TOCSIN_METRICS__ENABLED": "false",
         "TOCSIN_SERVER__RATE": "null",
+        "TOCSIN_SERVER__TRACE_URL": "https://traces.example.com/trace/{trace_id}",
         **variables,
     }
     with (

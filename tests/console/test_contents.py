@@ -1,14 +1,28 @@
 """The parts of each page, seen in a browser."""
 
+import asyncio
+import json
 import re
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.cli.test_acceptance import environment
 from tests.console.conftest import SignIn
 from tests.console.served import HOSTILE, Console
 from tests.ojs.served import PATIENCE
+from tocsin import bootstrap
+from tocsin.ports import SequenceConflict
+from tocsin.settings import Settings
+from tocsin.subjects import Bucket
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)
@@ -157,6 +171,83 @@ def test_agent_is_disabled_and_enabled(sign_in: SignIn, console: Console) -> Non
         expect(page.get_by_role("dialog")).to_have_count(0)
         expect(region(page, "agents")).to_contain_text(state.lower())
         assert console.api("GET", "/v1/agents")["agents"][0]["state"] == state
+
+
+def test_agent_is_drained(sign_in: SignIn, console: Console, tmp_path: Path) -> None:
+    (tmp_path / "idle.py").write_text("""from tocsin import Worker
+worker = Worker(name="contents-drained")
+worker.task("idle")(print)
+""")
+    command = [sys.executable, "-m", "tocsin", "worker", "idle.py:worker"]
+    with subprocess.Popen([*command, "--nats", console.dev.url], cwd=tmp_path, env=environment()) as process:
+        try:
+            page = sign_in(role="scheduler-operator", path="/console/agents")
+            row = page.get_by_role("row").filter(has_text="contents-drained")
+            row.get_by_role("button", name="Drain", exact=True).click()
+            page.get_by_label("Reason").fill("a new version")
+            page.get_by_role("dialog").get_by_role("button", name="Drain", exact=True).click()
+            expect(page.get_by_role("dialog")).to_have_count(0)
+            expect(row).to_contain_text("draining")
+            expect(row.get_by_role("button", name="Drain", exact=True)).to_have_count(0)
+        finally:
+            process.kill()
+    [change] = console.api("GET", "/v1/changes?type=agent-drained")["changes"]
+    assert (change["name"], change["reason"]) == ("contents-drained", "a new version")
+
+
+def test_execution_leads_to_its_trace(sign_in: SignIn, console: Console) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    execution = console.api("POST", "/v1/jobs/nightly/trigger", json={}, headers=headers)["execution_id"]
+    link = sign_in(path=f"/console/executions/{execution}").get_by_role("link", name=trace)
+    expect(link).to_have_attribute("href", f"https://traces.example.com/trace/{trace}")
+    expect(link).to_have_attribute("rel", "noopener noreferrer")
+
+
+@contextmanager
+def held_lease(console: Console) -> Iterator[None]:
+    """Hold the lease of the ticker, as a process that took it and then hangs."""
+    released = Event()
+
+    async def hold() -> None:
+        async with bootstrap.connect(Settings.model_validate({"nats": {"url": console.dev.url}})) as installation:
+            projections, value = installation.projections, {"holder": "hung", "renewed_at": "2026-01-01T00:00:00Z"}
+            revision = None
+            while revision is None:
+                stored = await projections.get(Bucket.LEADER, "ticker")
+                with suppress(SequenceConflict):
+                    last = 0 if stored is None else stored[1]
+                    revision = await projections.put(
+                        Bucket.LEADER, "ticker", json.dumps(value).encode(), expect=last, ttl=2 * PATIENCE
+                    )
+            await asyncio.to_thread(released.wait, PATIENCE)
+            await projections.remove(Bucket.LEADER, "ticker", expect=revision)
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(asyncio.run, hold())
+        try:
+            yield
+        finally:
+            released.set()
+            holding.result()
+
+
+def test_absence_of_the_leader_is_drawn(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-absent", schedule="*/10 * * * * *", catch_up="skip")
+    page = sign_in(path="/console/jobs/contents-absent")
+    expect(page.locator(".ledger .instant-completed").first).to_be_attached()
+    with held_lease(console):
+        now = sign_in()
+        expect(region(now, "Late")).to_contain_text("contents-absent")
+        expect(now.locator(".figure-late strong")).not_to_have_text("0")
+        expect(region(now, "Leaders")).to_contain_text("hung")
+    expect(page.locator(".ledger .instant-missed").first).to_be_attached()
+    page.reload()
+    expect(page.locator(".ledger .gap title").first).to_contain_text("no leading ticker")
+    page.locator(".ledger .instant-missed").first.click()
+    expect(page.locator(".why").first).to_contain_text("missed")
+    expect(page.locator(".why").first).to_contain_text("No leader")
+    console.api("DELETE", "/v1/jobs/contents-absent")
 
 
 def test_herd_is_named_with_a_spread(sign_in: SignIn, console: Console) -> None:

@@ -135,7 +135,5 @@ async def window_pages(
     here: Components, subject_filter: str, begin: int, end: int
 ) -> AsyncIterator[list[Recorded[Message]]]:
     """Yield the messages whose sequences are in (begin, end], oldest first."""
-    async for page in pages(here.log, subject_filter, after=begin, limit=PAGE_SIZE):
-        yield [recorded for recorded in page if recorded.sequence <= end]
-        if page[-1].sequence >= end:
-            return
+    async for page in pages(here.log, subject_filter, after=begin, until=end, limit=PAGE_SIZE):
+        yield list(page)
