@@ -3,10 +3,12 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).parents[1]
 LOCK: Final = ROOT / "compose" / "images.lock"
@@ -123,3 +125,46 @@ def test_unpinned_image_is_found(path: str, text: str, image: str) -> None:
 )
 def test_exact_version_has_a_patch(image: str, *, expected: bool) -> None:
     assert is_exact(image) is expected
+
+
+# --- the image of a worker -------------------------------------------------------------------------------------------
+
+WORKER_EXTRA: Final = "metrics"
+MOST_BYTES: Final = 60_000_000
+"""Of the packages of a worker, as they are downloaded: without the byte code that Python makes of them."""
+
+
+def test_packages_of_a_worker_are_small() -> None:
+    dockerfile = (ROOT / "compose" / "Dockerfile").read_text(encoding="utf-8")
+    assert f"--build-arg EXTRAS={WORKER_EXTRA} -t tocsin-worker" in dockerfile
+    packages = needed("tocsin", frozenset({WORKER_EXTRA}))
+    assert {"nats-py", "pydantic-core", "prometheus-client"} <= packages.keys()
+    assert packages.keys().isdisjoint({"sqlalchemy", "psycopg-binary", "fastapi", "grpcio"})
+    sizes = {name: sum(map(size, contents(each))) for name, each in packages.items() if name != "tocsin"}
+    own = ("src/tocsin", "schemas", "examples")  # as the wheel has them
+    sizes["tocsin"] = sum(size(file) for folder in own for file in (ROOT / folder).rglob("*"))
+    assert sum(sizes.values()) < MOST_BYTES, sorted(sizes.items(), key=lambda found: -found[1])[:10]
+
+
+def needed(name: str, extras: frozenset[str]) -> dict[str, Distribution]:
+    """Return a package and all that it needs with some extras, by name."""
+    found, waiting, seen = dict[str, Distribution](), [(name, extras)], set[tuple[str, frozenset[str]]]()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        package = found[name.lower().replace("_", "-")] = distribution(name)
+        for text in package.requires or ():
+            other = Requirement(text)
+            if other.marker is None or any(other.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
+                waiting.append((other.name, frozenset(other.extras)))
+    return found
+
+
+def contents(package: Distribution) -> Iterator[Path]:
+    return (Path(str(file.locate())) for file in package.files or ())
+
+
+def size(file: Path) -> int:
+    return 0 if file.suffix == ".pyc" or not file.is_file() else file.stat().st_size
