@@ -52,6 +52,15 @@ def test_show_has_progress_and_last_lines(at_work: World) -> None:
     assert [logged["text"] for logged in shown["lines"]] == [f"loading {n}" for n in range(12)]
 
 
+def test_completed_step_shows_no_progress(at_work: World) -> None:
+    say(at_work, StepProgress(job=JOB, execution_id=ID, step="load", attempt=1, time=START, fraction=0.4))
+    assert "load progress 40%" in at_work.call("executions", "show", ID).out
+    newest = at_work.do(at_work.log.tail(subjects.execution(JOB, ID)))
+    at_work.append(Completed(job=JOB, execution_id=ID, scheduled_time=START, trigger="cron"), expect=newest)
+    assert "progress" not in at_work.call("executions", "show", ID).out
+    assert at_work.call("executions", "show", ID, "-o", "json").json["steps"]["load"]["progress"]["fraction"] == 0.4
+
+
 def test_lines_reach_no_terminal_raw(at_work: World) -> None:
     body = (
         b'{"job":"nightly","execution_id":"x","step":"\\u001b]0;","attempt":1,"time":"2026-01-01T00:00:00Z",'

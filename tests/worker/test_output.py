@@ -101,6 +101,23 @@ async def test_sync_handler_speaks_from_its_thread(bench: Bench) -> None:
     assert (progress.fraction, progress.message) == (0.25, "loading")
 
 
+async def test_sync_handler_needs_no_await(bench: Bench) -> None:
+    def handler(context: Context) -> None:
+        context.progress(0.25)
+        context.heartbeat({"row": 7})
+        raise RuntimeError("end")
+
+    await bench.run(handler)
+    await bench.output.drain()
+
+    progress, heartbeat = await bench.log.last("progress.>"), await bench.log.last("heartbeat.>")
+    assert progress is not None
+    assert heartbeat is not None
+    assert isinstance(progress.message, StepProgress)
+    assert isinstance(heartbeat.message, HeartbeatDetails)
+    assert (progress.message.fraction, heartbeat.message.details) == (0.25, {"row": 7})
+
+
 async def test_secrets_and_control_characters_are_not_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTPUT_SECRET", SECRET)
 

@@ -1,6 +1,6 @@
 """The context that a handler receives, and the error that ends all attempts."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -31,6 +31,13 @@ class NonRetryableError(TocsinError):
     """
 
     code = "non-retryable"
+
+
+class _Done:
+    """The answer of a finished call, which may be awaited."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
 
 
 @dataclass(frozen=True)
@@ -173,32 +180,33 @@ class Context:
         vars(context).update(values)
         return context
 
-    async def progress(self, fraction: float, message: str = "") -> None:
+    def progress(self, fraction: float, message: str = "") -> Awaitable[None]:
         """Show how far the step is.
 
             await context.progress(0.4, "loading")
 
-        Pass a number from 0 to 1, and what the step does now. It never waits for NATS. The newest progress counts, and it may be lost.
+        A sync handler calls it without `await`; it is done when the call returns. Pass a number from 0 to 1, and what the step does now. It never waits for NATS. The newest progress counts, and it may be lost.
 
         Raises:
             InvalidProgressError: the fraction is not a finite number.
         """
         self.progress_in_thread(fraction, message)
+        return _Done()
 
     def progress_in_thread(self, fraction: float, message: str = "") -> None:
-        """Do the same as `progress`, for sync handlers; from any thread."""
+        """Do the same as `progress`, and return nothing; from any thread."""
         progress = checked_progress(fraction)
         if self._output is not None:
             self._output.progress(progress, message)
 
-    async def heartbeat(self, details: JsonValue) -> None:
+    def heartbeat(self, details: JsonValue) -> Awaitable[None]:
         """Keep the place that the work has reached, for the next attempt of this step.
 
             start = (context.last_heartbeat or {"row": 0})["row"]
             for row in range(start, len(rows)):
                 await context.heartbeat({"row": row})
 
-        It never waits for NATS. The newest details count, and are sent at most twice a second; they are sent before a
+        A sync handler calls it without `await`; it is done when the call returns. It never waits for NATS. The newest details count, and are sent at most twice a second; they are sent before a
         failure is reported. They may be lost, so the next attempt may repeat some of the work.
 
         Raises:
@@ -206,9 +214,10 @@ class Context:
             HeartbeatTooLargeError: the details are more than 16 KiB of JSON.
         """
         self.heartbeat_in_thread(details)
+        return _Done()
 
     def heartbeat_in_thread(self, details: JsonValue) -> None:
-        """Do the same as `heartbeat`, for sync handlers; from any thread."""
+        """Do the same as `heartbeat`, and return nothing; from any thread."""
         checked = checked_details(details)
         if self._output is not None:
             self._output.heartbeat(checked)

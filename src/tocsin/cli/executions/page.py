@@ -202,10 +202,10 @@ def _step_row(details: ExecutionDetails, name: str, step: StepRecord) -> tuple[o
 
 
 def _values(details: ExecutionDetails) -> list[RenderableType]:
-    """Return a line for the progress, input and result of each step."""
+    """Return lines for inputs, results, and the progress of steps that have not completed."""
     lines: list[RenderableType] = []
     for name, step in details.record.steps.items():
-        if (progress := details.progress_of(name)) is not None:
+        if (progress := details.progress_of(name)) is not None and step.status != "completed":
             lines.append(Text.assemble((f"{name} progress ", "dim"), f"{progress.fraction:.0%} {progress.message}"))
         step_state = details.state.steps.get(name)
         result = step_state.result if step_state and step_state.result is not None else step.result
