@@ -78,6 +78,32 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.stdout.read()
 
 
+async def wait_of(limit: RateLimit, key: str) -> float:
+    """Take a token, and return the time to wait."""
+    allowance = await limit.take(key)
+    assert allowance is not None
+    return allowance.wait
+
+
+async def test_answers_of_ojs_name_the_rate(world: World) -> None:
+    """Ojs-rate-limiting §10.4: every answer to a counted request, also to a refused one, has the headers."""
+    world.rate = MemoryRateLimit(world.clock, rate=0.01, burst=2)
+    world.client = world.copy()
+    answers = [await world.ask("GET", path) for path in ("/ojs/v1/queues", "/ojs/v1/jobs/none", "/ojs/v1/queues")]
+    assert [answer.status_code for answer in answers] == [200, 404, 429]
+    assert [answer.headers["X-RateLimit-Limit"] for answer in answers] == ["2", "2", "2"]
+    assert [answer.headers["X-RateLimit-Remaining"] for answer in answers] == ["1", "0", "0"]
+    resets = [int(answer.headers["X-RateLimit-Reset"]) for answer in answers]
+    assert resets[1] - resets[0] >= 99
+    assert answers[2].json()["error"]["code"] == "rate_limited"
+    assert "X-RateLimit-Limit" not in (await world.ask("GET", "/v1/jobs")).headers
+
+
+async def test_no_rate_has_no_headers(world: World) -> None:
+    answer = await world.ask("GET", "/ojs/v1/queues")
+    assert (answer.status_code, "X-RateLimit-Limit" in answer.headers) == (200, False)
+
+
 @pytest.fixture
 async def shared(redis_url: str) -> AsyncIterator[list[RateLimit]]:
     """Two copies that share a Redis."""
@@ -88,28 +114,30 @@ async def shared(redis_url: str) -> AsyncIterator[list[RateLimit]]:
 
 
 async def test_copies_that_share_a_redis_count_together(shared: list[RateLimit]) -> None:
-    waits = await asyncio.gather(*(shared[number % 2].take("ada") for number in range(30)))
+    taken = await asyncio.gather(*(shared[number % 2].take("ada") for number in range(30)))
+    waits = [allowance.wait for allowance in taken if allowance is not None]
     assert sum(wait == 0 for wait in waits) == 10
     assert all(wait > 100 for wait in waits if wait)
-    assert await shared[0].take("bea") == 0
+    assert sorted(allowance.left for allowance in taken if allowance is not None and not allowance.wait) == [*range(10)]
+    assert await wait_of(shared[0], "bea") == 0
 
 
 async def test_memory_is_bounded_with_many_identities() -> None:
     limit = MemoryRateLimit(ManualClock(), rate=1, burst=2)
     for number in range(MAX_BUCKETS + 1_000):
-        assert await limit.take(f"identity:{number}") == 0
+        assert await wait_of(limit, f"identity:{number}") == 0
     assert len(limit._buckets) == MAX_BUCKETS
     recent = f"identity:{MAX_BUCKETS + 999}"
-    assert await limit.take(recent) == 0
-    assert await limit.take(recent) > 0
+    assert await wait_of(limit, recent) == 0
+    assert await wait_of(limit, recent) > 0
 
 
 async def test_without_redis_each_copy_counts_for_itself() -> None:
     alone = MemoryRateLimit(ManualClock(), rate=1, burst=1)
     async with Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=1) as redis:
         limit = RedisRateLimit(redis, alone, prefix="t", rate=1, burst=10)
-        assert await limit.take("ada") == 0
-        assert await limit.take("ada") > 0
+        assert await wait_of(limit, "ada") == 0
+        assert await wait_of(limit, "ada") > 0
 
 
 async def test_a_head_without_an_end_is_refused(world: World) -> None:

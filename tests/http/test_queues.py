@@ -4,6 +4,7 @@ import pytest
 
 from tests.domain.given import admitted
 from tests.http.conftest import World
+from tocsin.domain.access import Role
 from tocsin.domain.events import QueueFact, QueuePaused, QueuePurged, QueueResumed
 from tocsin.settings import Queue, Settings
 from tocsin.subjects import Stream
@@ -64,6 +65,24 @@ async def test_queue_that_does_not_obey_is_refused(
     answer = await configured.ask("POST", f"/v1/queues/{queue}/{verb}")
     assert (answer.status_code, text in answer.json()["detail"]) == (status, True), answer.text
     assert await facts(configured) == []
+
+
+async def test_ojs_shows_the_configuration_of_a_queue(world: World) -> None:
+    queues = {"mail": {"concurrency": 20, "rate": {"limit": 1_000, "per": "1h"}}, "plain": {}}
+    world.settings = Settings.model_validate({"queues": queues, "execution": {"history_retention_days": 30}})
+    world.client = world.copy()
+    shown = (await world.ask("GET", "/ojs/v1/queues/mail")).json()
+    retention = dict.fromkeys(("completed", "discarded", "cancelled"), "P30D")
+    limit = {"limit": 1_000, "period": "PT1H"}
+    assert shown["config"] == {"concurrency": 20, "rate_limit": limit, "retention": retention}
+    assert (shown["name"], shown["state"], shown["stats"]["total"]) == ("mail", "active", 0)
+    assert (await world.ask("GET", "/ojs/v1/queues/plain")).json()["config"] == {"retention": retention}
+    await world.ask("POST", "/ojs/v1/queues/mail/pause")
+    assert (await world.ask("GET", "/ojs/v1/queues/mail")).json()["state"] == "paused"
+    assert (await world.ask("GET", "/ojs/v1/queues/other")).status_code == 404
+    token = await world.token("shop", Role.VIEWER, namespaces=("shop",))
+    of_others = await world.ask("GET", "/ojs/v1/queues/mail", Authorization=f"Bearer {token}")
+    assert of_others.status_code == 404, of_others.text
 
 
 async def test_ojs_paths_store_the_same_events(configured: World) -> None:

@@ -143,6 +143,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ("POST", "/ojs/v1/workers/nack"): ({ADMIN, WORKER}, "/ojs/v1/workers/nack", {"job_id": RUN, "error": {}}),
     ("POST", "/ojs/v1/workers/heartbeat"): ({ADMIN, WORKER}, "/ojs/v1/workers/heartbeat", {}),
     ("GET", "/ojs/v1/queues"): (READERS, "/ojs/v1/queues", None),
+    ("GET", "/ojs/v1/queues/{name}"): (READERS, "/ojs/v1/queues/default", None),
     ("GET", "/ojs/v1/queues/{name}/stats"): (READERS, "/ojs/v1/queues/default/stats", None),
     ("POST", "/ojs/v1/queues/{name}/pause"): ({ADMIN, OPERATOR}, "/ojs/v1/queues/default/pause", None),
     ("POST", "/ojs/v1/queues/{name}/resume"): ({ADMIN, OPERATOR}, "/ojs/v1/queues/default/resume", None),
@@ -160,6 +161,7 @@ NOT_NOW = {
     ("POST", "/ojs/v1/workers/ack"): 409,
     ("POST", "/ojs/v1/workers/ack/batch"): 422,
     ("POST", "/ojs/v1/workers/nack"): 409,
+    ("GET", "/ojs/v1/queues/{name}"): 503,
     ("GET", "/ojs/v1/queues/{name}/stats"): 503,
     # An author may cancel and replay what is its own, and no other job of the list.
     ("POST", "/ojs/v1/jobs/bulk/cancel"): 422,

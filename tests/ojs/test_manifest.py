@@ -28,6 +28,7 @@ ROUTES: Final = {
     ("POST", "/ojs/v1/workers/heartbeat"): CORE,
     ("POST", "/ojs/v1/workers/ack/batch"): "batch_ack",
     ("GET", "/ojs/v1/queues"): CORE,
+    ("GET", "/ojs/v1/queues/{name}"): CORE,
     ("GET", "/ojs/v1/queues/{name}/stats"): "queue_stats",
     ("POST", "/ojs/v1/queues/{name}/pause"): "pause_resume",
     ("POST", "/ojs/v1/queues/{name}/resume"): "pause_resume",

@@ -87,9 +87,10 @@ async def count_request(request: Request, key: str) -> None:
     Raises:
         Problem: the rate is exceeded.
     """
-    wait = await cast("RateLimit", request.app.state.rate).take(key)
-    if wait:
-        headers = {"Retry-After": str(math.ceil(wait))}
+    allowance = await cast("RateLimit", request.app.state.rate).take(key)
+    request.state.allowance = allowance
+    if allowance is not None and allowance.wait:
+        headers = {"Retry-After": str(math.ceil(allowance.wait))}
         raise Problem(
             429,
             "too-many-requests",

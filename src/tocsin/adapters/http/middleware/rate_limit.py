@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from .... import telemetry
 from ....ports import Clock
@@ -19,21 +19,39 @@ MAX_BUCKETS: Final = 100_000
 _log = telemetry.get_logger("tocsin.http")
 
 
+class Allowance(NamedTuple):
+    """The state of a bucket after a request."""
+
+    wait: float
+    """Seconds until the request is permitted; 0: it is."""
+    limit: int
+    """Requests that a full bucket permits at once."""
+    left: int
+    """Requests that are permitted now."""
+    until_next: float
+    """Seconds until one more request is permitted; 0: it is now."""
+
+    @classmethod
+    def of(cls, wait: float, tokens: float, *, rate: float, burst: int) -> "Allowance":
+        """Return the state of a bucket with `tokens` left."""
+        return cls(wait, burst, int(tokens), max(0.0, (1 - tokens) / rate))
+
+
 class RateLimit(Protocol):
     """Counts requests by identity."""
 
-    async def take(self, key: str) -> float:
-        """Take a token from a bucket. Return 0, or the seconds until the next token."""
+    async def take(self, key: str) -> Allowance | None:
+        """Take a token from a bucket. None: requests are not limited."""
         ...
 
 
 class Unlimited:
     """A `RateLimit` that permits every request."""
 
-    async def take(self, key: str) -> float:
+    async def take(self, key: str) -> Allowance | None:
         """Permit the request."""
         _ = key
-        return 0.0
+        return None
 
 
 class MemoryRateLimit:
@@ -46,16 +64,17 @@ class MemoryRateLimit:
         self._burst = burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> (tokens left, time)
 
-    async def take(self, key: str) -> float:
+    async def take(self, key: str) -> Allowance | None:
         """See `RateLimit`."""
         now = self._clock.monotonic()
         tokens, at = self._buckets.pop(key, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - at) * self._rate)
         wait = 0.0 if tokens >= 1 else (1 - tokens) / self._rate
-        self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens), now
+        tokens = tokens - 1 if tokens >= 1 else tokens
+        self._buckets[key] = tokens, now
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
-        return wait
+        return Allowance.of(wait, tokens, rate=self._rate, burst=self._burst)
 
 
 class RedisRateLimit:
@@ -72,16 +91,16 @@ class RedisRateLimit:
         self._rate = rate
         self._burst = burst
 
-    async def take(self, key: str) -> float:
+    async def take(self, key: str) -> Allowance | None:
         """See `RateLimit`."""
         try:
-            wait = await self._take(keys=[f"{self._prefix}:rate:{key}"], args=[self._rate, self._burst])
+            wait, left = await self._take(keys=[f"{self._prefix}:rate:{key}"], args=[self._rate, self._burst])
         except self._errors as error:
             _log.warning(
                 "Redis unavailable; counting requests in this copy", action="rate-limit-alone", error=repr(error)
             )
             return await self._fallback.take(key)
-        return float(wait)
+        return Allowance.of(float(wait), float(left), rate=self._rate, burst=self._burst)
 
 
 @asynccontextmanager
@@ -116,5 +135,5 @@ if left >= 1 then left = left - 1 else wait = (1 - left) / rate end
 redis.call('HSET', KEYS[1], 'left', tostring(left), 'at', tostring(now))
 -- a full bucket does not need a key
 redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
-return tostring(wait)
+return {tostring(wait), tostring(left)}
 """

@@ -7,6 +7,8 @@ registration is `invalid_request` with 400 (ojs-cron §3.5); a body that is not 
 """
 
 import json
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
 from ..api.problems import FieldError, Problem
+from ..middleware.rate_limit import Allowance
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
 PLAIN: Final = "application/json"
@@ -116,7 +119,10 @@ class OjsResponse(JSONResponse):
 
 
 class OjsHeaders:
-    """Add the version header, and send plain JSON to clients that accept only that."""
+    """Add the headers of the version and of the caller's request rate.
+
+    Clients that accept only plain JSON receive that.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         """Wrap `app`."""
@@ -129,16 +135,29 @@ class OjsHeaders:
             return
         accepted = Headers(scope=scope).get("Accept", "")
         is_plain = PLAIN in accepted and MEDIA_TYPE not in accepted
+        state = scope.setdefault("state", {})  # what the request says of itself
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["OJS-Version"] = VERSION
+                headers.update(_rate_headers(state.get("allowance")))
                 if is_plain and headers.get("Content-Type") == MEDIA_TYPE:
                     headers["Content-Type"] = PLAIN
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+def _rate_headers(allowance: Allowance | None) -> dict[str, str]:
+    """Return the headers of ojs-rate-limiting §10.4; empty: the request was not counted."""
+    if allowance is None:
+        return {}
+    return {
+        "X-RateLimit-Limit": str(allowance.limit),
+        "X-RateLimit-Remaining": str(allowance.left),
+        "X-RateLimit-Reset": str(math.ceil(time.time() + allowance.until_next)),
+    }
 
 
 def status_of(problem: Problem) -> int:

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 
+from ....domain import duration
 from ....domain.access import Principal
 from ....domain.events import JobState
 from ....ports.summaries import QueueCounts
 from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import QueueDetails, find
+from ....settings import Queue as Section
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
 from ..api.queue_details import switch
@@ -42,6 +44,15 @@ async def list_queues(here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, 
     end = offset + limit
     pages = {"total": len(known), "limit": limit, "offset": offset, "has_more": len(known) > end}
     return {"queues": [_queue_of(queue) for queue in known[offset:end]], "pagination": pages}
+
+
+@router.get("/{name}", operation_id="getQueueOfOjs")
+async def show(here: Here, caller: Reader, name: str) -> dict[str, Any]:
+    """Show a queue with its configuration, which is that of the settings, and its statistics."""
+    measured = await stats(here, caller, name)
+    section = here.settings.queues.get(name)
+    configured = _config_of(section, here.settings.execution.history_retention_days)
+    return {**measured, "state": measured["status"], "config": configured}
 
 
 @router.get("/{name}/stats", operation_id="queueStats")
@@ -118,6 +129,16 @@ def _checked_name(caller: Principal, name: str) -> str:
 
 def _status(queue: QueueDetails) -> str:
     return "active" if queue.paused is None else "paused"
+
+
+def _config_of(section: Section | None, retention_days: int) -> dict[str, Any]:
+    """Return the configuration of a queue (ojs-queue-config §6); fields without a value are left out."""
+    concurrency, rate = (None, None) if section is None else (section.concurrency, section.rate)
+    return {
+        **({} if concurrency is None else {"concurrency": concurrency}),
+        **({} if rate is None else {"rate_limit": {"limit": rate.limit, "period": duration.iso(rate.per)}}),
+        "retention": dict.fromkeys(("completed", "discarded", "cancelled"), f"P{retention_days}D"),
+    }
 
 
 def _queue_of(queue: QueueDetails) -> dict[str, Any]:
