@@ -1,6 +1,10 @@
 """The files of the console, and the paths that reach no file."""
 
 import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
@@ -9,6 +13,10 @@ from tests.http.conftest import World
 from tests.http.console.browsers import listening, raw_request
 from tocsin.adapters.http.console.files import CONTENT_SECURITY_POLICY, INDEX, MEDIA_TYPES, console_files
 from tocsin.settings import Server, Settings
+
+ROOT: Final = Path(__file__).parents[3]
+STATIC: Final = ROOT / "src/tocsin/adapters/http/console/static"
+OPENAPI: Final = ROOT / "schemas/openapi.json"
 
 
 @pytest.mark.parametrize("path", ["/console", "/console/", "/console/jobs/nightly", "/console/jobs/a%2Fb?tab=x"])
@@ -158,3 +166,22 @@ def test_settings_name_the_console_to_people() -> None:
         Server(public_url="https://Tocsin.example.com:443/").console_url(local) == "https://tocsin.example.com/console"
     )
     assert Server(console=False).console_url(local) is None
+
+
+def test_scripts_use_the_public_api_only() -> None:
+    """Each path that a script makes is in the published description, and only two scripts send requests."""
+    scripts = {path: path.read_text() for path in STATIC.rglob("*.js") if "vendor" not in path.parts}
+    senders = {
+        path.name for path, text in scripts.items() if re.search(r"\b(fetch|EventSource|XMLHttpRequest)\(", text)
+    }
+    assert senders == {"api.js", "live.js"}
+    published = [path.split("/")[2:] for path in json.loads(OPENAPI.read_text())["paths"] if path.startswith("/v1/")]
+    asked = [path for text in scripts.values() for path in re.findall(r'\bv1\((\[[^\]]+\]|"[^"]+")', text)]
+    assert len(asked) > 30
+    for path in asked:
+        parts = path[1:-1].split(", " if path.startswith("[") else "/")
+        texts = [part.strip('"') if path.startswith('"') or part.startswith('"') else None for part in parts]
+        assert any(
+            len(texts) == len(known) and all(text in {None, part} for text, part in zip(texts, known, strict=True))
+            for known in published
+        ), path
