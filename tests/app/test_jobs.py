@@ -25,7 +25,7 @@ def problems(error: DefinitionError) -> list[tuple[str, str]]:
 
 
 def test_function_becomes_a_job(app: Tocsin) -> None:
-    @app.job(schedule="every day at 2am", retry={"max_attempts": 5}, lock=False, tags=["month-end"])
+    @app.job(schedule="every day at 2am", retry={"max_attempts": 5}, lock=False, jitter="5m", tags=["month-end"])
     async def nightly_report(context: Context, day: date | None = None) -> None:
         """Send the report.
 
@@ -43,6 +43,7 @@ def test_function_becomes_a_job(app: Tocsin) -> None:
             "queue": "money",
             "retry": {"max_attempts": 5},
             "overlap_policy": "allow",
+            "jitter": "5m",
             "tags": ["month-end"],
             "description": "Send the report.",
             "input_schema": nightly_report.signature.schema(),
@@ -141,6 +142,8 @@ def test_handler_of_the_worker_is_not_replaced(app: Tocsin) -> None:
         ({"schedule": "@daily"}, [("required", "input.number")]),
         ({"input": {"number": "many"}}, [("schema-mismatch", "input.number")]),
         ({"input": {"numbre": 3}}, [("schema-mismatch", "input")]),
+        ({"schedule": "0 25 * * *", "input": {"number": 3}}, [("invalid-field", "schedule")]),
+        ({"schedule": "@daily", "input": {"number": 3}, "timezone": "Mars/Base"}, [("invalid-timezone", "timezone")]),
         ({"command": ["true"]}, [("reserved-name", "function"), ("exclusive-fields", "")]),
     ],
 )

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -98,6 +99,27 @@ async def test_triggered_job_runs_and_is_recorded(memory: Running) -> None:
         row = await memory.run("greet", {"name": "Ada"})
 
     assert (row.status, row.trigger, row.result) == ("completed", "manual", "greet Ada")
+
+
+async def test_handlers_run_in_the_loop_or_in_threads(memory: Running) -> None:
+    ran: dict[str, tuple[asyncio.AbstractEventLoop | None, threading.Thread]] = {}
+    worker = memory.worker()
+
+    @worker.task("tick")
+    async def tick(_: Context) -> None:
+        ran["tick"] = asyncio.get_running_loop(), threading.current_thread()
+
+    @worker.task("block")
+    def block(_: Context) -> None:
+        ran["block"] = None, threading.current_thread()
+
+    for name in ("tick", "block"):
+        await memory.define(name=name, function=name)
+    async with worker.running():
+        assert [(await memory.run(name)).status for name in ("tick", "block")] == ["completed", "completed"]
+    here = threading.current_thread()
+    assert ran["tick"] == (asyncio.get_running_loop(), here)
+    assert ran["block"][1] is not here
 
 
 async def test_failed_job_becomes_a_dead_letter(memory: Running) -> None:
@@ -224,8 +246,10 @@ async def test_log_has_the_lines_of_each_job(memory: Running) -> None:
     assert (warning["level"], warning["message"]) == ("warning", "no disk")
 
 
-@pytest.mark.parametrize(("policy", "second"), [("skip", "skipped"), ("allow", "running"), ("enqueue", "pending")])
-async def test_overlap_policy_decides_on_a_second_run(memory: Running, policy: str, second: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "second"), [(None, "skipped"), ("skip", "skipped"), ("allow", "running"), ("enqueue", "pending")]
+)
+async def test_overlap_policy_decides_on_a_second_run(memory: Running, policy: str | None, second: str) -> None:
     started, released = asyncio.Queue[str](), asyncio.Event()
     worker = memory.worker()
 
@@ -241,7 +265,9 @@ async def test_overlap_policy_decides_on_a_second_run(memory: Running, policy: s
 
         return await until(look)
 
-    await memory.define(name="hold", function="hold", overlap_policy=policy)
+    # The default of a job with a schedule, whose instant never comes here.
+    fields = {"schedule": "0 0 29 2 *"} if policy is None else {"overlap_policy": policy}
+    await memory.define(name="hold", function="hold", **fields)
     async with worker.running():
         first_id = await memory.registry.trigger("hold")
         assert await started.get() == first_id
