@@ -26,6 +26,7 @@ from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.services.queues import queues
 from tocsin.settings import Settings
+from tocsin.subjects import STREAM_SUBJECTS, Bucket, Stream
 
 WORKERS = [
     "tocsin.0.report.victim.0198.completed.main.1.1",
@@ -86,6 +87,15 @@ REPLIES = [
     "$JS.API.CONSUMER.DELETE.TOCSIN_LEDGER.planner",
 ]
 """Subjects on which a reply would change something."""
+INTERNAL = [
+    *(
+        f"{'' if captured.startswith('mq.') else 'tocsin.0.'}{captured.replace('*', 'billing').removesuffix('>')}victim.0198"
+        for stored in STREAM_SUBJECTS.values()
+        for captured in stored
+    ),
+    *(f"$KV.tocsin_{bucket}.victim" for bucket in Bucket),
+]
+"""A subject for each that a stream stores, and a key of each bucket."""
 HEADERS = [
     {},
     {"Nats-Rollup": "all"},
@@ -112,8 +122,6 @@ INPUTS = {
     *("tocsin.outside.shop.trigger.victim", "tocsin.outside.shop.cancel.victim.0198"),
 }
 """The subjects under which outsiders may store messages."""
-STREAMS = ("LEDGER", "INPUTS", "REQUESTS", "LOG", "REPORTS", "TIMERS", "MQ", "OUTPUT", "PROGRESS")
-BUCKETS = ("definitions", "leader", "tokens", "cursors", "locks", "installation")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +146,7 @@ async def everything(it: Installation, role: str = "") -> dict[str, dict[str, in
     """Return the number of messages by stream and subject, without what a role outside may store."""
     allowed = INPUTS.union(WORKERS) if role.startswith("worker") else INPUTS
     found = dict[str, dict[str, int]]()
-    for stream in (*(f"TOCSIN_{name}" for name in STREAMS), *(f"KV_tocsin_{name}" for name in BUCKETS)):
+    for stream in (*(f"TOCSIN_{name}" for name in Stream), *(f"KV_tocsin_{name}" for name in Bucket)):
         reply = await it.connection.client.request(
             f"$JS.API.STREAM.INFO.{stream}", b'{"subjects_filter":">"}', timeout=DEADLINE
         )
@@ -152,7 +160,7 @@ async def attack(at: Server, folder: Path, role: str, headers: dict[str, str]) -
     async with connected(at, folder, role) as outside:
         client = outside.connection.client
         for subject in ASKED[role]:
-            for reply in REPLIES:
+            for reply in (*REPLIES, *INTERNAL):
                 await client.publish(subject, b'{"no_wait":true}', reply=reply, headers=headers)
         await client.flush()
         await client.request(ASKED[role][0], b"{}", timeout=DEADLINE)  # all earlier requests were handled
