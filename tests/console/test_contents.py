@@ -175,14 +175,14 @@ def test_agent_is_disabled_and_enabled(sign_in: SignIn, console: Console) -> Non
 
 def test_agent_is_drained(sign_in: SignIn, console: Console, tmp_path: Path) -> None:
     (tmp_path / "idle.py").write_text("""from tocsin import Worker
-worker = Worker(name="contents-drained")
+worker = Worker(name="zz-drained")  # the last in the list, where other tests use the first
 worker.task("idle")(print)
 """)
     command = [sys.executable, "-m", "tocsin", "worker", "idle.py:worker"]
     with subprocess.Popen([*command, "--nats", console.dev.url], cwd=tmp_path, env=environment()) as process:
         try:
             page = sign_in(role="scheduler-operator", path="/console/agents")
-            row = page.get_by_role("row").filter(has_text="contents-drained")
+            row = page.get_by_role("row").filter(has_text="zz-drained")
             row.get_by_role("button", name="Drain", exact=True).click()
             page.get_by_label("Reason").fill("a new version")
             page.get_by_role("dialog").get_by_role("button", name="Drain", exact=True).click()
@@ -192,7 +192,7 @@ worker.task("idle")(print)
         finally:
             process.kill()
     [change] = console.api("GET", "/v1/changes?type=agent-drained")["changes"]
-    assert (change["name"], change["reason"]) == ("contents-drained", "a new version")
+    assert (change["name"], change["reason"]) == ("zz-drained", "a new version")
 
 
 def test_execution_leads_to_its_trace(sign_in: SignIn, console: Console) -> None:
@@ -232,6 +232,7 @@ def held_lease(console: Console) -> Iterator[None]:
             holding.result()
 
 
+@pytest.mark.full
 def test_absence_of_the_leader_is_drawn(sign_in: SignIn, console: Console) -> None:
     define(console, "contents-absent", schedule="*/10 * * * * *", catch_up="skip")
     page = sign_in(path="/console/jobs/contents-absent")
