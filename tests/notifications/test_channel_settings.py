@@ -67,6 +67,16 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     assert fields[f"{FIELD}.url"] == MASK
 
 
+def test_templates_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROUTING_KEY", "hunter2")
+    webhook = {**WEBHOOK, "body": '{"routing_key": "${ROUTING_KEY}", "text": "{{ title }}"}'}
+    texts = {"subject": "${ROUTING_KEY} {{ job }}", "body": "${ROUTING_KEY} {{ job }}"}
+    for ops in (webhook, EMAIL | texts, {"type": "apprise", "url": "slack://a", **texts}):
+        settings = load(write(tmp_path, ops))
+        assert shown(settings)[f"{FIELD}.body"] == MASK
+        assert "hunter2" not in f"{shown(settings)} {settings!r} {settings.model_dump(mode='json')}"
+
+
 @pytest.mark.parametrize(
     ("ops", "field", "words"),
     [
@@ -105,6 +115,16 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
         ({**EMAIL, "user": "t"}, FIELD, "set both or none"),
         ({**EMAIL, "tls": "none", "user": "t", "password": "hunter2"}, FIELD, "`password` needs `tls: starttls`"),
         ({"type": "apprise", "url": "hunter2"}, f"{FIELD}.url", "must be a URL of Apprise"),
+        (
+            {**WEBHOOK, "body": '{"routing_key": "hunter2", "a": {{ job }}}'},
+            f"{FIELD}.body",
+            "the template makes no JSON",
+        ),
+        ({**WEBHOOK, "body": '{"routing_key": "hunter2", "a": "{{ jop }}"}'}, f"{FIELD}.body", "`jop` is no name"),
+        ({**WEBHOOK, "body": '{"routing_key": "hunter2", "a": "{{ job"}'}, f"{FIELD}.body", "no readable template"),
+        ({**WEBHOOK, "body": {"routing_key": "hunter2"}}, f"{FIELD}.body", "string"),
+        ({**EMAIL, "subject": "hunter2 {{ jop }}"}, f"{FIELD}.subject", "`jop` is no name of a template"),
+        ({**EMAIL, "body": "hunter2 {{ jop }}"}, f"{FIELD}.body", "`jop` is no name of a template"),
         ({**EMAIL, "subject": "{{ jop }}"}, f"{FIELD}.subject", "`jop` is no name of a template; the names are"),
         ({**EMAIL, "body": "{{ job.owner }}"}, f"{FIELD}.body", "has no attribute 'owner'"),
         ({**WEBHOOK, "body": '{"a": {{ job }}}'}, f"{FIELD}.body", "the template makes no JSON"),

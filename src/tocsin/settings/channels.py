@@ -3,6 +3,8 @@
 import base64
 import binascii
 import re
+from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
@@ -95,12 +97,18 @@ def _apprise_url(url: SecretStr) -> SecretStr:
     return url
 
 
+def _template(check: Callable[[str], str], template: SecretStr) -> SecretStr:
+    check(template.get_secret_value())
+    return template
+
+
 Mailbox: TypeAlias = Annotated[str, AfterValidator(_mailbox)]
 SendTimeout: TypeAlias = Annotated[Duration, Field(le=50)]
 """Seconds for one try, from the connection to the answer."""
-SubjectTemplate: TypeAlias = Annotated[str, AfterValidator(check_subject)]
-BodyTemplate: TypeAlias = Annotated[str, AfterValidator(check_body)]
-JsonTemplate: TypeAlias = Annotated[str, AfterValidator(check_json)]
+# Templates are secrets, because many services expect a key in the text, such as `routing_key`.
+SubjectTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, check_subject))]
+BodyTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, check_body))]
+JsonTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, check_json))]
 
 
 class WebhookChannel(Section):
@@ -118,7 +126,8 @@ class WebhookChannel(Section):
     headers: Annotated[dict[str, SecretStr], Field(max_length=MAX_HEADERS), AfterValidator(_headers)] = {}  # noqa: RUF012
     """Further headers, such as `Authorization`. Their values are shown masked."""
     body: JsonTemplate | None = None
-    """Template of the JSON that is sent, such as `{"text": "{{ title }}"}`; null: the fields of the notification."""
+    """Template of the JSON that is sent, such as `{"text": "{{ title }}"}`; null: the fields of the notification. It is shown
+    masked, because many services expect a key in it."""
     ca_file: AbsolutePath | None = None
     """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
     timeout: SendTimeout = 10.0
@@ -145,9 +154,9 @@ class EmailChannel(Section):
     recipients: Annotated[tuple[Mailbox, ...], Field(min_length=1, max_length=MAX_RECIPIENTS)]
     """Addresses of the recipients. They see each other."""
     subject: SubjectTemplate | None = None
-    """Template of the subject, such as `[tocsin] {{ title }}`; null: the job and what happened."""
+    """Template of the subject, such as `[tocsin] {{ title }}`; null: the job and what happened. It is shown masked."""
     body: BodyTemplate | None = None
-    """Template of the plain text; null: what happened, why, and the link."""
+    """Template of the plain text; null: what happened, why, and the link. It is shown masked."""
     ca_file: AbsolutePath | None = None
     """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
     timeout: SendTimeout = 30.0
@@ -180,9 +189,9 @@ class AppriseChannel(Section):
     url: Annotated[SecretStr, AfterValidator(_apprise_url)]
     """URL of a service, as the documentation of Apprise lists them. It is shown masked."""
     subject: SubjectTemplate | None = None
-    """Template of the title; null: the job and what happened."""
+    """Template of the title; null: the job and what happened. It is shown masked."""
     body: BodyTemplate | None = None
-    """Template of the text below the title; null: what happened, why, and the link."""
+    """Template of the text below the title; null: what happened, why, and the link. It is shown masked."""
     timeout: SendTimeout = 30.0
     """Time for one try, at most 50 seconds."""
 

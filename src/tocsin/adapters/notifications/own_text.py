@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from pydantic import SecretStr
+
 from ... import telemetry
 from ...domain.notification import Notification
 from ...domain.template import TemplateError
@@ -13,7 +15,7 @@ _log: Final = telemetry.get_logger("tocsin.notifier")
 
 
 def by_template(
-    template: str | None,
+    template: SecretStr | None,
     notification: Notification,
     render: Callable[[str, Notification], T],
     usual: Callable[[Notification], T],
@@ -25,7 +27,7 @@ def by_template(
     if template is None:
         return usual(notification)
     try:
-        return render(template, notification)
+        return render(template.get_secret_value(), notification)
     except TemplateError as error:
         _log.warning(
             "template of a channel failed; the usual text is sent",
