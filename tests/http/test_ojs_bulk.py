@@ -1,17 +1,19 @@
 """Several jobs in one request: what is stored, also if a copy of the API dies."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.domain.given import admitted, first_tasks, plan, started
+from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, plan, started
+from tests.domain.test_workflow import BOOM
 from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.adapters.http.ojs import batches, fresh_history, job_filter
 from tocsin.domain import execution_plan
 from tocsin.domain.access import Role
-from tocsin.domain.events import Enqueued, Recorded
+from tocsin.domain.events import Cancelled, Enqueued, Message, Recorded, RetryScheduled
 from tocsin.ports import LogUnavailable, Publish
 from tocsin.services.operations import event_waiter
 from tocsin.subjects import Stream
@@ -140,7 +142,7 @@ async def recorded(world: World) -> None:
     await world.history.record(Stream.LOG, facts, after=known, upto=facts[-1].sequence)
 
 
-async def filtered(world: World, token: str, **body: str) -> tuple[int, Any]:
+async def filtered(world: World, token: str, **body: Any) -> tuple[int, Any]:  # noqa: ANN401 - JSON
     given = {"filter": {"queue": "default"}, **body}
     answer = await world.ask("POST", "/ojs/v1/jobs/bulk/cancel", given, Authorization=f"Bearer {token}")
     return answer.status_code, answer.json()
@@ -172,21 +174,42 @@ async def test_cursor_continues_a_bounded_search(world: World, monkeypatch: pyte
     assert (sorted(found), answers) == (ids, 4)  # the last page is that of running executions
 
 
-async def test_filter_cancels_no_job_that_started_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+WAITING = ("available", "scheduled")
+BEFORE_RETRY = (
+    started(),
+    RetryScheduled(job=JOB, execution_id=ID, step="main", attempt=1, error=BOOM, delay=9, next_attempt_at=NOON),
+)
+
+
+@pytest.mark.parametrize(
+    ("states", "meanwhile", "left"),
+    [
+        (WAITING, [(started(),)], "active"),
+        (WAITING, [BEFORE_RETRY], "retryable"),
+        (("available", "retryable"), [BEFORE_RETRY, (started(attempt=2),)], "active"),
+    ],
+)
+async def test_filter_cancels_no_job_that_started_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch, states: Sequence[str], meanwhile: list[Sequence[Message]], left: str
+) -> None:
+    """Other events come between the decision of each try and its event."""
     [id_] = await given_jobs(world, "shop.a")
+    append, others = world.log.append, iter(meanwhile)
+
+    async def late(fact: Message, *, expect: int) -> int:
+        for other in next(others, ()) if isinstance(fact, Cancelled) else ():
+            named = other.model_copy(update={"job": "shop.a", "execution_id": id_})
+            await append(named, expect=await world.log.tail(subjects.scope_of(named)))
+        return await append(fact, expect=expect)
+
+    monkeypatch.setattr(world.log, "append", late)
     token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
-    select = job_filter.cancellable
-
-    async def late(*given: Any) -> job_filter.Selection:  # noqa: ANN401 - as of the function
-        selection = await select(*given)
-        claim = started().model_copy(update={"job": "shop.a", "execution_id": id_})
-        await world.log.append(claim, expect=await world.log.tail(subjects.scope_of(claim)))
-        return selection
-
-    monkeypatch.setattr(job_filter, "cancellable", late)
-    status, answer = await filtered(world, token)
-    assert (status, answer["items"][0]["status"], answer["items"][0]["error"]["code"]) == (422, "skipped", "conflict")
-    assert await world.facts("cancel.>") == []
+    status, answer = await filtered(world, token, filter={"queue": "default", "state": [*states]})
+    [item] = answer["items"]
+    assert (status, item["status"], item["error"]["code"]) == (422, "skipped", "conflict")
+    assert item["reason"] == f"job {id_} cannot be cancelled: it is {left}"
+    assert not any(isinstance(fact.message, Cancelled) for fact in await world.facts("execution.>"))
+    assert list(others) == []
 
 
 async def test_filter_waits_for_the_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

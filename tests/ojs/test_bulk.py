@@ -240,6 +240,17 @@ async def test_listed_dead_letters_are_retried(client: httpx.AsyncClient) -> Non
     assert (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]["state"] == "available"
 
 
+async def test_null_fields_are_as_absent(client: httpx.AsyncClient) -> None:
+    queue = f"q{uuid4().hex}"
+    _, first = await post(client, "", job(queue=queue))
+    body = {"job_ids": [first["job"]["id"]], "filter": None, "cursor": None}
+    status, answer = await post(client, "bulk/cancel", body)
+    assert (status, answer["cancelled"]) == (200, 1)
+    _, second = await post(client, "", job(queue=queue))
+    status, answer = await post(client, "bulk/cancel", {"job_ids": None, "filter": {"queue": queue}, "cursor": None})
+    assert (status, [item["job_id"] for item in answer["items"]]) == (200, [second["job"]["id"]])
+
+
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
@@ -260,11 +271,21 @@ async def test_listed_dead_letters_are_retried(client: httpx.AsyncClient) -> Non
         ("bulk/cancel", {"filter": {"enqueued_after": 7}}, "filter.enqueued_after"),
         ("bulk/cancel", {"filter": {"priority": "1"}}, "filter.priority"),
         ("bulk/cancel", {"filter": {"meta": []}}, "filter.meta"),
+        ("bulk/cancel", {"filter": {"meta": {}}}, "filter.meta"),
+        ("bulk/cancel", {"filter": {"type": None}}, "filter.type"),
+        ("bulk/cancel", {"filter": {"queue": None}}, "filter.queue"),
+        ("bulk/cancel", {"filter": {"queue": "bulk", "state": None}}, "filter.state"),
+        ("bulk/cancel", {"filter": {"enqueued_before": None}}, "filter.enqueued_before"),
+        ("bulk/cancel", {"filter": {"enqueued_after": None}}, "filter.enqueued_after"),
+        ("bulk/cancel", {"filter": {"priority": None}}, "filter.priority"),
+        ("bulk/cancel", {"filter": {"meta": None}}, "filter.meta"),
         ("bulk/cancel", {"filter": {"queue": "bulk"}, "cursor": "nonsense"}, "cursor"),
         ("bulk/cancel", {"filter": {"queue": "bulk"}, "cursor": "pending:nonsense"}, "cursor"),
         ("bulk/cancel", {"filter": {"queue": "bulk"}, "cursor": 7}, "cursor"),
         ("bulk/cancel", {"job_ids": ["a"], "cursor": "pending:0"}, "cursor"),
         ("bulk/retry", {"filter": {"state": ["available"]}}, "filter.state"),
+        ("bulk/retry", {"filter": {"queue": None}}, "filter.queue"),
+        ("bulk/retry", {"filter": {"meta": {}}}, "filter.meta"),
         ("bulk/retry", {"filter": {"queue": "bulk"}, "cursor": "nonsense"}, "cursor"),
         ("bulk/retry", {"job_ids": ["a"], "atomicity": "atomic"}, "atomicity"),
     ],

@@ -28,7 +28,7 @@ from ...domain.events import (
     Terminal,
     unfold,
 )
-from ...domain.execution import Status
+from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
 from .errors import NotFound, OperationError
@@ -58,6 +58,7 @@ async def cancel(
     reason: str | None = None,
     job: str | None = None,
     list_executions: ListExecutions | None = None,
+    only_if: Callable[[Execution], bool] | None = None,
 ) -> Cancellation:
     """Cancel a planned, waiting or running execution. A finished execution stays as it is.
 
@@ -70,6 +71,7 @@ async def cancel(
         reason: recorded in the event.
         job: the job, if it is known.
         list_executions: queries the history for a shortened id.
+        only_if: returns whether an execution in this state is cancelled; otherwise it stays as it is.
 
     Raises:
         NotFound: no execution matches.
@@ -78,9 +80,13 @@ async def cancel(
     """
     match = await find(log, given, job=job, list_executions=list_executions)
     if (fanned := fanned_out(match)) is not None:
+        if only_if is not None:  # the executions on the shards are chosen one by one
+            return Cancellation(match.job, match.execution_id, Status.FANNED_OUT, changed=False)
         return await _cancel_each(log, fanned.message, by=by, reason=reason)
     for _ in range(MAX_TRIES):
         state = execution.fold(match.facts)
+        if only_if is not None and not only_if(state):  # in each try: another writer may have changed the state
+            return Cancellation(match.job, match.execution_id, state.status, changed=False)
         facts = execution.cancel(state, reason=reason, by=by)
         try:
             for fact in facts:

@@ -25,7 +25,7 @@ from ..auth.security import Replayer, Triggerer, actor
 from ..middleware.idempotency import IdempotentRoute, request_name
 from . import dead_letters, envelope, job_filter, jobs, protocol
 from .enqueued_jobs import Batch, Outcome, enqueue_all, enqueue_each, of_job
-from .job_filter import CANCELLABLE, Selection
+from .job_filter import Selection
 from .protocol import Body, OjsResponse, as_error, documented, read_object
 
 MAX_BATCH: Final = MAX_TOGETHER
@@ -61,9 +61,9 @@ _JOBS: Final[Json] = {"type": "array", "items": {"type": "object"}, "minItems": 
 _IDS: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_BATCH}
 _KEY: Final[Json] = {"type": "string", "maxLength": 256}
 _CHANGED: Final[Json] = {
-    "job_ids": _IDS,
-    "filter": {"type": "object", "minProperties": 1},
-    "cursor": {"type": "string"},
+    "job_ids": {**_IDS, "type": ["array", "null"]},
+    "filter": {"type": ["object", "null"], "minProperties": 1},
+    "cursor": {"type": ["string", "null"]},
     "idempotency_key": _KEY,
 }
 _RESULTS: Final[Json] = {
@@ -136,7 +136,8 @@ async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: B
 
     A filter selects at most 1,000 jobs that wait; `next_cursor` continues, and is null at the end.
     """
-    states = CANCELLABLE if "filter" in body else None
+    is_filtered = body.get("filter") is not None
+    states = job_filter.states_to_cancel(body["filter"]) if is_filtered else None
     cancel = partial(jobs.cancel_job, here, caller, states=states)
     return await _change_each(body, response, "cancelled", cancel, partial(job_filter.cancellable, here, caller))
 
@@ -273,9 +274,9 @@ async def _change_each(
     """
     if _is_atomic(body):
         raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
-    if "filter" not in body:
+    if body.get("filter") is None:
         return await _change_listed(_listed_ids(body), response, done, change)
-    if "job_ids" in body:
+    if body.get("job_ids") is not None:
         raise _invalid("filter", "must be absent if `job_ids` is there")
     selection = await select(body["filter"], body.get("cursor"))
     changed = await _change_listed(selection.ids, response, done, change)
@@ -283,7 +284,7 @@ async def _change_each(
 
 
 def _listed_ids(body: Json) -> list[str]:
-    if "cursor" in body:
+    if body.get("cursor") is not None:
         raise _invalid("cursor", "must be absent without `filter`")
     listed = _listed(body, "job_ids")
     for index, listed_id in enumerate(listed):  # all of them, before the first is changed

@@ -86,7 +86,7 @@ _RULES: Final = {
     "enqueued_before": "must be an instant with its offset from UTC, in RFC 3339",
     "enqueued_after": "must be an instant with its offset from UTC, in RFC 3339",
     "priority": "must be an integer",
-    "meta": "must be an object",
+    "meta": "must be an object with at least one field",
 }
 
 
@@ -94,7 +94,7 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
     """Return a filter; without `state`, it has the default states.
 
     Raises:
-        Problem: a field is invalid, a state is not one of `states`, or the filter has no field, which would select every job.
+        Problem: a field is invalid or null, a state is not one of `states`, or nothing is required, which would select every job.
     """
     if not isinstance(given, dict) or not given:
         raise _invalid("filter", f"must be an object with at least one of {', '.join(JobFilter.model_fields)}")
@@ -102,12 +102,26 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
         chosen = JobFilter.model_validate(given)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
-        known = field in JobFilter.model_fields
-        right = _RULES.get(field, "must be text") if known else "is no field of a filter: leave it out"
-        raise _invalid(f"filter.{field}", right) from None
+        raise _invalid_field(field) from None
+    for field, value in given.items():
+        if value is None or value == {}:  # such a field excludes no job
+            raise _invalid_field(field)
     if any(state not in states for state in chosen.state or ()):
         raise _invalid("filter.state", _RULES["state"])
     return chosen if chosen.state is not None else chosen.model_copy(update={"state": list(default)})
+
+
+def states_to_cancel(given: object) -> Sequence[str]:
+    """Return the states in which a filter cancels jobs.
+
+    Raises:
+        Problem: as in `read`.
+    """
+    return _read_to_cancel(given).state or ()
+
+
+def _read_to_cancel(given: object) -> JobFilter:
+    return read(given, CANCELLABLE, ("available", "scheduled"))
 
 
 async def cancellable(here: Components, caller: Principal, given: object, cursor: object) -> Selection:
@@ -115,7 +129,7 @@ async def cancellable(here: Components, caller: Principal, given: object, cursor
 
     Jobs of workflows are left out, since only a workflow as a whole is cancelled.
     """
-    chosen = read(given, CANCELLABLE, ("available", "scheduled"))
+    chosen = _read_to_cancel(given)
     await until_current(here)
     return await _selected(here, caller, chosen, _open_rows(here, caller, cursor))
 
@@ -209,6 +223,13 @@ def _cursor(given: object) -> str:
     if given is not None and (not isinstance(given, str) or len(given) > 1_000):  # noqa: PLR2004 - far above any cursor
         raise _invalid("cursor", "must be the `next_cursor` of an answer to the same filter")
     return given or ""
+
+
+def _invalid_field(field: str) -> Problem:
+    known = field in JobFilter.model_fields
+    return _invalid(
+        f"filter.{field}", _RULES.get(field, "must be text") if known else "is no field of a filter: leave it out"
+    )
 
 
 def _invalid(field: str, right: str) -> Problem:

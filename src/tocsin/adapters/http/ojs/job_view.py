@@ -112,6 +112,15 @@ def progress(facts: Facts, state: Execution, step: str) -> Json:
     }
 
 
+def state_of(state: Execution) -> JobState:
+    """Return the state of the job that an execution is, as `job` shows it.
+
+    Raises:
+        LookupError: the execution was not requested.
+    """
+    return _state_of(state, _current(state, state.request.plan.steps[0].name))
+
+
 def about_of(meta: Json) -> Json:
     """Return the fields of a job that only this protocol knows."""
     about = meta.get(META_KEY)

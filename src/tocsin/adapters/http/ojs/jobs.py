@@ -108,14 +108,18 @@ async def cancel_job(
         raise Problem(409, "conflict", detail, facts={"workflow_id": before["workflow_id"]})
     if states is not None and before["state"] not in states:
         raise Problem(409, "conflict", f"job {id} is not cancelled: it is {before['state']}")
+
+    def is_chosen(state: execution.Execution) -> bool:
+        return states is None or job_view.state_of(state) in states
+
     if not execution.fold(match.facts).is_over:
         await execution_requests.cancel(
-            here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"
+            here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client", only_if=is_chosen
         )
     match = await job_view.find(here.log, id, here.stored)
     shown = job_view.job(match.facts, id=id)
     if execution.fold(match.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
-        raise Problem(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
+        raise Problem(409, "conflict", f"job {id} cannot be cancelled: it is {shown['state']}")
     return {**shown, "previous_state": before["state"]}
 
 
