@@ -196,7 +196,7 @@ def test_conflict_is_logged_and_pauses(here: Registering, monkeypatch: pytest.Mo
     assert here.start(version("@daily")) == [*["app-jobs-conflict"] * 3, "app-jobs-registered"]
     waits = [pause for pause in pauses if pause]
     assert len(set(waits)) == 3
-    assert all(0.1 <= pause / factor <= 1 for pause, factor in zip(waits, (1, 2, 4), strict=True))
+    assert all(0.5 <= pause / factor <= 1 for pause, factor in zip(waits, (1, 2, 4), strict=True))
 
 
 def test_registration_is_given_up_after_conflicts(here: Registering, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,9 @@ def test_registration_is_given_up_after_conflicts(here: Registering, monkeypatch
     monkeypatch.setattr("tocsin.app.registration.asyncio.sleep", sleep)
     here.failures = [SequenceConflict("job 'report' was changed")] * 1_000
     assert here.start(version("@daily")) == [*["app-jobs-conflict"] * 20, "app-jobs-refused"]
-    assert (max(pauses), here.job("report")) == (60, None)
+    longest = [pause for pause in pauses if pause][6:]
+    assert (len(longest), len(set(longest)), here.job("report")) == (14, 14, None)  # the copies do not fall into step
+    assert all(30 <= pause <= 60 for pause in longest)
 
 
 def test_change_that_another_copy_made_is_no_conflict(here: Registering) -> None:

@@ -29,12 +29,12 @@ OpenOperator: TypeAlias = Callable[[], AbstractAsyncContextManager[Operator]]
 
 RETRY_INTERVAL_S: Final = 5.0
 """Seconds between two tries to register jobs while NATS does not answer."""
-CONFLICT_PAUSE_S: Final = (0.1, 1.0)
-"""Seconds, at random between these two, before jobs are planned again that another program registered meanwhile."""
+CONFLICT_PAUSE_S: Final = 1.0
+"""The longest pause, in seconds, before jobs are planned again that another program registered meanwhile."""
 LONGEST_CONFLICT_PAUSE_S: Final = 60.0
-"""To this the pause grows, twofold with each further conflict."""
+"""To this the longest pause grows, twofold with each further conflict. Each pause is at random at least half of it."""
 MAX_CONFLICTS: Final = 20
-"""Conflicts after which no other try follows; some ten minutes with the pauses."""
+"""Conflicts after which no other try follows; seven to fifteen minutes with the pauses."""
 MAX_REVISIONS: Final = 100
 """The newest revisions of a job among which an earlier definition is searched."""
 _DEFAULTED: Final = frozenset({"timeout", "timezone"})
@@ -127,8 +127,8 @@ async def keep_registered(
                 _log_refusal(owner, error)
                 return
             _log.info("jobs are planned again", action="app-jobs-conflict", owner=owner, error=str(error))
-            pause = random.uniform(*CONFLICT_PAUSE_S) * 2 ** (conflicts - 1)  # noqa: S311 - spreads the copies
-            await asyncio.sleep(min(pause, LONGEST_CONFLICT_PAUSE_S))
+            longest = min(CONFLICT_PAUSE_S * 2 ** (conflicts - 1), LONGEST_CONFLICT_PAUSE_S)
+            await asyncio.sleep(random.uniform(0.5, 1) * longest)  # noqa: S311 - spreads the copies, also at the longest
         except TocsinError as error:
             if isinstance(error, NotAllowed) or not isinstance(error, LogUnavailable | Unreachable):
                 _log_refusal(owner, error)
