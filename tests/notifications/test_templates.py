@@ -106,6 +106,14 @@ async def test_chat_has_the_text_of_the_settings(server: Server) -> None:
     assert (content["title"], content["message"]) == ("<!here> orders.nightly", "‹!channel› (at)everyone e1")
 
 
+async def test_infinite_number_sends_the_usual_json(server: Server) -> None:
+    body = '{"a": {% if job == "orders.nightly" %}1e999{% else %}1{% endif %}}'
+    await channel(type="webhook", url=server.url, body=body).send(notification())
+    content = content_of(server)
+    assert isinstance(content, dict)
+    assert content["job"] == "orders.nightly"
+
+
 async def test_failing_template_loses_no_notification(server: Server, mailbox: Mailbox) -> None:
     await mail(mailbox, subject="x" + ONLY_LATER, body=ONLY_LATER).send(notification())
     [message] = mailbox.messages
@@ -150,7 +158,18 @@ def test_subject_is_never_empty(template: str) -> None:
 
 @pytest.mark.parametrize(
     "template",
-    ["{{ title }}", '{"a": {{ reason }}}', '{"a": "{{ other_jobs }}"}', "{'a': 1}", '{"a": NaN}', "[" * 9_000, ""],
+    [
+        "{{ title }}",
+        '{"a": {{ reason }}}',
+        '{"a": "{{ other_jobs }}"}',
+        "{'a': 1}",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": [-1e999]}',
+        '{"a": {{ reason | length }}e{{ why | length }}}',
+        "[" * 9_000,
+        "",
+    ],
 )
 def test_webhook_sends_only_json(template: str) -> None:
     with pytest.raises(TemplateError, match="JSON"):

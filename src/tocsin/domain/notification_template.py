@@ -78,6 +78,7 @@ def json_by(template: str, notification: Notification) -> JsonValue:
     text = _rendered(template, _chat_values(notification), form="json")
     try:
         document: JsonValue = json.loads(text, parse_constant=_refuse)
+        json.dumps(document, allow_nan=False)  # a number such as 1e999 is read as infinity
     except RecursionError:
         raise TemplateError("the template makes JSON with too many levels") from None
     except ValueError as error:
