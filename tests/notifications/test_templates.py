@@ -1,6 +1,7 @@
 """Templates of operators: what real receivers get, what is refused at the start, and that none loses a notification."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -183,6 +184,7 @@ def test_filter_that_json_does_already_is_refused() -> None:
 
 # --- any notification ----------------------------------------------------------------------------------------------------
 
+EFFECT = re.compile(r"[<>@＠]|\]\(|&[#A-Za-z]")
 texts = st.text(max_size=300) | st.text(st.sampled_from('<>@＠&#[]()"\\{}%a1\x1b\u202e\r\n\ud800é'), max_size=60)
 sent = st.builds(
     notification,
@@ -213,7 +215,36 @@ def test_values_are_never_templates(sent: Notification) -> None:
     assert body_by("{{ reason }}", hostile) == "{{ job }}{% if %}{#"
 
 
-@given(texts, texts)
-def test_two_values_together_have_no_effect(job: str, reason: str) -> None:
-    text = chat_body_by("{{ job }}{{ reason }}", notification(job=job, reason=reason))
-    assert not [part for part in ("<", ">", "@", "](", "&#", "&a") if part in text]
+expressions = st.sampled_from(
+    [
+        *("{{ job }}", "{{ reason }}", "{{ why }}", "{{ reason | trim }}", "{{ why | trim }}", "{{ url ~ reason }}"),
+        *("{{ other_jobs | join }}", "{{ job ~ reason }}", "{% if reason %}{{ reason | last }}{% endif %}"),
+        *("{{ (job ~ why) | trim }}", "{% if why %}{{ why | first }}{% endif %}", " ", "("),
+    ]
+)
+values = texts | st.sampled_from(["click [here]", " (https://evil)", "& ", "lt;", " ", "", "&", "[a", "](b)", "(b)"])
+
+
+@given(st.lists(expressions, min_size=2, max_size=5), values, values, values)
+def test_filtered_and_joined_values_have_no_effect(parts: list[str], job: str, reason: str, why: str) -> None:
+    sent = notification(job=job, reason=reason, why=why, other_jobs=(why, reason), url=None)
+    document = json_by(json.dumps({"a": "".join(parts)}), sent)
+    assert isinstance(document, dict)
+    for text in (chat_body_by("".join(parts), sent), chat_subject_by("x" + "".join(parts), sent), str(document["a"])):
+        assert not EFFECT.search(text)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ reason | trim }}{{ why | trim }}", "click [here］（https://evil)"),
+        ("{{ reason }}({{ job }})", "click [here］(& )"),
+        ("{{ job | trim }}lt;", "＆lt;"),
+        ("[text]{{ why | trim }}", "[text]（https://evil)"),
+        ("{{ url }}", "https://tocsin.example.com/executions/e1?a=1&b=2"),
+    ],
+)
+def test_filters_make_no_markup(template: str, text: str) -> None:
+    sent = notification(job="& ", reason="click [here]", why=" (https://evil)")
+    assert chat_body_by(template, sent) == text
+    assert json_by(json.dumps({"a": template}), sent) == {"a": text}

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from .notification import MAX_OTHER_JOBS, MAX_REASON, MAX_WHY, MEANINGS, Kind, Notification
 from .notification_text import MAX_CHAT_BODY, MAX_CHAT_LINES, MAX_SUBJECT, cut, value_without_markup
-from .template import Form, TemplateError, render
+from .template import Clean, Form, TemplateError, Verbatim, render
 from .text import printable, printable_lines, utc_text
 
 NAMES: Final = frozenset(
@@ -52,12 +52,12 @@ def body_by(template: str, notification: Notification) -> str:
 def chat_subject_by(template: str, notification: Notification) -> str:
     """Return the line that a template makes, for a chat.
 
-    The values have nothing that a chat acts on; the text of the template may.
+    What `{{ … }}` inserts has nothing that a chat acts on; the text of the template may.
 
     Raises:
         TemplateError: it cannot be rendered.
     """
-    return _subject(_rendered(template, _chat_values(notification)))
+    return _subject(_for_chat(template, notification))
 
 
 def chat_body_by(template: str, notification: Notification) -> str:
@@ -66,7 +66,7 @@ def chat_body_by(template: str, notification: Notification) -> str:
     Raises:
         TemplateError: it cannot be rendered.
     """
-    return _body(_rendered(template, _chat_values(notification)), MAX_CHAT_BODY)
+    return _body(_for_chat(template, notification), MAX_CHAT_BODY)
 
 
 def json_by(template: str, notification: Notification) -> JsonValue:
@@ -75,7 +75,7 @@ def json_by(template: str, notification: Notification) -> JsonValue:
     Raises:
         TemplateError: it cannot be rendered, or its text is not JSON.
     """
-    text = _rendered(template, _chat_values(notification), form="json")
+    text = _for_chat(template, notification, "json")
     try:
         document: JsonValue = json.loads(text, parse_constant=_refuse)
         json.dumps(document, allow_nan=False)  # a number such as 1e999 is read as infinity
@@ -122,10 +122,12 @@ def check_json(template: str) -> str:
     return template
 
 
-def _rendered(template: str, values: Mapping[str, JsonValue], form: Form = "text") -> str:
+def _rendered(
+    template: str, values: Mapping[str, JsonValue], *, form: Form = "text", clean: Clean | None = None
+) -> str:
     if len(template) > MAX_TEMPLATE:
         raise TemplateError(f"a template of a notification has at most {MAX_TEMPLATE:,} characters")
-    return render(template, values, limit=MAX_RENDERED, form=form, names=NAMES)
+    return render(template, values, limit=MAX_RENDERED, form=form, names=NAMES, clean=clean)
 
 
 def _subject(text: str) -> str:
@@ -158,15 +160,12 @@ def _values(notification: Notification) -> dict[str, JsonValue]:
     }
 
 
-def _chat_values(notification: Notification) -> dict[str, JsonValue]:
-    def safe(value: JsonValue) -> JsonValue:
-        if isinstance(value, list):
-            return [safe(element) for element in value]
-        return value_without_markup(value) if isinstance(value, str) else value
-
+def _for_chat(template: str, notification: Notification, form: Form = "text") -> str:
+    """Render a template, and clean what it inserts after the filters."""
     values = _values(notification)
     values["why"] = cut(str(values["why"]), MAX_CHAT_LINES)
-    return {name: value if name == "url" else safe(value) for name, value in values.items()}
+    values["url"] = Verbatim(values["url"])
+    return _rendered(template, values, form=form, clean=value_without_markup)
 
 
 def _samples() -> Iterator[Notification]:

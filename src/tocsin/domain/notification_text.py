@@ -18,6 +18,8 @@ MAX_CHAT_BODY: Final = 1_800
 """Characters of the body in a chat: Discord refuses more than 2,000 with the subject."""
 _CUT: Final = "…"
 _MARKUP: Final = str.maketrans({"<": "‹", ">": "›", "@": "(at)", "＠": "(at)", "﹫": "(at)"})
+_LAST: Final = {"&": "＆", "]": "］"}
+"""The characters that act together with a text after them."""
 _ENTITY: Final = re.compile(r"&(?=[#A-Za-z])")
 
 
@@ -61,7 +63,7 @@ def value_without_markup(text: str) -> str:
     text = without_markup(text)
     if text.startswith("("):
         text = f"（{text[1:]}"
-    return f"{text[:-1]}＆" if text.endswith("&") else text
+    return f"{text[:-1]}{_LAST[text[-1]]}" if text.endswith(tuple(_LAST)) else text
 
 
 def cut(text: str, limit: int) -> str:

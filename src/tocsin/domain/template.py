@@ -5,7 +5,7 @@
 There are no loops, calls, assignments and arithmetic, so that rendering ends soon with any values. A value is never
 read as a template. Attributes are those of the data alone, so `input.items` is the key `items`. A value that is not text is
 written as JSON. An undefined name is an error. In a URL each value is percent-encoded, so that it stays a part of its path or query.
-In a JSON document each text is escaped, so that it stays a part of its string.
+In a JSON document each text is escaped, so that it stays a part of its string. Texts may also be cleaned, after their filters.
 """
 
 import json
@@ -56,6 +56,8 @@ _NODES: Final = frozenset(
 
 
 T = TypeVar("T")
+Clean: TypeAlias = Callable[[str], str]
+"""Returns a text as it may be inserted. It is a function of a module, since templates are cached by it."""
 Form: TypeAlias = Literal["text", "url", "json"]
 """The kind of text that a template makes, which decides on the encoding of values."""
 _ENCODED: Final[Mapping[tuple[Form, str], str]] = {
@@ -69,6 +71,12 @@ class TemplateError(TocsinError, ValueError):
     """A template cannot be read or rendered."""
 
     code = "malformed-template"
+
+
+class Verbatim(str):
+    """A value that is inserted as it is, unless it passes a filter."""
+
+    __slots__ = ()
 
 
 def is_template(text: str) -> bool:
@@ -93,6 +101,7 @@ def render(
     limit: int,
     form: Form = "text",
     names: frozenset[str] = VARIABLES,
+    clean: Clean | None = None,
 ) -> str:
     """Return the text of a template.
 
@@ -102,13 +111,14 @@ def render(
         limit: the number of characters that the result may have.
         form: the kind of text.
         names: the names that the template may use.
+        clean: what is done to each text that `{{ … }}` inserts, after its filters; None: nothing.
 
     Raises:
         TemplateError: it is malformed, a value is undefined, or the result is too long.
     """
     if not is_template(text):
         return text
-    template = _compiled(text, form, names)
+    template = _compiled(text, form, names, clean)
 
     def rendered() -> str:
         parts, size = list[str](), 0
@@ -165,9 +175,17 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
+def _cleaned(value: object, clean: Clean) -> object:
+    if isinstance(value, list | tuple):
+        return [_cleaned(element, clean) for element in value]
+    if isinstance(value, Mapping):
+        return {clean(str(name)): _cleaned(inner, clean) for name, inner in value.items()}
+    return clean(str(value)) if isinstance(value, str) and not isinstance(value, Verbatim) else value
+
+
 @lru_cache(1_024)
-def _compiled(text: str, form: Form, names: frozenset[str] = VARIABLES) -> "Template":
-    return _read(lambda: _environment(form).from_string(_tree(text, form, names)))
+def _compiled(text: str, form: Form, names: frozenset[str] = VARIABLES, clean: Clean | None = None) -> "Template":
+    return _read(lambda: _environment(form, clean).from_string(_tree(text, form, names)))
 
 
 @lru_cache(1_024)
@@ -253,7 +271,7 @@ def _filter_refusals(node: "nodes.Filter") -> Iterator[str]:
 
 
 @cache
-def _environment(form: Form) -> "Environment":
+def _environment(form: Form, clean: Clean | None = None) -> "Environment":
     from jinja2 import StrictUndefined, Undefined  # noqa: PLC0415
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
@@ -277,6 +295,8 @@ def _environment(form: Form) -> "Environment":
     def finalize(value: object) -> object:
         if isinstance(value, Undefined):
             return value
+        if clean is not None:
+            value = _cleaned(value, clean)
         if form == "json":
             text = json.dumps(_finite(value))
             return text[1:-1] if isinstance(value, str) else text
