@@ -1,12 +1,14 @@
 """A stage's subscription over NATS fetches the available messages immediately."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 import pytest
 import structlog
 from faststream.nats import NatsBroker
+from typing_extensions import override
 
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import World, nats_world
@@ -15,11 +17,11 @@ from tocsin.adapters.nats.consumers import stage_router as routers
 from tocsin.adapters.nats.consumers.greedy_batches import GreedyBatches
 from tocsin.adapters.nats.consumers.priority import GROWTH, RUSH_SIZE, PriorityGate
 from tocsin.domain.events import Message, Recorded
-from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.delivery_policy import DeliveryPolicy, Postponed
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import DONE, Sources, States, Step, again
-from tocsin.ports import DurableSpec
+from tocsin.ports import Delivery, DurableSpec
 from tocsin.subjects import Stream, subject_of
 from tocsin.testing import ManualClock
 
@@ -214,3 +216,57 @@ async def _until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not holds():  # noqa: ASYNC110 - the stage does not signal
             await asyncio.sleep(0.01)
+
+
+class _Hanging(DeliveryPolicy):
+    """Decides some batches, and hangs in the next."""
+
+    batches: int
+    hangs: asyncio.Event
+
+    @override
+    async def apply(
+        self, subscription: BoundSubscription, deliveries: Sequence[Delivery], **options: Any
+    ) -> Postponed | None:
+        if self.batches == 0:
+            self.hangs.set()
+            await asyncio.Event().wait()
+        self.batches -= 1
+        return await super().apply(subscription, deliveries, **options)
+
+
+async def test_messages_read_ahead_are_handed_back(nats_url: str) -> None:
+    """A stage that hangs in its second batch has read ahead; the next copy gets all at once, and reads nothing ahead."""
+    decided = list[int]()
+
+    def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
+        decided.append(recorded.sequence)
+        return DONE
+
+    async with nats_world(nats_url) as world:
+        subscription = BoundSubscription("fair", Stream.LOG, ("execution.>",), decide, takes_turns=True)
+        await world.durable(DurableSpec("fair", Stream.LOG, subscription.filters, ack_wait=3_600))
+        for number in range(3 * routers.BATCH):
+            await world.log.append(dispatched(f"e{number}"), expect=0)
+        delivered = list[int]()
+        for batches in (1, 0, 9):
+            policy = _Hanging(StateStore(Sources.of(world.log, world.projections, ManualClock())))
+            policy.batches, policy.hangs = batches, asyncio.Event()
+            broker = NatsBroker(nats_url, logger=None, apply_types=False)
+            stage = BoundStage("test", (subscription,))
+            broker.include_router(
+                routers.stage_router(
+                    stage, policy, world.names, marks=world.marks, finish_within=0.1, fast_client=FAST_CLIENT
+                )
+            )
+            async with broker:
+                await broker.start()
+                if batches == 9:
+                    await _until(lambda: len(decided) == 3 * routers.BATCH)
+                else:
+                    await asyncio.wait_for(policy.hangs.wait(), 10)
+                    info = await world.connection.manage(f"CONSUMER.INFO.{world.names.stream(Stream.LOG)}.fair")
+                    delivered.append(int(info["delivered"]["consumer_seq"]))
+                await broker.stop()
+        assert delivered == [3 * routers.BATCH, 4 * routers.BATCH]
+        assert len(set(decided)) == 3 * routers.BATCH

@@ -29,7 +29,7 @@ from ..client.transport import Transport
 from ..client.wire import JetStreamError
 from .fair_order import READ_AHEAD, FairOrder
 from .priority import PostponedWork, Turns
-from .pull import PullInbox, pending_after
+from .pull import PullInbox, deliveries_of
 
 if TYPE_CHECKING:
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
@@ -38,7 +38,7 @@ RETRY_INTERVAL_S: Final = 0.5
 """The pause between two requests while the server or its JetStream does not answer."""
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
 QUIET_S: Final = 0.05
-"""No more messages come for a request that waits for none after this time without one; those that come later are kept."""
+"""A request that waits for no message is over after this time without one, if the server does not end it; what comes later is kept."""
 END_GRACE_S: Final = 1.0
 """The server may report the end of a request this much later."""
 HAND_BACK_TIMEOUT_S: Final = 1.0
@@ -64,7 +64,7 @@ class GreedyBatches:
         """Let a subscriber consume available messages in its turn.
 
         When it is stopped, it finishes within `finish_within` seconds, `postponed` included. With an `order`, jobs take turns, and no
-        more is read ahead than it can handle in `read_ahead_s` seconds.
+        more is read ahead than it handles in `read_ahead_s` seconds at the speed of its last full batch.
         """
         subscriber.start = self.start  # type: ignore[method-assign]
         subscriber.stop = self.stop  # type: ignore[method-assign]
@@ -76,7 +76,7 @@ class GreedyBatches:
         self._finish_within = finish_within
         self._order = order
         self._read_ahead_s = read_ahead_s
-        self._room = READ_AHEAD
+        self._room = 0
         self._in_progress: list[Msg] = []
         self._over = asyncio.Event()
         self._over.set()
@@ -175,6 +175,10 @@ class GreedyBatches:
             if len(messages) < limit:
                 return messages
             order.add(messages)
+            if any(deliveries_of(message) > 1 for message in messages):
+                return order.take(
+                    limit
+                )  # what is read ahead counts as delivered, and many deliveries make a message suspect
         await self._read_ahead(inbox, order)
         return order.take(limit)
 
@@ -225,7 +229,8 @@ class _Own:
 async def fetch(inbox: PullInbox, limit: int, wait: float, *, max_bytes: int = 0) -> list[Msg]:
     """Send a request and wait until it is full, or the server ends it."""
     inbox.statuses.clear()
-    await inbox.request(limit - len(inbox.messages), wait=wait, is_greedy=True, max_bytes=max_bytes)
+    if (missing := limit - len(inbox.messages)) > 0:
+        await inbox.request(missing, wait=wait, is_greedy=True, max_bytes=max_bytes)
     deadline = asyncio.get_running_loop().time() + wait + END_GRACE_S
     while len(inbox.messages) < limit and not inbox.statuses:
         remaining_s = deadline - asyncio.get_running_loop().time()
@@ -238,15 +243,11 @@ async def fetch(inbox: PullInbox, limit: int, wait: float, *, max_bytes: int = 0
 
 
 async def fetch_available(inbox: PullInbox, limit: int, *, max_bytes: int) -> list[Msg]:
-    """Send a request that waits for no message, and return what it brings.
-
-    The server does not say that it is over, if it brought all messages.
-    """
+    """Send a request that waits for no message, and return what it brings."""
     inbox.statuses.clear()
-    await inbox.request(limit - len(inbox.messages), wait=0, is_greedy=True, max_bytes=max_bytes)
+    if (missing := limit - len(inbox.messages)) > 0:
+        await inbox.request(missing, wait=0, is_greedy=True, max_bytes=max_bytes)
     while len(inbox.messages) < limit and not inbox.statuses:
-        if inbox.messages and pending_after(inbox.messages[-1]) == 0:
-            break
         if not await inbox.wait(QUIET_S, beyond=len(inbox.messages)):
             break
     return [inbox.messages.popleft() for _ in range(min(limit, len(inbox.messages)))]

@@ -128,10 +128,10 @@ _SHORT: Final = 9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def pending_after(message: Msg) -> int:
-    """Return the number of messages that the consumer had to deliver after a delivered message."""
+def deliveries_of(message: Msg) -> int:
+    """Return how many times a consumer has delivered a message."""
     tokens = message.reply.split(".")
-    return int(tokens[8] if len(tokens) == _SHORT else tokens[10])
+    return int(tokens[4] if len(tokens) == _SHORT else tokens[6])
 
 
 class Received:
