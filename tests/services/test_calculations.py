@@ -154,3 +154,11 @@ async def test_error_of_a_calculation_reaches_its_caller() -> None:
 
 async def test_calculation_in_place_has_no_limit() -> None:
     assert await in_place(lambda effort: effort.is_spent()) is False
+
+
+async def test_callers_after_the_end_are_refused() -> None:
+    pool = Calculations(threads=1)
+    pool.close()
+    for party in ("a", "b", "a"):  # the turn of the one before is given back
+        with pytest.raises(RuntimeError):
+            await asyncio.wait_for(pool.run(lambda _: None, party=party), DEADLINE)

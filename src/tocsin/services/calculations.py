@@ -108,7 +108,12 @@ class Calculations:
         except BaseException:
             self._open.discard(effort)
             raise
-        future, loop = self._pool.submit(compute, effort), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        try:
+            future = self._pool.submit(compute, effort)
+        except RuntimeError:  # it was closed meanwhile
+            self._free(effort, party)
+            raise
 
         def free(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the event loop has ended meanwhile
