@@ -159,6 +159,6 @@ async def test_calculation_in_place_has_no_limit() -> None:
 async def test_callers_after_the_end_are_refused() -> None:
     pool = Calculations(threads=1)
     pool.close()
-    for party in ("a", "b", "a"):  # the turn of the one before is given back
+    for party in ("a", "b", "a"):  # each turn is given back
         with pytest.raises(RuntimeError):
             await asyncio.wait_for(pool.run(lambda _: None, party=party), DEADLINE)

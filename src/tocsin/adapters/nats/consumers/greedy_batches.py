@@ -38,7 +38,7 @@ RETRY_INTERVAL_S: Final = 0.5
 """The pause between two requests while the server or its JetStream does not answer."""
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
 QUIET_S: Final = 0.05
-"""A request that waits for no message is over after this time without one, if the server does not end it; what comes later is kept."""
+"""A request that waits for no message is over after this time without one, if the server does not end it; later messages are kept."""
 END_GRACE_S: Final = 1.0
 """The server may report the end of a request this much later."""
 HAND_BACK_TIMEOUT_S: Final = 1.0
