@@ -95,11 +95,14 @@ async def stop(
         task.cancel()
     stubborn: frozenset[str] = frozenset()
     if handling is not None:
+        held_up_before = handling.held_up_by  # which the test knows already
         if not await _is_stopped(clock, time, tasks, watchdog, lambda: handling.running > 0):
             stubborn |= {f"async handler {name}" for name in handling.abandon()}
         handling.started.cancel()
         if not await _is_stopped(clock, time, handling.started.all, watchdog, lambda: bool(handling.started)):
             stubborn |= {f"task {name}" for name in await handling.started.abandon()}
+        if (name := handling.held_up_by) is not None and name != held_up_before:
+            stubborn |= {name}
     await asyncio.gather(*tasks, return_exceptions=True)
     return stubborn
 
