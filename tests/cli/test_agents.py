@@ -72,6 +72,18 @@ def test_leader_is_shown(working: World) -> None:
     assert "leader     yes" in working.call("agents", "show", "mail-1").out
 
 
+@pytest.mark.parametrize("granted", [[], None])
+def test_declared_shard_is_no_granted_one(working: World, granted: list[str] | None) -> None:
+    record = AgentRecord(
+        name="mail-1", agent_id=ID, state=AgentState.ENABLED, shards=["*"], granted_shards=granted, needs_grant=True
+    )
+    asyncio.run(working.projections.put(Bucket.AGENTS, f"mail-1.{ID}", record.model_dump_json().encode()))
+    page = working.call("agents", "show", "mail-1").out
+    assert "owns none; declares every shard" in page
+    assert "may own    no shards" in page
+    assert page.count("may own") == 1
+
+
 def test_list_is_empty_without_agents(world: World) -> None:
     result = world.call("agents", "list")
     assert result.code == Exit.OK

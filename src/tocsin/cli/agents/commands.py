@@ -238,9 +238,9 @@ def _leads(agent: AgentRecord) -> str:
 
 
 def _shards(agent: AgentRecord) -> str:
-    """Return the shards that an agent owns, and those that it may own."""
+    """Return the shards that an agent owns, and those that it declares."""
     declared = "every shard" if EVERY_SHARD in agent.shards else ", ".join(agent.shards)
-    return f"owns {', '.join(agent.owned_shards) or 'none'}; may own {declared}"
+    return f"owns {', '.join(agent.owned_shards) or 'none'}; declares {declared}"
 
 
 def _origin(agent: AgentRecord) -> Iterator[tuple[str, str]]:
