@@ -81,6 +81,11 @@ async def test_history_leaves_out_the_second(everything: StoredEvents, tmp_path:
     assert comparison.remarks == (
         "the history leaves out 1 execution, because another job had an execution of the same id first",
     )
+    extra = replace(rows[ended_id(both)], execution_id="extra")
+    assert (await compared(both, replace(shown, rows={**rows, "extra": extra}))).remarks == (
+        "the history holds 1 execution that these facts do not",
+        *comparison.remarks,
+    )
     wrong = replace(rows[ended_id(both)], job_name="unknown")
     [violation, *_] = (await compared(both, replace(shown, rows={**rows, wrong.execution_id: wrong}))).violations
     assert "as one of unknown" in violation.reason

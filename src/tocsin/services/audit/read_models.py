@@ -185,7 +185,7 @@ class ProjectionReader:
 
     async def finish(self) -> Comparison:
         """Return the differences."""
-        extra = self._executions - self._models.executions
+        extra = self._executions - (self._models.executions - self._shared)
         remarks: tuple[str, ...] = ()
         if extra > 0:
             remarks = (f"the history holds {counted(extra, 'execution')} that these facts do not",)
