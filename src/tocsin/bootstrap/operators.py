@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..domain.events import Actor
-from ..ports import History, HistoryNotFound, LogUnavailable, NotAllowed, NotInitialized
+from ..ports import History, HistoryNotFound, LogUnavailable, NotAllowed, NotInitialized, RequestRefused
 from ..services.local_operator import LocalOperator, opened_once
 from ..services.operator import OpenHistory, Operator
 from ..settings import Settings
@@ -100,14 +100,14 @@ async def status_of(installation: "Installation") -> "Status":
 
 
 async def absent_streams_of(installation: "Installation") -> Sequence[str]:
-    """Return the streams of triggers that do not exist, if the server answers."""
+    """Return the absent streams of triggers; none if the server does not answer."""
     from ..services.health.unheard_triggers import absent_streams  # noqa: PLC0415 - few operations need it
     from .provision import health_target  # noqa: PLC0415
 
     settings = installation.settings
     try:
         return await absent_streams(settings, health_target(installation).inspection)
-    except LogUnavailable:
+    except (LogUnavailable, RequestRefused):
         return ()  # a warning is no reason to refuse a plan
 
 

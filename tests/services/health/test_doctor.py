@@ -20,6 +20,7 @@ from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
 from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.adapters.nats.admin.inspection import NatsInspection
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
@@ -55,8 +56,8 @@ from tocsin.domain.notification import Kind
 from tocsin.domain.queue_backlog import QueueBacklog
 from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import EventDurable
-from tocsin.ports.server_inspection import ServerState
+from tocsin.ports import EventDurable, RequestRefused
+from tocsin.ports.server_inspection import ServerState, StreamState
 from tocsin.services.health import Finding, Level, examine, worst
 from tocsin.services.health.checks import (
     backlog,
@@ -626,6 +627,17 @@ async def register(tocsin: Running, *definitions: dict[str, Any]) -> None:
         await tocsin.installation.projections.put(Bucket.DEFINITIONS, definition["name"], registration.encode())
 
 
+async def test_refusal_of_a_stream_is_no_absence(
+    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: NatsInspection, name: str) -> StreamState | None:
+        raise RequestRefused(f"STREAM.INFO.{name}: refused", "refused")
+
+    async with initialized(nats_url, tmp_path, triggers={"streams": {"SHOP": ["shop.>"]}}) as tocsin:
+        monkeypatch.setattr(NatsInspection, "stream", refuse)
+        assert not await absent_streams_of(tocsin.installation)
+
+
 async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path) -> None:
     shop = f"shop{uuid4().hex[:8]}"
     opened = {"streams": {shop.upper(): [f"{shop}.>"]}, "kv": {f"{shop}flags": [">"]}}
@@ -646,7 +658,10 @@ async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path)
         sources = [f"flags ({shop}flags/a.>)", f"invoice ({shop}.orders)", f"removed ({shop}x.orders)"]
         assert list(seen.unheard_triggers) == sources
         absent = sorted([f"KV_{shop}flags", shop.upper()])
+        listed = await tocsin.public(f"$JS.API.CONSUMER.LIST.{shop.upper()}")
         assert list(await absent_streams_of(installation)) == absent
+        await installation.connection.client.flush()
+        assert listed.empty()
         assert (
             f"3 triggers whose source is not opened or does not exist, the first is {sources[0]}"
             in problems_of(seen)[-1]

@@ -1,6 +1,5 @@
 """Triggers whose events no stream can bring."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -10,6 +9,7 @@ from ...ports.server_inspection import ServerInspection, TriggerProgress
 from ...settings import Settings
 from ..definition_settings import DefinitionSettings
 from ..jobs.event_triggers import outside_stream
+from ..jobs.registry import each
 
 Progress: TypeAlias = dict[str, Mapping[str, TriggerProgress] | None]
 """The durables of triggers in each stream, by its name; None: it does not exist."""
@@ -22,7 +22,7 @@ async def absent_streams(settings: Settings, inspection: ServerInspection) -> tu
     """
     opened = DefinitionSettings.of(settings)
     names = sorted({*opened.streams, *opened.buckets})
-    states = await asyncio.gather(*map(inspection.triggers, names))
+    states = await each(names, inspection.stream)  # not their consumers, which may be very many
     return tuple(name for name, state in zip(names, states, strict=True) if state is None)
 
 
