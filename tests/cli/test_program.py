@@ -296,13 +296,24 @@ jobs:
     own = world.call("explain", "daily", "-o", "json").json
     assert (own["text"], own["timezone"]) == ("0 9 * * 1", "Europe/Prague")
     assert own["warnings"] == ["explained as the job of this name; with `--tz` it is the schedule"]
-    assert world.call("explain", "hourly", "-o", "json").error["error_code"] == "no-schedule"
+    refused = world.call("explain", "hourly", "-o", "json").error
+    assert refused["error_code"] == "no-schedule"
+    assert "`tocsin explain hourly --tz UTC`" in str(refused)
     for given in (("@daily",), ("daily", "--tz", "UTC")):
         assert world.call("explain", *given, "-o", "json").json["expressions"] == ["0 0 * * *"]
     world.reachable = False
     blind = world.call("explain", "daily", "-o", "json").json
     assert blind["expressions"] == ["0 0 * * *"]
     assert "whether a job has this name is not known" in blind["warnings"][-1]
+
+
+def test_word_is_a_schedule_without_settings(world: World) -> None:
+    (world.folder / "tocsin.yaml").write_text("server: { prot: 1 }")
+    blind = world.call("explain", "daily", "-o", "json").json
+    assert blind["expressions"] == ["0 0 * * *"]
+    assert "whether a job has this name is not known" in blind["warnings"][-1]
+    assert "`server.port`" in blind["warnings"][-1]
+    assert world.call("explain", "nightly", "-o", "json").error["error_code"] == "invalid-settings"
 
 
 def test_explain_needs_no_server(world: World) -> None:

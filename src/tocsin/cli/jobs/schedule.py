@@ -200,6 +200,7 @@ async def _of_word(session: Session, text: str, count: int) -> "Explanation":
         UsageError: the job has no schedule.
     """
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - likewise
+    from ...settings import SettingsError  # noqa: PLC0415 - likewise
 
     job: Job | None = None
     note = ""
@@ -207,12 +208,12 @@ async def _of_word(session: Session, text: str, count: int) -> "Explanation":
         async with session.operator() as operator:
             with suppress(JobNotFound):
                 job = await operator.job(text)
-    except (LogUnavailable, Unreachable, NotPermitted) as error:
+    except (LogUnavailable, Unreachable, NotPermitted, SettingsError) as error:
         note = f"explained as a schedule; whether a job has this name is not known: {error}"
     if job is None:
         explanation = explain_schedule(text, None, datetime.now(UTC), n=count)
     else:
-        explanation = _of_registered(job, count)
+        explanation = _of_registered(job, count, remedy=f"; for the schedule run `tocsin explain {text} --tz UTC`")
         note = "explained as the job of this name; with `--tz` it is the schedule"
     return replace(explanation, warnings=(*explanation.warnings, note)) if note else explanation
 
@@ -228,8 +229,10 @@ async def _of_job(session: Session, name: str, count: int) -> "Explanation":
         return _of_registered(await operator.job(name), count)
 
 
-def _of_registered(job: "Job", count: int) -> "Explanation":
+def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation":
     """Return the explanation of the schedule of a job.
+
+    `remedy` ends the error for a job without a schedule.
 
     Raises:
         UsageError: it has no schedule.
@@ -240,7 +243,7 @@ def _of_registered(job: "Job", count: int) -> "Explanation":
 
     definition, now = job.definition, datetime.now(UTC)
     if definition.schedule is None:
-        reason = f"the job {job.name} has no schedule: it runs on request, or on the events of its triggers"
+        reason = f"the job {job.name} has no schedule: it runs on request, or on the events of its triggers{remedy}"
         raise UsageError(reason, code="no-schedule")
     explanation = explain_schedule(
         definition.schedule, definition.timezone, now, dst=definition.dst, days=definition.day_rules, n=count
