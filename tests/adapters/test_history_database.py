@@ -308,6 +308,27 @@ async def test_older_database_gets_the_views(url: str, monkeypatch: pytest.Monke
     engine.dispose()
 
 
+def test_view_of_an_administrator_stays(server: PostgreSql, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder's user may make views in the schema, and does not own that of the administrator."""
+    administrator = server.new_database()
+    database = administrator.rpartition("/")[2]
+    server.execute("CREATE ROLE recorder LOGIN")
+    server.execute(f"ALTER DATABASE {database} OWNER TO recorder")
+    monkeypatch.setattr(migration, "REVISIONS", REVISIONS[: REVISIONS.index("r0011") + 1])
+    monkeypatch.setattr(migration, "HEAD", "r0011")
+    engine = connect(administrator.replace("tocsin@", "recorder@"))
+    migrate(engine)
+    server.execute("DROP VIEW sys.job_runs", database=database)
+    server.execute("CREATE VIEW sys.job_runs AS SELECT job_name, state FROM sys_job_runs", database=database)
+    monkeypatch.undo()
+    migrate(engine)
+    columns = "SELECT table_schema FROM information_schema.columns WHERE table_name LIKE '%job_runs' AND column_name = 'shard'"
+    with psycopg.connect(administrator) as connection:
+        assert connection.execute(columns).fetchall() == [("public",)]
+        assert connection.execute("SELECT * FROM sys.job_runs").fetchall() == []
+    engine.dispose()
+
+
 async def test_older_dead_letters_get_their_patterns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "REVISIONS", REVISIONS[: REVISIONS.index("r0010") + 1])
     monkeypatch.setattr(migration, "HEAD", "r0010")

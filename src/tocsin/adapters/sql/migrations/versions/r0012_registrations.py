@@ -1,6 +1,7 @@
 """The shard of each run in its view, and no `job_uuid` of a later registration.
 
-A run that ended before its job was registered belongs to an earlier registration of the name. Views that a user built on ours stay.
+A run that ended before its job was registered belongs to an earlier registration of the name. Views that a user built on ours stay, and
+so does a view `sys.job_runs` of another owner.
 """
 
 from typing import Final
@@ -40,7 +41,7 @@ def upgrade() -> None:
         op.execute(f"CREATE VIEW sys_job_runs AS {_SQLITE}")
         return
     op.execute(f"CREATE OR REPLACE VIEW sys_job_runs AS {_POSTGRESQL}")
-    if _owns_schema():
+    if _may_replace():
         op.execute("CREATE OR REPLACE VIEW sys.job_runs AS SELECT * FROM sys_job_runs")
 
 
@@ -53,7 +54,10 @@ def downgrade() -> None:
     raise NotImplementedError("the history has no downgrade: use another database, which is filled from the log")
 
 
-def _owns_schema() -> bool:
-    """Return whether the user may make views in the schema `sys`."""
-    exists = sa.text("SELECT count(*) FROM pg_namespace WHERE nspname = 'sys' AND has_schema_privilege(oid, 'CREATE')")
-    return bool(op.get_bind().execute(exists).scalar())
+def _may_replace() -> bool:
+    """Return whether the user may make the view in the schema `sys`, or owns it."""
+    may = sa.text(
+        "SELECT has_schema_privilege(n.oid, 'CREATE') AND (c.oid IS NULL OR c.relkind = 'v' AND pg_has_role(c.relowner, 'USAGE')) "
+        "FROM pg_namespace n LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'job_runs' WHERE n.nspname = 'sys'"
+    )
+    return bool(op.get_bind().execute(may).scalar())
