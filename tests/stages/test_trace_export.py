@@ -97,6 +97,14 @@ async def test_selected_and_failed_executions_are_exported(
     assert scene.store.executions == ([ID] if is_exported else [])
 
 
+async def test_same_id_of_another_job_decides_nothing(scene: Scene) -> None:
+    beginning, end = await scene.stored(begun(SELECTED), Completed(**END))
+    other = begun(NOT_SELECTED).model_copy(update={"job": "other"})
+    scene.traces.take([beginning, Recorded(other, f"execution.other.{ID}.admitted", 9, NOON), end])
+    await scene.traces.run_once()
+    assert scene.store.executions == [ID]
+
+
 async def test_open_execution_is_not_exported(scene: Scene) -> None:
     await scene.run(begun(SELECTED))
     assert scene.store.requests == []

@@ -69,8 +69,8 @@ class Traces:
         self._exporter = exporter
         self._clock = clock
         self._key = key
-        self._selected: OrderedDict[str, bool] = OrderedDict()
-        """The open executions, and whether their traces were selected."""
+        self._selected: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        """The open executions, by job and id, and whether their traces were selected."""
         self._waiting: deque[Ended] = deque()
         self._wake = asyncio.Event()
         self._losses = 0
@@ -112,13 +112,13 @@ class Traces:
 
     def _note_beginning(self, message: Requested | Skipped | Dispatched) -> None:
         context = parse(message.traceparent)
-        self._selected[message.execution_id] = context is not None and context.is_sampled
+        self._selected[message.job, message.execution_id] = context is not None and context.is_sampled
         if len(self._selected) > MAX_OPEN:
             self._selected.popitem(last=False)
 
     def _note_end(self, recorded: Recorded[Message], message: Terminal | Skipped) -> None:
         # Of an execution that began before this process, the events say whether it was selected.
-        is_selected = self._selected.pop(message.execution_id, True)
+        is_selected = self._selected.pop((message.job, message.execution_id), True)
         is_failed = isinstance(message, Failed)
         if not (is_selected or is_failed) or self._clock.now() - recorded.time > MAX_AGE:
             return
