@@ -1,18 +1,24 @@
 """Several jobs in one request: what is stored, also if a copy of the API dies."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, plan, started
 from tests.domain.test_workflow import BOOM
-from tests.http.conftest import World
+from tests.guards import guarded
+from tests.http.conftest import LOCAL, World
 from tocsin import subjects
-from tocsin.adapters.http.ojs import batches, fresh_history, job_filter
+from tocsin.adapters.http.api.app import api
+from tocsin.adapters.http.auth.authentication import Authentication
+from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.adapters.http.ojs import batches, fresh_history, job_filter, job_view
 from tocsin.domain import execution_plan
-from tocsin.domain.access import Role
+from tocsin.domain.access import Principal, Role
 from tocsin.domain.events import Cancelled, Enqueued, Message, Recorded, RetryScheduled
 from tocsin.ports import LogUnavailable, Publish
 from tocsin.services.operations import event_waiter
@@ -156,9 +162,12 @@ async def test_filter_selects_no_jobs_of_others(world: World) -> None:
     assert (answer["total_matched"], answer["next_cursor"]) == (2, None)
 
 
-async def test_cursor_continues_a_bounded_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_filter, "PAGE_SIZE", 2)
-    monkeypatch.setattr(job_filter, "MAX_SEARCHED", 2)
+@pytest.mark.parametrize("bound", [{"MAX_SEARCHED": 2}, {"MAX_SECONDS": 0}])
+async def test_cursor_continues_a_bounded_search(
+    world: World, monkeypatch: pytest.MonkeyPatch, bound: dict[str, int]
+) -> None:
+    for name, value in {"PAGE_SIZE": 2, **bound}.items():
+        monkeypatch.setattr(job_filter, name, value)
     ids = await given_jobs(world, *["shop.a"] * 5)
     token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
     found, body, answers = list[str](), dict[str, str](), 0
@@ -172,6 +181,72 @@ async def test_cursor_continues_a_bounded_search(world: World, monkeypatch: pyte
         body = {"cursor": answer["next_cursor"]}
         await recorded(world)  # the cancelled jobs leave the list
     assert (sorted(found), answers) == (ids, 4)  # the last page is that of running executions
+
+
+async def test_filter_skips_jobs_that_are_unreadable(world: World) -> None:
+    """A later version may have stored an event of a new layout."""
+    first, broken, last = await given_jobs(world, "shop.a", "shop.a", "shop.a")
+    subject = f"execution.shop_a.{broken}.cancelled"
+    sequence = world.log.receive(subject, b"{}", headers=guarded(subject))
+    await world.history.record(Stream.LOG, [], after=await world.history.offset(Stream.LOG), upto=sequence)
+    answer = await world.ask("POST", "/ojs/v1/jobs/bulk/cancel", {"filter": {"queue": "default"}})
+    assert (answer.status_code, [item["job_id"] for item in answer.json()["items"]]) == (200, [first, last])
+
+
+async def test_search_lets_other_requests_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = await given_jobs(world, *["shop.a"] * 40)
+    turns, loading, at_once = 0, 0, 0
+    folded: list[int] = []
+    view, load = job_filter._view, world.log.load
+
+    def noted(facts: job_view.Facts) -> Any:  # noqa: ANN401 - as of the function
+        folded.append(turns)
+        return view(facts)
+
+    async def counted(scope: str) -> Any:  # noqa: ANN401 - as of the method
+        nonlocal loading, at_once
+        loading += 1
+        at_once = max(at_once, loading)
+        await asyncio.sleep(0)
+        loading -= 1
+        return await load(scope)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(job_filter, "_view", noted)
+    monkeypatch.setattr(world.log, "load", counted)
+    here, caller = world.parts(), Principal("shop", frozenset({Role.OPERATOR}))
+    task = asyncio.create_task(other())
+    selection = await job_filter.cancellable(here, caller, {"queue": "default"}, None)
+    task.cancel()
+    assert (selection.ids, len(folded)) == (ids, 40)
+    assert max(folded.count(turn) for turn in folded) <= job_filter.LOADED_TOGETHER
+    assert at_once <= job_filter.LOADED_TOGETHER
+
+
+async def test_filters_of_two_teams_take_turns(world: World) -> None:
+    ids = await given_jobs(world, "shop.a", "billing.a")
+    parts = world.parts()
+    authentication = Authentication(Tokens(parts.projections, parts.clock), None, parts.clock)
+    app = api(parts, authentication, world.rate)
+
+    async def ask(team: str) -> list[str]:
+        headers = {"Authorization": f"Bearer {await world.token(team, Role.OPERATOR, namespaces=(team,))}"}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=LOCAL) as client:
+            body = {"filter": {"queue": "default"}}
+            answer = await client.post("/ojs/v1/jobs/bulk/cancel", json=body, headers=headers)
+        return [item["job_id"] for item in answer.json()["items"]]
+
+    async with parts.job_searches.turn("@shop"):
+        waiting = asyncio.create_task(ask("shop"))
+        assert await ask("billing") == [ids[1]]
+        await recorded(world)
+        assert not waiting.done()
+    assert await waiting == [ids[0]]
 
 
 WAITING = ("available", "scheduled")

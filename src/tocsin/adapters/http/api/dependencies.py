@@ -43,6 +43,8 @@ MAX_SELECTS: Final = 2
 """Requests with a SELECT that run at the same time, each of another party; others wait."""
 MAX_EVENT_SEARCHES: Final = 2
 """Searches for a page of events that run at the same time, each of another party; others wait."""
+MAX_JOB_SEARCHES: Final = 2
+"""Searches for the jobs of a filter that run at the same time, each of another party; others wait."""
 MAX_WHAT_IFS: Final = 2
 """Replays of the past that run at the same time, each of another party; others wait."""
 
@@ -86,6 +88,8 @@ class Components:
     """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""
     event_searches: Turns = field(default_factory=lambda: Turns(MAX_EVENT_SEARCHES))
     """Limits the searches for events that run at the same time, because each reads many messages."""
+    job_searches: Turns = field(default_factory=lambda: Turns(MAX_JOB_SEARCHES))
+    """Limits the searches for the jobs of a filter that run at the same time, because each loads many executions."""
     what_ifs: Turns = field(default_factory=lambda: Turns(MAX_WHAT_IFS))
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
     log_probe: LogProbe = field(init=False)

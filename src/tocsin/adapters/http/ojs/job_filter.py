@@ -17,6 +17,7 @@ from ....domain.access import Principal
 from ....domain.events import JobState
 from ....ports import DeadLetterRow, ExecutionRow
 from ....ports.queries import DeadLetterQuery, ExecutionQuery
+from ....subjects import DecodeError
 from ..api.dependencies import Components
 from ..api.problems import FieldError, Problem
 from ..auth.visibility import Run
@@ -27,7 +28,11 @@ MAX_MATCHES: Final = 1_000
 """Jobs that a request selects."""
 MAX_SEARCHED: Final = 2_000
 """Candidates that a request reads."""
+MAX_SECONDS: Final = 10.0
+"""The time after which a request searches no further page."""
 PAGE_SIZE: Final = 100
+LOADED_TOGETHER: Final = 16
+"""Candidates whose events are loaded and folded between two turns of other requests."""
 CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable")
 """The states in which a filter cancels jobs (ojs-bulk-operations §6.1)."""
 
@@ -152,29 +157,45 @@ async def _selected(
 ) -> Selection:
     ids = dict[str, None]()
     searched, following = 0, None
-    async for rows, cursor in pages:
-        following = cursor
-        seen = [row for row in rows if await _is_candidate(here, caller, row)]
-        scopes = [subjects.execution(row.job_name, str(row.execution_id)) for row in seen]
-        for facts in await asyncio.gather(*(wherever(here.log, here.stored, scope) for scope in scopes)):
-            job = _view(facts) if facts else None
-            if job is not None and chosen.matches(job):
-                ids[job["id"]] = None
-        searched += len(rows)
-        if searched + PAGE_SIZE > MAX_SEARCHED or len(ids) + PAGE_SIZE > MAX_MATCHES:
-            break
+    async with here.job_searches.turn(caller.party):
+        clock = asyncio.get_running_loop()
+        end = clock.time() + MAX_SECONDS
+        async for rows, cursor in pages:
+            following = cursor
+            for first in range(0, len(rows), LOADED_TOGETHER):
+                for job in await _jobs(here, caller, rows[first : first + LOADED_TOGETHER]):
+                    if chosen.matches(job):
+                        ids[job["id"]] = None
+                await asyncio.sleep(0)  # what is in memory is loaded without a turn of others
+            searched += len(rows)
+            is_full = searched + PAGE_SIZE > MAX_SEARCHED or len(ids) + PAGE_SIZE > MAX_MATCHES
+            if is_full or clock.time() >= end:
+                break
     return Selection([*ids], following)
 
 
-async def _is_candidate(here: Components, caller: Principal, row: Candidate) -> bool:
+async def _jobs(here: Components, caller: Principal, rows: Sequence[Candidate]) -> list[Json]:
+    """Return the candidates that are jobs which the caller sees."""
+    loaded = await asyncio.gather(*(_facts(here, caller, row) for row in rows))
+    return [job for facts in loaded if facts and (job := _view(facts)) is not None]
+
+
+async def _facts(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
+    """Return the events of a candidate.
+
+    It has none if the caller does not see it, if it ran again, or if this version cannot read it.
+    """
     if row.execution_id is None or not await here.visibility.may_see_run(caller, Run.of(row)):
-        return False
-    if isinstance(row, ExecutionRow):
-        return True
-    letter = dead_letter.fold(
-        await wherever(here.log, here.stored, subjects.dead_letter(row.job_name, row.execution_id))
-    )
-    return not letter.replays  # a dead letter that ran again stays in the list until it is resolved
+        return ()
+    try:
+        if isinstance(row, DeadLetterRow):
+            scope = subjects.dead_letter(row.job_name, row.execution_id)
+            letter = dead_letter.fold(await wherever(here.log, here.stored, scope))
+            if letter.replays:  # a dead letter that ran again stays in the list until it is resolved
+                return ()
+        return await wherever(here.log, here.stored, subjects.execution(row.job_name, str(row.execution_id)))
+    except DecodeError:  # the others are selected nevertheless
+        return ()
 
 
 async def _open_rows(
