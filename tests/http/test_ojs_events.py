@@ -22,7 +22,16 @@ from tocsin.adapters.http.ojs.job_events import JobEvents
 from tocsin.adapters.http.ojs.workflow_events import WorkflowEvents
 from tocsin.domain.access import Role
 from tocsin.domain.definition import RetryPolicy
-from tocsin.domain.events import CronSkipped, CronSkippedData, Message, QueuePaused, QueueResumed, Recorded
+from tocsin.domain.events import (
+    Admitted,
+    CronSkipped,
+    CronSkippedData,
+    Message,
+    QueuePaused,
+    QueueResumed,
+    Recorded,
+    Recovered,
+)
 from tocsin.services.turns import MAX_WAITING
 
 
@@ -146,9 +155,16 @@ def lives() -> list[list[Message]]:
     scheduled.succeed("main")
     retried = Run(CHAIN, plan(retry=RetryPolicy(max_attempts=2, jitter=0)))
     retried.fail("main")
+    retried.facts.insert(2, of_lost(retried.facts[0]))
     workflows = [played(CHAIN, "+a +b +c"), played(BATCH, "+a -b +x +z"), played(FAN_OUT, "+a -c +b")]
     of_jobs = [_renamed(run.facts, JOB, number) for number, run in enumerate((scheduled, retried))]
     return [*of_jobs, *(_renamed(run.facts, "ojs-workflow", 5 + number) for number, run in enumerate(workflows))]
+
+
+def of_lost(begun: Message) -> Recovered:
+    """Return the event of an execution whose messages were found again."""
+    assert isinstance(begun, Admitted)
+    return Recovered(job=begun.job, execution_id=begun.execution_id, recovery=1, lost=(), recovered_at=NOON)
 
 
 def _renamed(facts: Sequence[Message], job: str, number: int) -> list[Message]:

@@ -21,6 +21,8 @@ from ....domain.events import (
     Failed,
     Message,
     Recorded,
+    Recovered,
+    Released,
     RetryScheduled,
     Started,
     admission_of,
@@ -40,8 +42,11 @@ MAX_EARLIER: Final = 10_000
 """Messages before their part that a list loads. Beyond it, executions that began before have what is known of them."""
 LOADED_TOGETHER: Final = 8
 """Executions of which earlier messages are loaded in one request."""
-_LATER: Final = (Dispatched, Started, RetryScheduled, Advanced, Exhausted, Completed, Failed, Cancelled)
-"""Stored events whose list entries need the beginning of their execution."""
+_LATER: Final = (
+    *(Dispatched, Started, Released, RetryScheduled, Advanced, Exhausted, Recovered),
+    *(Completed, Failed, Cancelled),
+)
+"""Stored events that follow others of their execution, whose list entries need its beginning."""
 _FOLDED_AT_ONCE: Final = 50
 """Messages between which other requests get their turn."""
 
