@@ -1,6 +1,7 @@
 """`tocsin support-bundle` writes what it can have, and names the rest."""
 
 import json
+import socket
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -9,8 +10,6 @@ from typing import Any
 
 import pytest
 from typing_extensions import override
-
-from tests.ports import free_port
 
 from .conftest import World
 
@@ -75,11 +74,12 @@ def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> N
 def test_metrics_of_this_machine_need_no_option(world: World, tmp_path: Path, host: str) -> None:
     server = HTTPServer(("127.0.0.1", 0), Metrics)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    (world.folder / "tocsin.yaml").write_text(
-        f"server: {{ host: {host} }}\nmetrics: {{ port: {server.server_port}, process_port: {free_port()} }}"
-    )
     try:
-        world.call("support-bundle", "--out", str(out := tmp_path / "b.tar.gz"))
+        with socket.socket() as held:  # bound and not listening, so that no other process answers
+            held.bind(("127.0.0.1", 0))
+            ports = f"port: {server.server_port}, process_port: {held.getsockname()[1]}"
+            (world.folder / "tocsin.yaml").write_text(f"server: {{ host: {host} }}\nmetrics: {{ {ports} }}")
+            world.call("support-bundle", "--out", str(out := tmp_path / "b.tar.gz"))
     finally:
         server.shutdown()
         server.server_close()

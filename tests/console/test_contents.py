@@ -235,20 +235,22 @@ def held_lease(console: Console) -> Iterator[None]:
 @pytest.mark.full
 def test_absence_of_the_leader_is_drawn(sign_in: SignIn, console: Console) -> None:
     define(console, "contents-absent", schedule="*/10 * * * * *", catch_up="skip")
-    page = sign_in(path="/console/jobs/contents-absent")
-    expect(page.locator(".ledger .instant-completed").first).to_be_attached()
-    with held_lease(console):
-        now = sign_in()
-        expect(region(now, "Late")).to_contain_text("contents-absent")
-        expect(now.locator(".figure-late strong")).not_to_have_text("0")
-        expect(region(now, "Leaders")).to_contain_text("hung")
-    expect(page.locator(".ledger .instant-missed").first).to_be_attached()
-    page.reload()
-    expect(page.locator(".ledger .gap title").first).to_contain_text("no leading ticker")
-    page.locator(".ledger .instant-missed").first.click()
-    expect(page.locator(".why").first).to_contain_text("missed")
-    expect(page.locator(".why").first).to_contain_text("No leader")
-    console.api("DELETE", "/v1/jobs/contents-absent")
+    try:
+        page = sign_in(path="/console/jobs/contents-absent")
+        expect(page.locator(".ledger .instant-completed").first).to_be_attached()
+        with held_lease(console):
+            now = sign_in()
+            expect(region(now, "Late")).to_contain_text("contents-absent")
+            expect(now.locator(".figure-late strong")).not_to_have_text("0")
+            expect(region(now, "Leaders")).to_contain_text("hung")
+        expect(page.locator(".ledger .instant-missed").first).to_be_attached()
+        page.reload()
+        expect(page.locator(".ledger .gap title").first).to_contain_text("no leading ticker")
+        page.locator(".ledger .instant-missed").first.click()
+        expect(page.locator(".why").first).to_contain_text("missed")
+        expect(page.locator(".why").first).to_contain_text("No leader")
+    finally:
+        console.api("DELETE", "/v1/jobs/contents-absent")
 
 
 def test_herd_is_named_with_a_spread(sign_in: SignIn, console: Console) -> None:
