@@ -54,8 +54,11 @@ class Watchdog:
             thread.join()
 
     def _watch(self, loop_thread: int, is_over: threading.Event) -> None:
+        seen, looks = None, 0
         while not is_over.wait(self._limit / LOOKS):
             turned_at = self._turned_at
-            if turned_at is not None and time.monotonic() - turned_at > self._limit:
+            # Looks are counted, and not seconds: while the whole machine stands still, this thread does, too.
+            seen, looks = turned_at, looks + 1 if turned_at is not None and turned_at == seen else 0
+            if looks >= LOOKS:
                 self._turned_at = None
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(loop_thread), ctypes.py_object(HeldUp))
