@@ -95,7 +95,7 @@ async def circle_of(
 def find_circle(graph: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the jobs of a circle, each before a job that depends on it.
 
-    The first is also at the end. Empty: there is no circle. `graph`: the jobs on which each job depends.
+    The first is also at the end. Empty: there is no circle. `graph`: the jobs on which each job depends, or by which it is started.
     """
     try:
         TopologicalSorter(graph).prepare()

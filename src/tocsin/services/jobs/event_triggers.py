@@ -2,15 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from itertools import groupby
 
 from ... import subjects
 from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigger, JobDefinition
 from ...domain.definition.webhook_fields import opens, secret_name
 from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
-from .dependencies import HIDDEN, MaySee
+from .dependencies import HIDDEN, MaySee, find_circle, path_of
 from .job import Job
 
 
@@ -36,17 +34,12 @@ async def check_trigger_circles(
         ledgers = dict(zip(outside, await load(outside), strict=True)) if outside else {}
         stored = {job: state.definition for job, state in ledgers.items()}
         found = {job: each for job in wanted if (each := definitions.get(job) or stored.get(job)) is not None}
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        walk: list[str] = error.args[1]
+    if walk := find_circle(graph):
         shown = [f"`{name}`" if name in definitions or await may_see(name) else HIDDEN for name in walk]
-        path = " → ".join(name for name, _ in groupby(shown))
         name = next((name for name in walk if name in definitions), next(iter(definitions)))
-        reason = f"jobs would start each other in a circle, and never stop: {path}"
-        raise DefinitionError(
-            DefinitionProblem(reason, job=f"job `{name}`", field="triggers", code="dependency-cycle")
-        ) from None
+        reason = f"jobs would start each other in a circle, and never stop: {path_of(shown)}"
+        problem = DefinitionProblem(reason, job=f"job `{name}`", field="triggers", code="dependency-cycle")
+        raise DefinitionError(problem)
 
 
 def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
