@@ -294,22 +294,12 @@ class Visibility:
     async def _in_force(self, job: str, at: datetime) -> "KnownDefinition | _Unknown | None":
         """Return the last definition that was stored until a time; None: there was none."""
         known = await self._newest_of(job)
-        if known is None or known.stored_at <= at:
-            return known
-        sequence = known.previous
-        for _ in range(MAX_BACK):
-            if not sequence:
-                return None
-            recorded = await self._fact(job, sequence)
-            if recorded is None or not isinstance(recorded.message, DefinitionFact):
-                return _UNKNOWN
-            if recorded.time <= at and (known := KnownDefinition.of(recorded)) is not None:
-                return known
-            sequence = recorded.message.previous
-        return _UNKNOWN
+        return known if known is None or known.stored_at <= at else await self._before(job, known, until=at)
 
-    async def _before(self, job: str, known: KnownDefinition) -> "KnownDefinition | _Unknown | None":
-        """Return the definition before a definition; None: it was the first."""
+    async def _before(
+        self, job: str, known: KnownDefinition, *, until: datetime | None = None
+    ) -> "KnownDefinition | _Unknown | None":
+        """Return the last definition before another, stored until a time; None: there was none."""
         sequence = known.previous
         for _ in range(MAX_BACK):
             if not sequence:
@@ -317,7 +307,8 @@ class Visibility:
             recorded = await self._fact(job, sequence)
             if recorded is None or not isinstance(recorded.message, DefinitionFact):
                 return _UNKNOWN
-            if (before := KnownDefinition.of(recorded)) is not None:
+            is_in_time = until is None or recorded.time <= until
+            if is_in_time and (before := KnownDefinition.of(recorded)) is not None:
                 return before
             sequence = recorded.message.previous
         return _UNKNOWN
