@@ -17,12 +17,12 @@ from ....ports.queries import DeadLetterQuery, Place, microseconds
 from ....services.operations import dead_letters, event_waiter, execution_requests
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
-from ....subjects import Stream
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
 from . import job_view, protocol
+from .fresh_history import catches_up
 from .jobs import visible_match
 from .protocol import OjsResponse, OptionalBody, documented
 
@@ -187,9 +187,5 @@ def _dead_job(events: job_view.Facts) -> dict[str, Any]:
 async def _await_history(here: Components) -> None:
     """Wait briefly for the history, so that a job that failed just now is listed."""
     newest = await here.log.last("dead-letter.>")
-    if newest is None:
-        return
-    for pause in CATCH_UP_PAUSES_S:
-        if await here.history.offset(Stream.LOG) >= newest.sequence:
-            return
-        await asyncio.sleep(pause)
+    if newest is not None:
+        await catches_up(here, newest.sequence, CATCH_UP_PAUSES_S)

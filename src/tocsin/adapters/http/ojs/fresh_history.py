@@ -1,6 +1,7 @@
 """Waits for the history to have what the log had at a request."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from ....services.operations.event_waiter import EXECUTIONS
@@ -18,14 +19,19 @@ async def until_current(here: Components) -> None:
     Raises:
         Problem: it has not, after some seconds.
     """
-    newest = await here.log.tail(EXECUTIONS)
-    for pause in CATCH_UP_PAUSES_S:
-        if await here.history.offset(Stream.LOG) >= newest:
-            return
+    if not await catches_up(here, await here.log.tail(EXECUTIONS), CATCH_UP_PAUSES_S):
+        raise Problem(
+            503,
+            "unavailable",
+            "the history does not have the newest events yet. Check that the stage `recorder` runs",
+            headers={"Retry-After": "1"},
+        )
+
+
+async def catches_up(here: Components, sequence: int, pauses: Iterable[float]) -> bool:
+    """Return whether the history reads up to a sequence within these pauses (seconds)."""
+    for pause in pauses:
+        if await here.history.offset(Stream.LOG) >= sequence:
+            return True
         await asyncio.sleep(pause)
-    raise Problem(
-        503,
-        "unavailable",
-        "the history does not have the newest events yet. Check that the stage `recorder` runs",
-        headers={"Retry-After": "1"},
-    )
+    return False
