@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from benchmarks.bare import bare_rate
+from benchmarks.client_cost import client_cost
 from benchmarks.conditions import Conditions
 from benchmarks.fan_out import fan_out
 from benchmarks.fire_lag import fire_lag
@@ -52,6 +53,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W5": growth,
     "W6": registered,
     "W7": replay,
+    "client": client_cost,
     "graph": OnSystem(wide_graph),
     "held": OnSystem(held),
     "shards": OnSystem(fan_out),

@@ -15,6 +15,7 @@ import pytest
 from benchmarks import bare, charts, comparison, plots, traces
 from benchmarks import system as a_system
 from benchmarks.__main__ import arguments, main
+from benchmarks.client_cost import client_cost
 from benchmarks.comparison import HEADLINES, Row
 from benchmarks.conditions import Conditions
 from benchmarks.deliveries import redelivered, standing, waiting
@@ -298,6 +299,13 @@ async def test_jobs_start_on_every_shard() -> None:
         assert (measured[f"missed ({label})"], measured[f"twice ({label})"]) == (0, 0)
     assert measured["starts_per_second (3 jobs on 4 shards)"] > 0
     assert measured["messages_per_execution (3 jobs on 4 shards)"] == pytest.approx(6.5, abs=2)
+
+
+async def test_client_costs_are_measured_beside_nats_py() -> None:
+    measured = await client_cost(Conditions(), messages=600)
+    for label in ("nats-py alone", "fast client", "public fetch"):
+        assert measured[f"client_cpu_us_per_message ({label})"] > 0
+    assert {"ratio (fast client to nats-py alone)", "bare_rate"} <= measured.keys()
 
 
 @pytest.mark.full
