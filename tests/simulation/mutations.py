@@ -117,7 +117,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "store two decisions of one scope in one batch",
         (
-            Edit(items.one_for_each_scope, "used_scopes.isdisjoint(scopes)", "True"),
+            Edit(
+                items.one_for_each_scope,
+                "for part in decided:",
+                "for part in decided:\n        first_of_scope.append(part)\n        continue",
+            ),
             Edit(event_log.check_scopes, "if scope in checked:", "if False:"),
         ),
     ),
@@ -715,7 +719,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         'self.mode == "enabled"',
         'self.mode != "disabled"',
     ),
-    _bug("look at no hold list again before tasks are assigned", Matcher._offers, "self.agents.read()", "pass"),
+    Mutation(
+        "look at no hold list again before tasks are assigned",
+        (Edit(Matcher._offers, "self.agents.read()", "pass"), Edit(Claims.store, "self._agents.read()", "pass")),
+    ),
     _bug("begin what arrives while the worker drains", Slots.occupy_now, "self._is_paused or", ""),
     _bug(
         "stop what a draining worker runs",
