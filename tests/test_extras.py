@@ -109,6 +109,7 @@ def distributions_of(module: str) -> set[str]:
     return {canonicalize_name(name) for name in packages_distributions()[module]}
 
 
+@pytest.mark.full
 def test_extras_of_modules_are_those_of_the_package() -> None:
     for module, extra in MODULES.items():
         names = {Requirement(line).name.lower() for line in PROJECT["optional-dependencies"][extra]}

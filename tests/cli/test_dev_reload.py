@@ -164,6 +164,7 @@ def test_changed_files_run_as_they_are_saved(shop: Path) -> None:
         assert dev.errors() == ""
 
 
+@pytest.mark.full
 def test_running_task_finishes_in_its_version(tmp_path: Path) -> None:
     starts, file = tmp_path / "starts", tmp_path / "slow.py"
     file.write_text(SLOW)
@@ -186,6 +187,7 @@ def test_running_task_finishes_in_its_version(tmp_path: Path) -> None:
         assert (versions, len(set(executions)), attempts) == (("first", "second"), 2, ("1", "1"))
 
 
+@pytest.mark.full
 def test_process_of_the_application_ends_and_returns(tmp_path: Path) -> None:
     (tmp_path / "mortal.py").write_text(MORTAL)
     kept = ("--data-dir", str(tmp_path / "data"), "--no-reload")

@@ -40,9 +40,14 @@ MOUSE_ONLY = f"""({WORDS})([...document.querySelectorAll("main *")].filter((one)
   && !one.closest("a[href], button, input, select, textarea, summary, svg.ledger")))"""
 """Elements that listen to the mouse, and are no control. The ledger has a table with the same actions."""
 MOST_STOPS = 600
+QUICK = ("now", "jobs", "job", "execution", "dead letters", "what if", "queues")
+"""Pages whose controls are reached in every run; those of the others are much the same."""
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "events"])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in PAGES if name != "events"],
+)
 def test_tab_reaches_each_control(name: str, sign_in: SignIn, runs: dict[str, str]) -> None:
     path, heading = PAGES[name]
     page = sign_in()

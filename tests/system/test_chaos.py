@@ -13,6 +13,7 @@ SEED = 49
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_log_is_complete_after_any_fault(tmp_path: Path) -> None:
     outcome = await chaos(tmp_path, seconds=SECONDS, seed=SEED, rate=4, tell=print)
     assert outcome.is_clean, "\n".join(outcome.wrong)

@@ -245,7 +245,10 @@ async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None
             {"key": "body.id", "input": {"n": "body.id"}, "debounce": "1s"},
             marks=pytest.mark.full,
         ),
-        {"input": {"n": "body.id"}, "batch": {"max": 7, "within": "1s"}},
+        pytest.param(
+            {"input": {"n": "body.id"}, "batch": {"max": 7, "within": "1s"}},
+            marks=pytest.mark.full,
+        ),
     ],
 )
 async def test_killed_listeners_lose_no_event(nats_url: str, tmp_path: Path, fields: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ async def test_killed_leading_ticker_loses_no_occurrence(nats_url: str, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_killed_leading_matcher_loses_no_start(nats_url: str, tmp_path: Path) -> None:
     async with site(nats_url, tmp_path) as tocsin:
         gaps = await Failover(tocsin, CHANCE).run("matcher", MATCHERS)

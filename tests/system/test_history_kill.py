@@ -30,7 +30,9 @@ OTHERS = tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in {"recorde
 DEATHS = 3
 
 
-@pytest.fixture(params=["sqlite", "postgresql", pytest.param("redis", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=[pytest.param("sqlite", marks=pytest.mark.full), "postgresql", pytest.param("redis", marks=pytest.mark.full)]
+)
 async def database(request: pytest.FixtureRequest) -> AsyncIterator[Server | None]:
     """A database server; None: a file needs none."""
     kinds: dict[str, AbstractContextManager[Server]] = {"postgresql": postgresql(durable=True), "redis": redis()}

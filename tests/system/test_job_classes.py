@@ -116,6 +116,7 @@ async def test_killed_leader_is_replaced(nats_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.full
 async def test_drained_leader_is_replaced(nats_url: str, tmp_path: Path) -> None:
     async with site(nats_url, tmp_path, metrics={"enabled": False}) as tocsin:
         await tocsin.apply({"name": "lead", "function": "lead", "job_class": "LEADER_ONLY", "overlap_policy": "allow"})

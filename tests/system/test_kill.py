@@ -126,6 +126,7 @@ async def die_of_each(tocsin: Site, stage: str, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_who_was_taken_for_dead_may_come_back(tocsin: Site) -> None:
     """Two copies of everything, one of them paused for longer than all timeouts: the other finishes its work."""
     sleepers = [tocsin.start(), tocsin.start_worker()]
@@ -181,6 +182,7 @@ async def test_the_server_may_be_killed(server: MortalServer, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_the_whole_machine_may_go_down(server: MortalServer, tmp_path: Path) -> None:
     async with site(server.running.url, tmp_path) as tocsin:
         programs = [tocsin.start(), tocsin.start_worker()]

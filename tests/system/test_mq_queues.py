@@ -14,6 +14,7 @@ TASKS = 3
 
 
 @pytest.mark.timeout(300)  # each command is a process of its own
+@pytest.mark.full
 async def test_pause_and_purge_cover_the_bridge(nats_url: str, tmp_path: Path) -> None:
     async with outside(nats_url, tmp_path) as (tocsin, executor):
         await tocsin.apply({"name": "mails", "function": "load", "overlap_policy": "allow"})

@@ -58,6 +58,7 @@ async def completed(tocsin: Site) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 + JOBS)
+@pytest.mark.full
 async def test_gateways_workers_and_matchers_may_be_killed_anytime(tocsin: Site) -> None:
     dice = random.Random(SEED)  # noqa: S311 - which of them dies next is no secret
     ports = [free_port(), free_port()]
@@ -125,6 +126,7 @@ async def test_killed_matcher_loses_and_doubles_nothing(tocsin: Site) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_dead_worker_loses_its_job_to_another(tocsin: Site) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.services.health.test_status import program
 from tests.system.running import Running, running
 from tocsin import Context, Worker
@@ -65,6 +67,7 @@ async def test_longer_timeout_is_refused(nats_url: str, tmp_path: Path) -> None:
         assert await ask(tocsin, "jobs", "list") == []
 
 
+@pytest.mark.full
 async def test_history_obeys_the_policy(nats_url: str, tmp_path: Path) -> None:
     worker = Worker(name="team-1")
 

@@ -56,6 +56,7 @@ async def test_instant_runs_once_on_each_shard(nats_url: str, tmp_path: Path) ->
 
 
 @pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.full
 async def test_killed_owners_and_planner_lose_no_shard(nats_url: str, tmp_path: Path) -> None:
     """Kill -9 of two of three owners while they run, and of the stages that fan out; `owners` runs a hundred rounds."""
     async with site(nats_url, tmp_path, metrics={"enabled": False}) as tocsin:

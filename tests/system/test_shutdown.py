@@ -86,6 +86,7 @@ async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_rolling_restart_of_the_cluster_loses_nothing(tmp_path: Path) -> None:
     """A message whose acknowledgement was lost with the server may be handled twice."""
     async with clustered(tmp_path) as (tocsin, cluster):

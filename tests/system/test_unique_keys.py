@@ -69,6 +69,7 @@ async def test_one_of_many_concurrent_jobs_takes_a_key(tocsin: Site) -> None:
     assert {fact.execution_id for fact in await tocsin.of_executions("ojs.work", Admitted)} == set(created.values())
 
 
+@pytest.mark.full
 async def test_of_concurrent_replacements_one_survives(tocsin: Site) -> None:
     for _ in range(2):
         tocsin.start("planner")

@@ -22,7 +22,7 @@ JOB: Final[dict[str, Any]] = {
     "overlap_policy": "allow",
 }
 INSTANTS: Final = 5
-OFFSETS: Final = [120.0, -120.0]
+OFFSETS: Final = [120.0, pytest.param(-120.0, marks=pytest.mark.full)]
 
 
 @asynccontextmanager
@@ -143,6 +143,7 @@ async def test_paused_ticker_has_no_wrong_clock(nats_url: str, tmp_path: Path) -
     assert "clock-not-credible" not in only.said()
 
 
+@pytest.mark.full
 async def test_only_ticker_with_a_wrong_clock_still_fires(nats_url: str, tmp_path: Path) -> None:
     """The last resort: a process with a credible clock replaces it."""
     async with beside_tickers(nats_url, tmp_path) as tocsin:
