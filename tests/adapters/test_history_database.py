@@ -329,6 +329,39 @@ def test_view_of_an_administrator_stays(server: PostgreSql, monkeypatch: pytest.
     engine.dispose()
 
 
+def test_schema_of_another_application_stays(server: PostgreSql) -> None:
+    """The recorder's user may make schemas, and nothing in the schema `sys` that exists."""
+    administrator = server.new_database()
+    database = administrator.rpartition("/")[2]
+    server.execute("CREATE ROLE lodger LOGIN")
+    server.execute(f"GRANT CREATE ON DATABASE {database} TO lodger")
+    server.execute("GRANT CREATE ON SCHEMA public TO lodger", database=database)
+    server.execute("CREATE SCHEMA sys", database=database)
+    server.execute("CREATE TABLE sys.jobs (title text)", database=database)
+    engine = connect(administrator.replace("tocsin@", "lodger@"))
+    migrate(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT * FROM sys_job_runs")).all() == []
+    engine.dispose()
+    relations = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'sys'"
+    with psycopg.connect(administrator) as connection:
+        assert connection.execute(relations).fetchall() == [("jobs",)]
+
+
+def test_view_of_other_columns_stays(server: PostgreSql) -> None:
+    """A view of the same owner that PostgreSQL cannot replace is no obstacle."""
+    database = server.new_database()
+    name = database.rpartition("/")[2]
+    server.execute("CREATE SCHEMA sys", database=name)
+    server.execute("CREATE VIEW sys.job_runs AS SELECT 1 AS mine", database=name)
+    engine = connect(database)
+    migrate(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT mine FROM sys.job_runs")).scalars().all() == [1]
+        assert connection.execute(text("SELECT * FROM sys.jobs")).all() == []
+    engine.dispose()
+
+
 async def test_older_dead_letters_get_their_patterns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "REVISIONS", REVISIONS[: REVISIONS.index("r0010") + 1])
     monkeypatch.setattr(migration, "HEAD", "r0010")

@@ -8,6 +8,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
+from tocsin.adapters.sql.migrations.sys_schema import show_in_sys
+
 revision = "r0001"
 down_revision = None
 branch_labels = None
@@ -173,10 +175,11 @@ def _views() -> None:
     runs = _JOB_RUNS.format(message=member.format("e.result", "message"), rows=rows)
     for name, query in (("jobs", jobs), ("job_runs", runs)):
         op.execute(f"CREATE VIEW sys_{name} AS {query}")
-    if is_postgresql and _may_make_schemas():
-        op.execute("CREATE SCHEMA IF NOT EXISTS sys")
+    if is_postgresql:
+        if _may_make_schemas():
+            op.execute("CREATE SCHEMA IF NOT EXISTS sys")
         for name in ("jobs", "job_runs"):
-            op.execute(f"CREATE OR REPLACE VIEW sys.{name} AS SELECT * FROM sys_{name}")  # noqa: S608 - our own names
+            show_in_sys(name)
 
 
 def _may_make_schemas() -> bool:

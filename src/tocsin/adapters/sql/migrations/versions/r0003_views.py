@@ -6,6 +6,8 @@ Views that a user built on ours stay: in PostgreSQL a view is replaced, and keep
 import sqlalchemy as sa
 from alembic import op
 
+from tocsin.adapters.sql.migrations.sys_schema import show_in_sys
+
 revision = "r0003"
 down_revision = "r0002"
 branch_labels = None
@@ -53,9 +55,9 @@ def upgrade() -> None:
         if not is_postgresql:
             op.execute(f"DROP VIEW IF EXISTS sys_{name}")
         op.execute(f"CREATE {'OR REPLACE ' if is_postgresql else ''}VIEW sys_{name} AS {query}")
-    if is_postgresql and _owns_schema():
+    if is_postgresql:
         for name in queries:
-            op.execute(f"CREATE OR REPLACE VIEW sys.{name} AS SELECT * FROM sys_{name}")  # noqa: S608 - our own names
+            show_in_sys(name)
 
 
 def downgrade() -> None:
@@ -94,9 +96,3 @@ def _of_sqlite() -> dict[str, str]:
             job=member("d.value", "job"), dependencies="json_each(j.definition, '$.depends_on')"
         ),
     }
-
-
-def _owns_schema() -> bool:
-    """Return whether the user may make views in the schema `sys`."""
-    exists = sa.text("SELECT count(*) FROM pg_namespace WHERE nspname = 'sys' AND has_schema_privilege(oid, 'CREATE')")
-    return bool(op.get_bind().execute(exists).scalar())

@@ -6,8 +6,9 @@ so does a view `sys.job_runs` of another owner.
 
 from typing import Final
 
-import sqlalchemy as sa
 from alembic import op
+
+from tocsin.adapters.sql.migrations.sys_schema import show_in_sys
 
 revision = "r0012"
 down_revision = "r0011"
@@ -41,8 +42,7 @@ def upgrade() -> None:
         op.execute(f"CREATE VIEW sys_job_runs AS {_SQLITE}")
         return
     op.execute(f"CREATE OR REPLACE VIEW sys_job_runs AS {_POSTGRESQL}")
-    if _may_replace():
-        op.execute("CREATE OR REPLACE VIEW sys.job_runs AS SELECT * FROM sys_job_runs")
+    show_in_sys("job_runs")
 
 
 def downgrade() -> None:
@@ -52,12 +52,3 @@ def downgrade() -> None:
         NotImplementedError: always.
     """
     raise NotImplementedError("the history has no downgrade: use another database, which is filled from the log")
-
-
-def _may_replace() -> bool:
-    """Return whether the user may make the view in the schema `sys`, or owns it."""
-    may = sa.text(
-        "SELECT has_schema_privilege(n.oid, 'CREATE') AND (c.oid IS NULL OR c.relkind = 'v' AND pg_has_role(c.relowner, 'USAGE')) "
-        "FROM pg_namespace n LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'job_runs' WHERE n.nspname = 'sys'"
-    )
-    return bool(op.get_bind().execute(may).scalar())
