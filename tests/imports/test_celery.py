@@ -70,11 +70,16 @@ def test_forms_of_a_schedule_become_jobs(tmp_path: Path) -> None:
         'setattr(app.conf, "beat_schedule", {"a": {"task": "t", "schedule": 5}})',
         'CELERY = {"broker_url": "redis://", "beat_schedule": {"a": {"task": "t", "schedule": 5}}}',
         'app.config_from_object({"beat_schedule": {"a": {"task": "t", "schedule": 5}}})',
+        'entries = {"a": {"task": "t", "schedule": 5}}\napp.conf.beat_schedule = entries',
+        'entries = {}\nentries["a"] = {"task": "t", "schedule": 5}\nCELERY_BEAT_SCHEDULE = entries',
+        'entries: dict = {}\nentries.update(a={"task": "t", "schedule": 5})\napp.conf.update(beat_schedule=entries)',
+        'entries = {}\nentries |= {"a": {"task": "t", "schedule": 5}}\nsettings = {"beat_schedule": entries}',
     ],
 )
 def test_schedule_is_found_in_every_place(text: str, tmp_path: Path) -> None:
-    _, jobs = imported("celery", text, tmp_path)
+    written, jobs = imported("celery", text, tmp_path)
     assert (jobs["a"].schedule, jobs["a"].function) == ("@every 5s", "t")
+    assert "computed-at-run-time" not in codes(written)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +124,11 @@ def test_whole_schedule_that_is_computed_is_said(tmp_path: Path) -> None:
         "first, beat_schedule = load()\n",
         "app.conf.beat_schedule.update(**load())\n",
         "app.conf.beat_schedule |= load()\n",
+        "entries = load() or {}\napp.conf.beat_schedule = entries\n",
+        "entries = {}\nentries.update(load())\napp.conf.beat_schedule = entries\n",
+        "entries = {}\nentries[load()] = {}\napp.conf.beat_schedule = entries\n",
+        "def set_up(entries):\n    app.conf.beat_schedule = entries\n",
+        "from jobs import entries\napp.conf.beat_schedule = entries\n",
     ],
 )
 def test_entry_outside_known_places_is_said(text: str, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.module = parse(text)
         self.values = Values.in_module(self.module)
+        self.names = _other_names(self.module, self.values)
         self.entries: list[_Entry] = []
         self.unread: list[tuple[int, str]] = []
         self.zones: list[Any] = []
@@ -53,8 +54,8 @@ class _Reader:
                     self._assigned(target, value, block)
             case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
                 self._assigned(target, value, block)
-            case ast.AugAssign(target=target, value=value) if _setting(target) in _SCHEDULES:
-                self._add_all(self.values.of(value), value.lineno, block)
+            case ast.AugAssign(target=target, value=value) if self._is_schedule(target):
+                self._add_all_of(value, block)
             case ast.Dict():
                 self._add_settings(node, block)
             case ast.Call():
@@ -71,13 +72,13 @@ class _Reader:
             if len(values) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in target.elts):
                 for each, part in zip(target.elts, values, strict=True):
                     self._assigned(each, part, block)
-            elif any(_setting(each) in _SCHEDULES for each in target.elts):
+            elif any(map(self._is_schedule, target.elts)):
                 self.unread.append((value.lineno, shown(self.values.of(value))))
-        elif _setting(target) in _SCHEDULES:
-            self._add_all(self.values.of(value), value.lineno, block)
+        elif self._is_schedule(target):
+            self._add_all_of(value, block)
         elif _setting(target) in _ZONES:
             self.zones.append(self.values.of(value))
-        elif isinstance(target, ast.Subscript) and _setting(target.value) in _SCHEDULES:
+        elif isinstance(target, ast.Subscript) and self._is_schedule(target.value):
             name = self.values.of(target.slice)
             self._add(name, self.values.of(value), value.lineno, block)
 
@@ -89,12 +90,12 @@ class _Reader:
             if isinstance(key, ast.Constant) and isinstance(key.value, str)
         }
         for name in sorted(settings.keys() & _SCHEDULES):
-            self._add_all(self.values.of(settings[name]), settings[name].lineno, block)
+            self._add_all_of(settings[name], block)
             self.zones += [self.values.of(settings[zone]) for zone in settings.keys() & _ZONES]
 
     def _called(self, node: ast.Call, block: str) -> None:
         name = _setting(node.func)
-        if isinstance(node.func, ast.Attribute) and _setting(node.func.value) in _SCHEDULES:
+        if isinstance(node.func, ast.Attribute) and self._is_schedule(node.func.value):
             self._changed(name, node, block)
         elif name == "add_periodic_task":
             self._add_periodic(node, block)
@@ -107,10 +108,10 @@ class _Reader:
         elif name in {"config_from_object", "config_from_envvar"} and node.args:
             self._configured(node.args[0])
         elif name == "setattr" and len(node.args) == 3 and shown(self.values.of(node.args[1])).strip("`") in _SCHEDULES:  # noqa: PLR2004
-            self._add_all(self.values.of(node.args[2]), node.lineno, block)
+            self._add_all_of(node.args[2], block)
         for keyword in node.keywords:
             if keyword.arg in _SCHEDULES:
-                self._add_all(self.values.of(keyword.value), node.lineno, block)
+                self._add_all_of(keyword.value, block)
             elif keyword.arg in _ZONES and name in {"update", "Celery"}:
                 self.zones.append(self.values.of(keyword.value))
 
@@ -189,6 +190,13 @@ class _Reader:
         entry["options"] = arguments
         fallback = entry["task"] if isinstance(entry["task"], str) else "periodic-task"
         self._add(name if isinstance(name, str) else fallback, entry, node.lineno, block)
+
+    def _is_schedule(self, target: ast.expr) -> bool:
+        return _setting(target) in _SCHEDULES or (isinstance(target, ast.Name) and target.id in self.names)
+
+    def _add_all_of(self, value: ast.expr, block: str) -> None:
+        if not isinstance(value, ast.Name) or value.id not in self.names:  # those are read where they are changed
+            self._add_all(self.values.of(value), value.lineno, block)
 
     def _add_all(self, value: Any, line: int, block: str) -> None:  # noqa: ANN401
         if not isinstance(value, dict):
@@ -305,6 +313,29 @@ def _set_options(draft: Draft, options: Any) -> None:  # noqa: ANN401
                 draft.add(
                     "field-not-supported", f"the option `{str(name)[:100]}` is {shown(value)}, which has no equivalent"
                 )
+
+
+def _other_names(module: ast.Module, values: Values) -> set[str]:
+    """Return the names that stand for a schedule, and are changed after their first assignment."""
+    given: list[ast.expr] = []
+    assigned: set[str] = set()
+    for node in ast.walk(module):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                assigned.update(target.id for target in targets if isinstance(target, ast.Name))
+                given += [value for target in targets if _setting(target) in _SCHEDULES]
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                assigned.update([target.id] if isinstance(target, ast.Name) else ())
+                given += [value] if _setting(target) in _SCHEDULES else []
+            case ast.keyword(arg=name, value=value) if name in _SCHEDULES:
+                given.append(value)
+            case ast.Dict(keys=keys, values=members):
+                parts = zip(keys, members, strict=True)
+                given += [value for key, value in parts if isinstance(key, ast.Constant) and key.value in _SCHEDULES]
+            case _:
+                pass
+    names = {value.id: value for value in given if isinstance(value, ast.Name) and value.id in assigned}
+    return {name for name, value in names.items() if not isinstance(values.of(value), dict)} - _SCHEDULES
 
 
 def _setting(node: ast.expr) -> str:
