@@ -11,8 +11,19 @@ from tests.domain.given import ID
 from tests.stages.world import World as Stages
 from tocsin import subjects
 from tocsin.domain import ledger
-from tocsin.domain.events import EventIgnored, Failed, LeadershipGained, LeadershipReleased, Message, Requested, Skipped
+from tocsin.domain.events import (
+    EventIgnored,
+    Failed,
+    LeadershipGained,
+    LeadershipReleased,
+    Message,
+    Requested,
+    Shard,
+    ShardsDefined,
+    Skipped,
+)
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.services.shards import ShardMaps
 from tocsin.testing import START, InMemoryStoredLog
 
 
@@ -43,7 +54,8 @@ class Scene:
         self.stages.clock.advance(hours * 3_600)
         if decided:
             state, _ = await LedgerReader(self.stages.log).load("nightly")
-            await self.stages.given(*ledger.decide_instants(state, self.stages.clock.now()))
+            version = (await ShardMaps(self.stages.log).newest()).version
+            await self.stages.given(*ledger.decide_instants(state, self.stages.clock.now(), shards=version))
             await self.stages.run(self.stages.planner, self.stages.lock_keeper, self.stages.dag_advancer)
 
     def fails(self) -> None:
@@ -120,6 +132,16 @@ def test_backfilled_run_is_named(scene: Scene) -> None:
     assert scene.world.call("why", "nightly", "2026-01-01T02:00Z", "-o", "json").json[0]["backfills"] == []
 
 
+def test_fan_out_has_the_numbers_of_all_shards(scene: Scene) -> None:
+    scene.given(ShardsDefined(shards=(Shard(shard_id="eu-1"), Shard(shard_id="us-1"))))
+    scene.define(partition="all_shards")
+    scene.passes(1.5)
+    [answer] = scene.answers()
+    outcome = cast("dict[str, str]", answer["outcome"])
+    assert (outcome["status"], outcome["shards"]) == ("pending", "0 of 2 completed, 2 pending")
+    assert f"{answer['execution_id']} fanned out: 0 of 2 completed, 2 pending." in scene.why()[1]
+
+
 def test_skip_names_the_active_execution(scene: Scene) -> None:
     scene.define()
     scene.passes(1)
@@ -190,7 +212,10 @@ def test_repeated_local_time_has_two_answers(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        ("2026-01-01T01:30Z", "Not scheduled: `0 * * * *` in Europe/Berlin does not name that time."),
+        (
+            "2026-01-01T01:30Z",
+            "Not scheduled: `0 * * * *` in Europe/Berlin does not name that time. `tocsin executions list --job nightly` lists triggered runs, and `tocsin executions show ID` says what a run waits for.",
+        ),
         ("2026-01-01T05:00Z", "It is in the future; it will fire unless something changes."),
         ("2025-01-01T05:00Z", "The job did not exist yet: it was registered at 2026-01-01 01:00:00 +0100."),
     ],
@@ -214,7 +239,7 @@ def test_without_a_schedule_there_is_nothing_to_miss(scene: Scene) -> None:
     scene.define(schedule=None)
     [answer] = scene.answers("2026-01-01T03:00Z")
     assert (answer["verdict"], answer["since"]) == ("on-demand", "2026-01-01T00:00:00Z")
-    assert "`tocsin executions list --job nightly` lists its runs" in scene.why("2026-01-01T03:00Z")[1]
+    assert "`tocsin executions list --job nightly` lists triggered runs" in scene.why("2026-01-01T03:00Z")[1]
 
 
 def test_it_says_why_events_started_nothing(scene: Scene) -> None:
@@ -322,6 +347,9 @@ def test_invalid_time_is_refused(scene: Scene) -> None:
     failed = scene.world.call("why", "nightly", "yesterday", "-o", "json")
     assert failed.failure == (2, "invalid-time")
     assert "'yesterday'" in failed.error["message"]
+    of_execution = scene.world.call("why", "nightly", ID, "-o", "json")
+    assert of_execution.failure == (2, "invalid-time")
+    assert f"`tocsin executions show {ID}`" in of_execution.error["message"]
 
 
 def test_sub_second_occurrences_stay_apart(scene: Scene) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ...domain import duration
 from ...domain.events import Actor
+from ...domain.ids import is_execution_id
 from ...domain.schedule.clock_changes import local_time
 from ...services.explain import Answer, Gap, Outcome, Verdict
 from ..output import event_lines
@@ -66,7 +67,12 @@ def _time(written: str | None) -> datetime | None:
         return datetime.fromisoformat(written)
     except ValueError:
         form = "an ISO date and time such as 2026-11-20T09:00, 2026-11-20T09:00Z or 2026-11-20T09:00+01:00"
-        raise UsageError(f"TIME is {written!r}: write {form}", code="invalid-time") from None
+        advice = (
+            f"`tocsin executions show {written}` explains this execution"
+            if is_execution_id(written)
+            else f"write {form}"
+        )
+        raise UsageError(f"TIME is {written!r}: {advice}", code="invalid-time") from None
 
 
 async def _read(session: Session, job: str, at: datetime | None) -> tuple[Answer, ...]:
@@ -183,12 +189,11 @@ def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
         case "not-scheduled" if answer.repeated:
             return f"Not scheduled: this local time occurs twice, and `{answer.schedule}` fires the first time only."
         case "not-scheduled":
-            return f"Not scheduled: `{answer.schedule}` in {answer.timezone} does not name that time."
-        case "on-demand":
             return (
-                f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered. "
-                f"`tocsin executions list --job {answer.job}` lists its runs, and `tocsin executions show ID` says what a run waits for."
+                f"Not scheduled: `{answer.schedule}` in {answer.timezone} does not name that time.{_triggered(answer)}"
             )
+        case "on-demand":
+            return f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered.{_triggered(answer)}"
         case "undecided":
             late = _length(answer.late_by)
             cause = _gap(answer) if answer.gap else "the log records no gap in leadership"
@@ -255,6 +260,14 @@ def _awaited(outcome: Outcome) -> str:
     if outcome.acknowledgements is not None:
         return f"acknowledgements of agents: {outcome.acknowledgements}"
     return "its turn"
+
+
+def _triggered(answer: Answer) -> str:
+    """Return the sentence on runs that no schedule names."""
+    return (
+        f" `tocsin executions list --job {answer.job}` lists triggered runs, "
+        "and `tocsin executions show ID` says what a run waits for."
+    )
 
 
 def _late(answer: Answer) -> str:
