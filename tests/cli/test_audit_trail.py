@@ -81,12 +81,19 @@ def test_ends_of_runs_are_listed_on_request(world: World) -> None:
     for number, end in enumerate((Completed, Failed, Cancelled)):
         run = f"{number}1111111-1111-7111-8111-111111111111"
         begun = admitted().model_copy(update={"job": "nightly", "execution_id": run})
+        if end is Failed:
+            begun = begun.model_copy(update={"trigger": "manual", "by": Actor(identity="ada", kind="token")})
         world.append(begun)
         [task, *_] = first_tasks(begun)
         world.append(task, expect=world.recorded(f"execution.nightly.{run}.>")[-1].sequence)
         start = Started(job="nightly", execution_id=run, step="main", attempt=1, delivery=1, worker=f"w{number}")
         world.append(start, expect=world.recorded(f"execution.nightly.{run}.>")[-1].sequence)
-        fields: dict[str, Any] = {"job": "nightly", "execution_id": run, "scheduled_time": NOON, "trigger": "cron"}
+        fields: dict[str, Any] = {
+            "job": "nightly",
+            "execution_id": run,
+            "scheduled_time": NOON,
+            "trigger": begun.trigger,
+        }
         if end is Completed:
             fields |= {"result": {"rows_affected": 7}, "fence": 1}
         world.append(end(**fields), expect=world.recorded(f"execution.nightly.{run}.>")[-1].sequence)
@@ -95,5 +102,7 @@ def test_ends_of_runs_are_listed_on_request(world: World) -> None:
     assert sorted((r["type"], r["state"], r["agent"], r["rows_affected"], r["run"][0], r["user"]) for r in records) == [
         ("JOB_CANCELLED", "CANCELLED", "w2", None, "2", None),
         ("JOB_EXECUTED", "COMPLETED", "w0", 7, "0", None),
-        ("JOB_FAILED", "FAILED", "w1", None, "1", None),
+        ("JOB_FAILED", "FAILED", "w1", None, "1", "token:ada"),
     ]
+    table = world.call("events", "audit-trail", "--runs").out
+    assert {who for who in ("schedule", "ada", "unknown") if who in table} == {"schedule", "ada"}

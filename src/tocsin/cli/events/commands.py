@@ -12,10 +12,9 @@ from rich.text import Text
 from ... import __version__, subjects
 from ...archive import Manifest, Selection, extents, read, write
 from ...archive.checkpoints import stored_checkpoints
-from ...domain.events import Trigger
+from ...domain.events import Terminal, Trigger
 from ...domain.text import counted
 from ...services.operations.audit_records import AuditRecord, audit_records
-from ...services.operations.audit_trail import asked_by
 from ...subjects import STREAMS, Stream
 from ..input.values import instant
 from ..output import event_lines
@@ -65,12 +64,14 @@ def audit_trail(
 def _row(record: AuditRecord) -> tuple[object, ...]:
     recorded = record.recorded
     fact = recorded.message
-    by = asked_by(fact)
+    by = record.by
+    is_of_schedule = isinstance(fact, Terminal) and fact.trigger == "cron"
+    who = by.identity if by else "schedule" if is_of_schedule else "unknown"
     description = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
     return (
         recorded.time,
         record.type or "",
-        Text(by.identity if by else "unknown", style="" if by else "dim"),
+        Text(who, style="" if by else "dim"),
         by.source if by else "",
         description,
         Text(subjects.job_of(recorded.subject), style="bold"),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ... import subjects
 from ...domain.events import (
+    Actor,
     Cancelled,
     Completed,
     Defined,
@@ -17,10 +18,12 @@ from ...domain.events import (
     Paused,
     PolicyDefined,
     Recorded,
+    Requested,
     Resumed,
     Started,
     Terminal,
     Trigger,
+    admission_of,
 )
 from ...domain.history import rows_affected
 from ...ports import EventLog
@@ -49,8 +52,8 @@ class AuditRecord:
     """None: the event is of another kind, such as a trigger or a decision on an agent."""
     job: str | None = None
     run: str | None = None
-    user: str | None = None
-    """The caller, with its kind."""
+    by: Actor | None = None
+    """The caller; of the end of a run, the caller that cancelled or requested it. None: no caller did, such as for the schedule."""
     agent: str | None = None
     """The worker that ran the last step that started."""
     state: str | None = None
@@ -60,8 +63,15 @@ class AuditRecord:
 
     def as_json(self) -> dict[str, Any]:
         """Return the record without its event."""
-        names = ("type", "job", "run", "user", "agent", "state", "rows_affected")
-        return {name: getattr(self, name) for name in names}
+        return {
+            "type": self.type,
+            "job": self.job,
+            "run": self.run,
+            "user": None if self.by is None else self.by.full_name,
+            "agent": self.agent,
+            "state": self.state,
+            "rows_affected": self.rows_affected,
+        }
 
 
 async def audit_records(
@@ -75,20 +85,35 @@ async def audit_records(
 
     async def record(recorded: Recorded[Message]) -> AuditRecord:
         message = recorded.message
-        started = None
-        if runs and isinstance(message, Terminal):
-            started = await log.last(subjects.started(message.job, message.execution_id))
-        return audit_record(recorded, started)
+        if not (runs and isinstance(message, Terminal)):
+            return audit_record(recorded)
+        started = await log.last(subjects.started(message.job, message.execution_id))
+        by = asked_by(message) or await _requester(log, message)
+        return audit_record(recorded, started, by)
 
     return await each(facts, record)
 
 
-def audit_record(recorded: Recorded[Message], started: Recorded[Message] | None = None) -> AuditRecord:
+async def _requester(log: EventLog, end: Terminal) -> Actor | None:
+    """Return the caller that requested a run; None: the schedule, or the run never started."""
+    if end.trigger == "cron":
+        return None
+    admitted, admitted_with_task, _ = subjects.admissions(end.job, end.execution_id)
+    opening = await log.last(admitted) or await log.last(admitted_with_task)
+    if opening is None:
+        return None
+    message = (admission_of(opening) or opening).message
+    return message.by if isinstance(message, Requested) else None
+
+
+def audit_record(
+    recorded: Recorded[Message], started: Recorded[Message] | None = None, by: Actor | None = None
+) -> AuditRecord:
     """Return the record of an event.
 
-    `started` is the last start of a step of its run.
+    `started`: the last start of a step of its run. `by`: the caller that requested the run.
     """
-    fact, by = recorded.message, asked_by(recorded.message)
+    fact = recorded.message
     worker = started.message.worker if started is not None and isinstance(started.message, Started) else None
     kind, state = _kind_of(fact)
     return AuditRecord(
@@ -96,7 +121,7 @@ def audit_record(recorded: Recorded[Message], started: Recorded[Message] | None 
         kind,
         job=subjects.job_of(recorded.subject) if isinstance(fact, Trigger) else getattr(fact, "job", None),
         run=fact.execution_id if isinstance(fact, Terminal) else None,
-        user=by.full_name if by is not None else None,
+        by=by or asked_by(fact),
         agent=worker,
         state=state,
         rows_affected=_rows_affected(fact),
