@@ -291,3 +291,27 @@ def test_run_that_waits_for_another_job(sign_in: SignIn, console: Console) -> No
     finally:
         for execution in pending(console, "contents-after"):
             console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+
+
+def test_shards_are_counted_together(sign_in: SignIn, console: Console) -> None:
+    """The page of an occurrence follows the executions on its shards."""
+    console.api("PUT", "/v1/shards", json={"shards": [{"shard_id": name} for name in ("eu-1", "us-1", "us-2")]})
+    define(console, "contents-divided", function="nowhere", partition="all_shards")
+    id_ = console.api("POST", "/v1/jobs/contents-divided/trigger", json={})["execution_id"]
+    page = sign_in(path=f"/console/executions/{id_}")
+    facts, shards = page.locator("dl.facts"), region(page, "executions on shards")
+    expect(facts).to_contain_text("0 of 3 completed, 3 pending")
+    expect(shards.get_by_role("row")).to_have_count(4)
+    begun = time.monotonic()
+    while len(pending(console, "contents-divided")) < 3:
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.1)
+    [first, *others] = pending(console, "contents-divided")
+    console.api("POST", f"/v1/executions/{first}/cancel", json={})
+    expect(facts).to_contain_text("1 cancelled")
+    for execution in others:
+        console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+    expect(facts).to_contain_text("0 of 3 completed, 3 cancelled")
+    expect(page.locator("h1")).to_contain_text("cancelled")
+    shards.get_by_role("link").first.click()
+    expect(facts.locator("dt").filter(has_text=re.compile("^Shard$"))).to_be_visible()

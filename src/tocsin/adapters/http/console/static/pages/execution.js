@@ -17,8 +17,11 @@ const LOGS_MS = 1_500;
 
 export function Execution({ name: id }) {
   useTitle(`Execution ${id}`);
-  const isOfThis = (_type, stored) => stored.fact?.execution_id === id || stored.subject?.includes(`.${id}.`);
+  const onShards = useRef(new Set());
+  const isOfThis = (_type, stored) =>
+    stored.fact?.execution_id === id || onShards.current.has(stored.fact?.execution_id) || stored.subject?.includes(`.${id}.`);
   const details = useResource(v1(["executions", id]), { concerns: isOfThis });
+  onShards.current = new Set((details.value?.fan_out?.runs || []).map((run) => run.execution_id));
   return html`<${Loaded} resource=${details}>${(one) => html`<${Shown} one=${one} reload=${details.reload} isOfThis=${isOfThis} />`}<//>`;
 }
 
@@ -53,6 +56,7 @@ function Shown({ one, reload, isOfThis }) {
       ${one.held_up_by.length > 0 ? html`<dt>Held up</dt><dd>${one.held_up_by.map((each) => html`<div key=${each.step + each.kind}>${each.step}: ${each.message}</div>`)}</dd>` : null}
       <dt>Started</dt><dd><${Time} at=${one.started_at} far /></dd>
       <dt>Ended</dt><dd><${Time} at=${one.completed_at} far />${one.duration_ms !== null ? ` after ${milliseconds(one.duration_ms)}` : ""}</dd>
+      ${one.fan_out ? html`<dt>Shards</dt><dd>${together(one.fan_out)}</dd>` : null}
       ${one.shard ? html`<dt>Shard</dt><dd>${one.shard}</dd>` : null}
       ${one.definition ? html`<dt>Definition</dt><dd><a href=${to("jobs", one.job_name) + `?revision=${one.definition}`}>${one.definition}</a></dd>` : null}
       ${one.trace_url ? html`<dt>Trace</dt><dd><a href=${one.trace_url} target="_blank" rel="noopener noreferrer">${one.trace_id}</a></dd>` : null}
@@ -134,6 +138,11 @@ function StepTable({ steps, callbacks }) {
       ["Next attempt", ([, step]) => (step.next_attempt_at ? html`<time datetime=${step.next_attempt_at} title=${stamp(step.next_attempt_at)}>${relative(step.next_attempt_at)}</time>` : "")],
       ["Error", ([, step]) => step.error || "", "text"],
     ]} />`;
+}
+
+/** Return the state of all shards in words, such as `14 of 16 completed, 1 failed, 1 running`. */
+function together({ runs, counts: { completed = 0, ...others } }) {
+  return [`${completed} of ${runs.length} completed`, ...Object.entries(others).map(([status, number]) => `${number} ${status}`)].join(", ");
 }
 
 function Shards({ fanOut }) {
