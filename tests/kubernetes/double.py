@@ -1,16 +1,20 @@
 """The double of an API server."""
 
+import inspect
 import json
+import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 import jsonschema
 import trustme
 import yaml
 from aiohttp import ClientConnectionResetError, web
+from kubernetes.aio.client import BatchV1Api, CoreV1Api
 from multidict import MultiMapping
 
 from .objects import Store, now, stamped
@@ -23,6 +27,21 @@ _KINDS: Final = {
     "Secret": "io.k8s.api.core.v1.Secret",
     "DeleteOptions": "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
 }
+_OPERATIONS: Final[Mapping[str, tuple[type, str]]] = {
+    "create jobs": (BatchV1Api, "create_namespaced_job"),
+    "list jobs": (BatchV1Api, "list_namespaced_job"),
+    "get jobs": (BatchV1Api, "read_namespaced_job"),
+    "delete jobs": (BatchV1Api, "delete_namespaced_job"),
+    "create secrets": (CoreV1Api, "create_namespaced_secret"),
+    "list pods": (CoreV1Api, "list_namespaced_pod"),
+    "watch pods": (CoreV1Api, "list_namespaced_pod"),
+    "get pods/log": (CoreV1Api, "read_namespaced_pod_log"),
+}
+"""The operation of the published API for each right. The official client is generated from its document."""
+_UNPUBLISHED: Final = {"get pods/log": {"sinceTime": "str"}}
+"""Parameters that servers take and the document lacks: https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/api/core/v1/types.go,
+`PodLogOptions`."""
+_FORMS: Final = {"bool": "true|false", "int": "[0-9]+", "str": ".*"}
 
 
 class Refused(Exception):
@@ -140,6 +159,7 @@ class ApiServer:
             self.store.touch()
         if right not in self.rights:
             raise Refused(403, "Forbidden", f'{resource} is forbidden: User "worker" cannot {right}')
+        _check_query(right, request.query)
 
     def _fault(self, what: str) -> Refused | str | None:
         return self.faults.pop(0) if self.faults and self.fault_for in what else None
@@ -237,6 +257,27 @@ def _verb(request: web.Request, resource: str) -> str:
     if request.path.split("/")[-1] != resource:  # a named object
         return "get"
     return "watch" if request.query.get("watch") == "true" else "list"
+
+
+@cache
+def _parameters(right: str) -> Mapping[str, str]:
+    """Return the parameters of a query in the published API, each with its type."""
+    api, operation = _OPERATIONS[right]
+    hints = get_type_hints(inspect.unwrap(getattr(api, operation)))
+    written = inspect.getsource(getattr(api, f"_{operation}_serialize"))
+    names = re.findall(r"_query_params\.append\(\('(\w+)', (\w+)\)\)", written)
+    types = {
+        name: next(kind for kind in (bool, int, str) if kind in get_args(hints[variable])) for name, variable in names
+    }
+    return {name: kind.__name__ for name, kind in types.items()} | _UNPUBLISHED.get(right, {})
+
+
+def _check_query(right: str, query: MultiMapping[str]) -> None:
+    """Refuse a query outside the published API. A server would ignore it, and answer something else."""
+    parameters = _parameters(right)
+    for name, value in query.items():
+        if name not in parameters or re.fullmatch(_FORMS[parameters[name]], value) is None:
+            raise Refused(400, "BadRequest", f"{right}: no parameter {name} with {value!r}")
 
 
 async def _answered(handler: Any, request: web.Request) -> web.StreamResponse:  # noqa: ANN401

@@ -333,5 +333,15 @@ async def test_double_refuses_a_body_outside_the_schema(containers: ContainerBen
     assert "backofLimit" in str(raised.value)
 
 
+@pytest.mark.parametrize("query", [{"labelselector": "a=b"}, {"limit": "all"}, {"watch": "1"}])
+async def test_double_refuses_a_query_outside_the_schema(containers: ContainerBench, query: dict[str, str]) -> None:
+    """A server ignores an unknown parameter, and lists the objects of all jobs."""
+    async with Cluster(containers.rules) as cluster:
+        with pytest.raises(Refusal) as raised:
+            await cluster.get("/api/v1/namespaces/batch/pods", **query)
+    assert raised.value.status == 400
+    assert next(iter(query)) in str(raised.value)
+
+
 def done(containers: ContainerBench) -> None:
     containers.store.on_pod = containers.store.finish
