@@ -391,7 +391,17 @@ FIELDS = st.fixed_dictionaries(
     {"name": st.sampled_from(["a", "daily-sweep", "a.b", "0", "state"])},
     optional={
         "schedule": st.sampled_from(
-            ["0 2 * * *", "@every 5m", "every monday at 9am", "@every 1h from 2027-03-01T09:00 until 2027-04-01T00:00"]
+            [
+                "0 2 * * *",
+                "@every 5m",
+                "every monday at 9am",
+                "@every 1h from 2027-03-01T09:00 until 2027-04-01T00:00",
+                "at 2027-03-01T09:00",
+            ]
+        ),
+        "on_completion": st.sampled_from(["preserve", "drop"]),
+        "partition": st.sampled_from(
+            ["all_shards", {"shard_set": ["b", "a"]}, {"single_shard": "a"}, {"shard_key": "input.a.b"}]
         ),
         "timezone": st.sampled_from(["UTC", "Europe/Berlin"]),
         "retry": RETRIES,
@@ -427,6 +437,60 @@ def test_what_show_create_prints_reads_back(
     except DefinitionError:
         return  # a secret in a text, a dependency without a window, and so on
     assert created(create_statement(definition)) == definition
+
+
+CLAUSES = (
+    (
+        *(
+            "SCHEDULE = '0 2 * * *'",
+            "SCHEDULE CRON '0 2 * * *'",
+            "CRON '@daily'",
+            "EVERY 5 MINUTES",
+            "AT '2027-03-01T09:00'",
+        ),
+        "SCHEDULE = EVERY INTERVAL '90s' STARTS '2027-03-01T09:00' ENDS '2027-04-01T00:00'",
+    ),
+    ("CLASS = LOCAL_SAFE", "CLASS leader_only", "CLASS = QUORUM_REQUIRED"),
+    ("PARTITION BY ALL_SHARDS", "PARTITION BY SHARD 'a'", "PARTITION BY SINGLE_SHARD 'a'"),
+    ("PARTITION BY SHARD_SET ('b', 'a')", "PARTITION BY SHARD_KEY(customer_id)", "PARTITION BY DYNAMIC 'input.a.b'"),
+    ('DEPENDS ON extract_daily, "b.c"',),
+    ("MAX_RETRIES = 5", "MAX_RETRIES 0"),
+    ("RETRY_BACKOFF = 30s", "RETRY_BACKOFF = INTERVAL '1h30m'", "RETRY_BACKOFF 2 DAYS"),
+    ("TIMEOUT = 10 MINUTES", "TIMEOUT 0.5"),
+    ("ON COMPLETION PRESERVE", "ON COMPLETION DROP"),
+    ("DESCRIPTION = 'it''s; -- text'",),
+    ("ENABLED", "STATE = DISABLED"),
+    ("CATCH_UP = none", "CATCH_UP all"),
+    ("QUEUE = 'slow'",),
+    ("TIMEZONE = 'Asia/Tokyo'",),
+    ('WITH \'{"input": {"customer_id": 1, "day": "it\'\'s"}, "priority": 3}\'',),
+)
+"""Each clause of the specification and of the canonical document, in their spellings."""
+WORK_CLAUSES = (
+    *("FUNCTION 'f'", "EXEC 'sweep -a'", "CONNECTION = 'dwh' AS 'DELETE FROM a WHERE day = :day'"),
+    "CALL reports.refresh(:day, 'it''s', 1.5, NULL) CONNECTION 'dwh'",
+)
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.tuples(*(st.sampled_from(("", *spellings)) for spellings in CLAUSES), st.sampled_from(WORK_CLAUSES)).flatmap(
+        st.permutations
+    )
+)
+def test_every_spelling_is_shown_as_it_reads(clauses: list[str]) -> None:
+    try:
+        definition = created(f"CREATE JOB a {' '.join(clauses)}")
+    except (DefinitionError, StatementError):
+        return  # two partitions, a dependency without a window, and so on
+    assert created(create_statement(definition)) == definition
+
+
+def test_most_clauses_go_together() -> None:
+    text = " ".join(spellings[0] for spellings in CLAUSES if spellings[0] != CLAUSES[3][0])
+    definition = created(f"CREATE JOB a {text} {WORK_CLAUSES[0]}")
+    assert created(create_statement(definition)) == definition
+    assert (definition.priority, definition.queue, definition.retry.max_attempts) == (3, "slow", 6)
 
 
 @pytest.mark.parametrize("fields", [{"dag": [{"name": "x", "function": "f"}]}])
