@@ -174,5 +174,5 @@ def unknown(partition: Partition, shards: Sequence[Shard]) -> str | None:
     if missing:
         return f"no shard {shown(missing)} in the shard map ({shown(sorted(known)) or 'it is empty'}): run `tocsin shards apply`"
     if not active(shards):
-        return "no shard is active: add one by `tocsin shards apply FILE`"
+        return "no shard is active: add one by `tocsin shards apply -f FILE`"
     return None
