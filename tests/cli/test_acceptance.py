@@ -132,10 +132,14 @@ def running(folder: Path, *more: str, worker: str | None = "work.py:worker", **v
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: Path) -> None:
     with running(tmp_path) as dev:
+        first = dev.wait(lambda line: "fact" in line)["fact"]
+        assert first["type"] != "passed"  # nothing ran before, so nothing was missed
         dev.fact("completed", "quick")
         failed = dev.fact("failed", "broken")["fact"]
         assert failed["error"]["type"] == "ConnectionError"
         dev.fact("dead-lettered", "broken")
+        dev.ask(signal.SIGUSR1)  # new time-zone data ends nothing
+        dev.fact("completed", "quick")
         dev.ask(number)
         dev.wait(lambda line: line.get("event") == "ending")
         assert dev.ended() == 0

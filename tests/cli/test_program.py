@@ -384,6 +384,22 @@ def test_worker_allows_the_secrets_that_are_named(world: World, monkeypatch: pyt
     assert world.call("worker", "w.py:worker", "--secret", "file:b", "-o", "json").failure == (2, "invalid-secret-name")
 
 
+def test_url_in_the_code_of_a_worker_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run_worker(_: object, __: object, ___: Worker) -> None:
+        """End at once."""
+
+    monkeypatch.setattr(World, "run_worker", run_worker)
+    monkeypatch.setenv("TOCSIN_NATS_URL", "nats://of-the-settings:4222")
+    for name, options in (("own", "nats_url='nats://of-the-code:4222'"), ("other", "")):
+        (world.folder / f"{name}.py").write_text(f"from tocsin import Worker\nworker = Worker({options})\n")
+    assert world.call("worker", "own.py:worker").code == 0
+    assert world.call("worker", "other.py:worker").code == 0
+    assert world.call("--nats", "nats://of-the-call:4222", "worker", "own.py:worker").code == 0
+    assert [settings.nats.url for settings in world.used] == [
+        f"nats://of-the-{place}:4222" for place in ("code", "settings", "call")
+    ]
+
+
 def test_worker_command_warns_of_missing_handlers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run_worker(_: object, __: object, worker: Worker) -> None:
         serving = asyncio.create_task(worker.serve(Bench().connection()))

@@ -184,6 +184,15 @@ async def test_second_signal_stops_a_stage_immediately(tocsin: Site) -> None:
     assert "stages-stopped" not in stuck.said()
 
 
+async def test_signal_for_timezone_data_ends_no_process(tocsin: Site) -> None:
+    programs = [tocsin.start("planner"), tocsin.start_worker()]
+    await tocsin.ready()
+    for program in programs:
+        program.send(signal.SIGUSR1)
+        await says(tocsin, program, "timezones-read")
+    assert [program.ended for program in programs] == [None, None]
+
+
 async def busy_worker(tocsin: Site, seconds: float) -> Program:
     """A worker in the middle of a long task."""
     tocsin.start("planner", "dag-advancer", "lease-keeper", "matcher")

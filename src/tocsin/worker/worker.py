@@ -66,7 +66,8 @@ class Worker:
             shutdown_timeout: seconds that handlers may continue after the worker is stopped.
             name: the agent's name: letters, digits, `-` and `_`, unique among the workers that run at the same time. By
                 default made from the host, the process id and a number. `tocsin agents disable` disables a name.
-            nats_url: the URL of the NATS server; by default from the settings (`TOCSIN_NATS_URL`).
+            nats_url: the URL of the NATS server; by default from the settings (`TOCSIN_NATS_URL`). `tocsin worker --nats`
+                replaces it.
             labels: texts by name that `tocsin agents` shows with the worker.
             secrets: the secrets that an input may refer to: `NAME` for `${env:NAME}`, `file:/PATH` for `${file:/PATH}`, and
                 `file:/FOLDER/*` for each file directly in a folder. Others are not resolved, because a client that may

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..input.objects import load_app, package_of
 from ..output.format import Output
 from ..runtime.error_report import failure_of
-from ..runtime.event_loop import serve
+from ..runtime.event_loop import refresh_timezones, serve
 from ..runtime.session import Session
 from .app_version import KILL_AFTER_S
 from .control_socket import Document, read_blocking, written
@@ -116,7 +116,7 @@ def _work(app: "Tocsin", control: socket.socket, permission: Document) -> None:
     app.worker.allow_secrets(permission["secrets"])
     within = app.worker.options.shutdown_timeout + KILL_AFTER_S
     threading.Thread(target=_end_with_parent, args=(control, within), daemon=True).start()
-    serve(_serve(session, app))
+    serve(_serve(session, app), on_refresh=refresh_timezones)
 
 
 async def _serve(session: Session, app: "Tocsin") -> None:

@@ -23,7 +23,7 @@ from ..input.worker_options import BuiltinFunctions, Secrets
 from ..jobs.apply import OWNER, read
 from ..jobs.plan_page import as_json, summary
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import serve
+from ..runtime.event_loop import refresh_timezones, serve
 from ..runtime.session import Session, actor, session_of
 from .app_runner import AppRunner
 from .live import LiveView, task_lines
@@ -117,7 +117,8 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     if target and reload is None and not reloads:
         say("reload", "a change needs a restart. To reload, run: pip install 'tocsin[reload]'")
     parts = Given(definitions, worker_object, runner)
-    serve(_dev(session, parts, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
+    work = _dev(session, parts, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset)
+    serve(work, on_refresh=refresh_timezones)
 
 
 @dataclass(frozen=True)

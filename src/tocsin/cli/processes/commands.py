@@ -14,6 +14,7 @@ from ...domain.formats.document import listed, nearest
 from ...ports import LogUnavailable, NotAllowed
 from ..input.worker_options import BuiltinFunctions, Secrets
 from ..runtime.errors import UsageError
+from ..runtime.event_loop import refresh_timezones
 from ..runtime.event_loop import serve as run_until_stopped
 from ..runtime.session import Session, session_of
 
@@ -38,7 +39,8 @@ def run(
 ) -> None:
     """Run stages until SIGTERM or Ctrl-C; finish the messages in progress first.
 
-    Start as many copies as you like. A copy that runs the registrar first applies the setting `jobs_file`.
+    Start as many copies as you like. A copy that runs the registrar first applies the setting `jobs_file`. SIGUSR1 reads new
+    time-zone data, as `tocsin tz refresh` does.
 
     Example: `tocsin run ticker planner`
     """
@@ -46,7 +48,7 @@ def run(
     session = session_of(context)
     names = select_stages(stages or [], session.backend.stages(), every=every)
     session.log("info")
-    run_until_stopped(_run_stages(session, names), on_refresh=_refresh_timezones)
+    run_until_stopped(_run_stages(session, names), on_refresh=refresh_timezones)
 
 
 def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) -> tuple[str, ...]:
@@ -68,12 +70,6 @@ def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) 
             raise UsageError(f"Stage `{name}` does not exist. {hint}", code="unknown-stage")
     names = {name.replace("-", "_") for name in requested}
     return tuple(name for name in known if every or name in names)
-
-
-def _refresh_timezones() -> None:
-    from ...engine.timezone_refresh import take_over  # noqa: PLC0415 - the commands start without the engine
-
-    take_over()
 
 
 async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
@@ -145,7 +141,7 @@ def serve(
     require_extra("tocsin serve", "server")
     session = session_of(context)
     session.log("info")
-    run_until_stopped(_serve_api(session, host, port), on_refresh=_refresh_timezones)
+    run_until_stopped(_serve_api(session, host, port), on_refresh=refresh_timezones)
 
 
 async def _serve_api(session: Session, host: str | None, port: int | None) -> None:
@@ -199,10 +195,12 @@ def worker(
         )
     else:
         instance = load_worker(target)
-    settings = session.settings(worker__shards=tuple(shard) if shard else None)
+    # As without this command, a URL in the worker's code comes before the settings; an option comes before both.
+    url = None if session.options.get(("nats", "url")) else instance.options.nats_url
+    settings = session.settings(worker__shards=tuple(shard) if shard else None, nats__url=url)
     offer(instance, builtin or [], settings.builtin)
     allow(instance, secret or ())
-    run_until_stopped(_run_worker(session, instance, settings))
+    run_until_stopped(_run_worker(session, instance, settings), on_refresh=refresh_timezones)
 
 
 async def _run_worker(session: Session, instance: "Worker", settings: "Settings") -> None:

@@ -42,6 +42,13 @@ def serve(work: Coroutine[Any, Any, None], *, on_refresh: Callable[[], object] |
         runner.run(_until_signalled(work))
 
 
+def refresh_timezones() -> None:
+    """Read the time-zone data of this process again."""
+    from ...engine.timezone_refresh import take_over  # noqa: PLC0415 - the commands start without the engine
+
+    take_over()
+
+
 async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
