@@ -1,6 +1,7 @@
 """Queues whose tasks the matcher assigns: real processes, a real nats-server."""
 
 import asyncio
+import random
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 import pytest
 
 from tests.stored_events import StoredEvents
+from tests.system.lost_workers import lose
 from tests.system.processes import Site, site
 from tests.system.test_shutdown import IN_ORDER, ended
 from tests.system.usurper import REFUSED
@@ -151,24 +153,14 @@ async def test_two_leaders_claim_each_task_once(tocsin: Site) -> None:
 
 
 async def test_killed_worker_loses_only_what_it_held(tocsin: Site) -> None:
+    """`lost_workers` repeats this, and measures how soon the tasks run again."""
     tocsin.start()
-    killed = tocsin.start_worker(LEFT)
-    await tocsin.ready()
-    for _ in range(4):
-        await tocsin.trigger("to-the-left")
-
-    async def both_slots_are_used() -> bool:
-        return len(runs(tocsin)) == 2
-
-    await tocsin.until(both_slots_are_used)
-    killed.kill()
-    held = set(runs(tocsin))
-    tocsin.start_worker(LEFT)
-    tocsin.programs.remove(killed)
-    await over(tocsin, to_the_left=4)
+    losses = await lose(tocsin, 1, random.Random(1))  # noqa: S311 - chooses a moment, guards nothing
+    assert (losses.problems, losses.kills) == ([], 1)
     everything = await completed_at_the_first_attempt(tocsin)
-    assert {r.message.execution_id for r in everything.facts(Released)} == held
-    assert {execution for execution, times in runs(tocsin).items() if times == 2} == held
+    lost = {r.message.execution_id for r in everything.facts(Released)}
+    assert len(lost) == losses.ran_again > 0
+    assert {execution for execution, times in runs(tocsin).items() if times == 2} == lost
 
 
 # --- the same for longer ----------------------------------------------------------------------------------------------

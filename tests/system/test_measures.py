@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 from tests.domain.given import admitted
 from tests.stored_events import StoredEvents
 from tests.system.chaos.plan import CARDS, Kind, plan
 from tests.system.gaps import KILL, TICK, Gaps, measured
-from tocsin.domain.events import Due, Message, Recorded, Started, Trigger
+from tests.system.lost_workers import Kill, Losses, judged
+from tocsin.domain.events import Completed, Due, Message, Recorded, Report, Started, Trigger
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAMES: Final[dict[Kind, Sequence[str]]] = {
@@ -64,6 +66,32 @@ def test_gap_of_a_killed_matcher_is_between_starts() -> None:
     twice = [*events, next(event for event in events if ".2.started" in event.subject)]
     assert [measured(StoredEvents(ledger=each), "matcher").lost for each in (events, lost)] == [0, 1]
     assert [measured(StoredEvents(ledger=each), "matcher").doubled for each in (events, twice)] == [0, 1]
+
+
+def test_only_tasks_of_killed_workers_run_again() -> None:
+    def started(second: float, id_: str, delivery: int, pid: int) -> tuple[float, str, Message]:
+        claim = Started(job="j", execution_id=id_, step="main", attempt=1, delivery=delivery, worker=f"host-{pid}-1")
+        return second, f"execution.j.{id_}.started.main.1.{delivery}", claim
+
+    def ended(second: float, id_: str) -> list[tuple[float, str, Message]]:
+        of: dict[str, Any] = {"job": "j", "execution_id": id_}
+        report = Report(**of, outcome="completed", step="main", attempt=1, token="t", worker="w")
+        done = Completed(**of, scheduled_time=NOON, trigger="cron")
+        return [(second, f"report.j.{id_}", report), (second, f"execution.j.{id_}.completed", done)]
+
+    def losses(*facts: tuple[float, str, Message]) -> Losses:
+        events = [
+            Recorded(fact, subject, n, _at(at))
+            for n, (at, subject, fact) in enumerate(sorted(facts, key=itemgetter(0)), 1)
+        ]
+        return judged(StoredEvents(ledger=events), [Kill(7, _at(2))])
+
+    lost = [started(1, "a", 1, 7), started(33.5, "a", 2, 9), *ended(40, "a")]
+    kept = [started(1, "b", 1, 8), *ended(3, "b")]
+    assert losses(*lost, *kept) == Losses(1, 1, 31.5, 31.5, [])
+    assert losses(*lost, *kept, started(2.5, "b", 2, 9)).problems != []
+    assert losses(*lost, started(50, "a", 3, 9)).problems != []
+    assert losses(*lost, started(1, "c", 1, 7)).problems == ["2 executions started, and 1 completed"]
 
 
 def test_seed_gives_one_plan_with_every_fault() -> None:
