@@ -9,20 +9,35 @@ Stored messages per execution: the 6 of W2, for any number of copies. Reads: a c
 another copy started folds that execution again; one request reads everything that a batch of reports lacks. On two cores, counted
 by `perf stat` in the stages: 2.2 million instructions for an execution with one copy, 2.7 with two, 3.1 with four; and 2.5
 instructions a cycle, 2.0, 2.1, because the copies compete for the caches.
+
+Of the matcher one copy works. So it is then measured in two processes of its own: the CPU time of the copy that leads, the tasks per
+second that a core could assign so, and the seconds from kill -9 of that copy to the next start of a handler.
 """
 
 import os
+import signal
+import time
 from typing import Final
 
 from benchmarks.bare import bare_rate
 from benchmarks.conditions import Conditions
 from benchmarks.metrics import Metrics, labelled
 from benchmarks.part import WORKER
-from benchmarks.system import RECORDER, STAGES, system
-from benchmarks.throughput import EXECUTIONS, throughput
+from benchmarks.system import RECORDER, STAGES, System, system
+from benchmarks.throughput import EXECUTIONS, throughput, trigger
 
 COPIES: Final = (1, 2, 4)
 REPLICAS: Final = 3
+MATCHER: Final = "matcher"
+OTHER_STAGES: Final = ",".join(name for name in STAGES.split(",") if name != MATCHER)
+PATIENCE_S: Final = 60.0
+"""Seconds within which a standby must lead."""
+
+
+async def copies_and_matcher(conditions: Conditions, *, nodes: int = 1, executions: int = EXECUTIONS) -> Metrics:
+    """Return the metrics of each number of copies, and those of the matcher alone."""
+    found = await scale_out(conditions, nodes=nodes, executions=executions)
+    return found | await matcher(conditions, nodes=nodes, executions=executions)
 
 
 async def scale_out(
@@ -44,6 +59,31 @@ async def scale_out(
                 found[f"{metric} ({label(number)})"] / found[f"{metric} ({first})"]
             )
     return found | {"bare_rate": found[f"bare_rate ({first})"]}
+
+
+async def matcher(conditions: Conditions, *, nodes: int = 1, executions: int = EXECUTIONS) -> Metrics:
+    """Return the capacity of the matcher that leads, and the time that its fail-over takes."""
+    parts = (OTHER_STAGES, MATCHER, MATCHER, RECORDER, WORKER)
+    async with system(parts, sync_always=conditions.sync_always, nodes=nodes) as it:
+        measured = await throughput(it, executions)
+        copies = {name: it.processes[name] for name in ("2: stages", "3: stages")}
+        used = {name: measured[f"cpu_ms_per_execution ({name})"] for name in copies}
+        leader = max(used, key=lambda name: used[name])
+        return {
+            "matcher_cpu_ms_per_execution": used[leader],
+            "matcher_tasks_per_second": 1_000 / used[leader],
+            "matcher_failover_s": await _failover(it, copies[leader]),
+        }
+
+
+async def _failover(it: System, leader: int) -> float:
+    """Kill the matcher that leads; return the seconds until the next handler starts."""
+    before = len(it.started)
+    began = time.monotonic()
+    os.kill(leader, signal.SIGKILL)
+    await trigger(it, "throughput", range(-1, 0))
+    await it.until_started(before + 1, within=PATIENCE_S)
+    return it.started[-1].monotonic - began
 
 
 def label(copies: int) -> str:

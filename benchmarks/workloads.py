@@ -17,7 +17,7 @@ from benchmarks.metrics import Metrics
 from benchmarks.ojs import ojs
 from benchmarks.registered import registered
 from benchmarks.replay import replay
-from benchmarks.scale_out import REPLICAS, scale_out
+from benchmarks.scale_out import REPLICAS, copies_and_matcher
 from benchmarks.system import ONE_PROCESS, USUAL, System, system
 from benchmarks.throughput import graphs, throughput
 from benchmarks.unserved import unserved
@@ -47,8 +47,8 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W2-one-process": OnSystem(throughput, ONE_PROCESS),
     "W2d": OnSystem(graphs),
     "W3": OnSystem(latency),
-    "W4": scale_out,
-    "W4-R3": partial(scale_out, nodes=REPLICAS),
+    "W4": copies_and_matcher,
+    "W4-R3": partial(copies_and_matcher, nodes=REPLICAS),
     "OJS": OnSystem(ojs),
     "W5": growth,
     "W6": registered,

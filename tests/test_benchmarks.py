@@ -31,7 +31,7 @@ from benchmarks.peers.peer import peer
 from benchmarks.plots import Bar, Chart, Mark
 from benchmarks.registered import registered
 from benchmarks.replay import replay
-from benchmarks.scale_out import scale_out
+from benchmarks.scale_out import matcher, scale_out
 from benchmarks.seed import fill
 from benchmarks.servers import initialized, servers
 from benchmarks.system import system
@@ -331,6 +331,14 @@ async def test_copies_on_a_cluster_are_compared_with_one() -> None:
         "refused_appends_per_execution (2 copies)",
     } <= figures.keys()
     assert {"bare_rate", "bare_rate (2 copies)", "redelivered_per_execution (2 copies)"} <= figures.keys()
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_matcher_is_measured_and_replaced() -> None:
+    figures = await matcher(Conditions(), executions=300)
+    assert figures["matcher_tasks_per_second"] == pytest.approx(1_000 / figures["matcher_cpu_ms_per_execution"])
+    assert figures["matcher_failover_s"] > 0
 
 
 @pytest.mark.slow
