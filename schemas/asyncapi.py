@@ -170,8 +170,8 @@ PUBLIC_SUBJECTS: Final = (
         "send",
         events.CronAnswer,
         "A trigger did not start at once",
-        "Published once for a trigger that waits for its job's lock, is skipped, or is refused. It repeats nothing of the "
-        "trigger's input.",
+        "Published once for a trigger that waits for its job's lock, is skipped, or is refused. A run that waits for other jobs or for "
+        "acknowledgements has a second answer if it is skipped in the end. An answer repeats nothing of the trigger's input.",
         {
             "event": "cron.answer",
             "timestamp": "2026-02-12T14:00:00.456Z",

@@ -1,14 +1,17 @@
 """`/v1/sql`: statements, with the rights of the operations that they stand for."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.domain.given import admitted
+from tests.domain.given import NOON, admitted
 from tests.http.conftest import LOCAL, World
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
@@ -17,7 +20,18 @@ from tocsin.cli.jobs.commands import details
 from tocsin.domain import job_record
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Shard, Trigger
+from tocsin.domain.events import (
+    Cancelled,
+    Completed,
+    Defined,
+    Deleted,
+    Failed,
+    Failure,
+    Paused,
+    Resumed,
+    Shard,
+    Trigger,
+)
 from tocsin.services import calculations, statements
 from tocsin.services.shards import ShardMaps
 from tocsin.services.turns import MAX_WAITING
@@ -281,20 +295,20 @@ async def selected(world: World, text: str, **headers: str) -> list[dict[str, An
 
 
 async def ran(world: World, **definition: Any) -> None:  # noqa: ANN401 - the fields of a definition
-    """A run in the history that ended, under the definition in force."""
+    """A run in the history that completed, under the definition in force."""
     await world.given(**definition)
-    job = await world.registry.job(definition["name"])
-    begun = admitted().model_copy(update={"job": job.name, "execution_id": RUN})
+    of_run: dict[str, Any] = {"job": definition["name"], "execution_id": RUN, "scheduled_time": NOON, "trigger": "cron"}
+    await ended(world, Completed(**of_run, result={"rows_affected": 7, "message": "seven"}))
+
+
+async def ended(world: World, end: Completed | Failed) -> None:
+    """A run in the history with this end, under the definition in force."""
+    job = await world.registry.job(end.job)
+    fields = {name: getattr(end, name) for name in ("job", "execution_id", "scheduled_time", "trigger")}
+    begun = admitted().model_copy(update=fields)
     begun = begun.model_copy(update={"plan": begun.plan.model_copy(update={"definition": job.sequence})})
     await world.log.append(begun, expect=0)
     sequence = (await world.facts("execution.>"))[-1].sequence
-    end = Completed(
-        job=job.name,
-        execution_id=RUN,
-        scheduled_time=begun.scheduled_time,
-        trigger="cron",
-        result={"rows_affected": 7, "message": "seven"},
-    )
     await world.log.append(end, expect=sequence)
     facts = await world.facts("execution.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
@@ -331,6 +345,31 @@ async def test_tables_have_the_columns_of_the_specification(world: World) -> Non
     assert (shard["shard_id"], shard["shard_name"], shard["state"]) == ("eu-1", "Europe", "ACTIVE")
     [row] = await selected(world, "SELECT * FROM sys.agents")
     assert (row["agent_name"], row["queues"], row["max_concurrent_jobs"], row["running"]) == ("mail-1", "a, b", 3, 0)
+
+
+async def test_statements_of_the_docs_are_carried_out(world: World) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/sql.md").read_text("utf-8")
+    changes, query = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    results = await sql(world, changes)
+    assert [result["statement"] for result in results] == ["CREATE JOB", "CREATE JOB", "ALTER JOB", "EXECUTE JOB"]
+    extract, load = [(await world.registry.job(name)).definition for name in ("extract-sales", "load-sales")]
+    assert (extract.schedule, extract.timezone, extract.timeout) == ("0 1 * * *", "Europe/Berlin", 600)
+    assert (extract.retry.max_attempts, extract.retry.initial_delay) == (6, 30)
+    assert (load.depends_on[0].job, load.description, load.tags) == (
+        extract.name,
+        "Loads yesterday's sales",
+        ("sales",),
+    )
+    assert (load.function, load.input, load.retry.max_attempts) == ("sales.load", {"table": "sales"}, 1)
+    assert (await world.registry.job("load-sales")).status == "paused"
+
+    error = Failure(type="ValueError", message="boom")
+    now = datetime.now(UTC)  # the time of SQLite, with which the query compares
+    of_run: dict[str, Any] = {"job": extract.name, "execution_id": RUN, "scheduled_time": now, "trigger": "cron"}
+    await ended(world, Failed(**of_run, step="main", attempt=1, error=error))
+    columns = ("job_name", "state", "result_message", "rows_affected")
+    row = dict(zip(columns, (extract.name, "FAILED", "ValueError: boom", None), strict=True))
+    assert await selected(world, query) == [row]
 
 
 async def test_every_answer_has_the_same_job_uuid(world: World) -> None:

@@ -350,6 +350,18 @@ async def test_finished_executions_move_to_the_archive_readable(site: Site) -> N
     }
 
 
+async def test_waiting_task_holds_back_no_later_execution(site: Site) -> None:
+    [waiting] = [task for task in await site.world.stored(Dispatched) if task.token not in site._answered]
+    site._answered.add(waiting.token)  # no worker has its function
+    site.world.clock.advance(60)
+    await site.world.trigger("free", "later")
+    await site.settle()
+    site.world.clock.advance(2 * DAY.total_seconds())
+    await archive_all(site)
+    left = {m.subject.split(".")[2] for m in await site.held() if m.subject.startswith("execution.")}
+    assert left == {waiting.execution_id}
+
+
 async def logged(site: Site) -> dict[str, list[str]]:
     """Store two lines of each attempt, also with a wrong seal; return the lines of each execution."""
     texts: dict[str, list[str]] = {}

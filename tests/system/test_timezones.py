@@ -1,20 +1,29 @@
 """`tocsin tz refresh` on a real server: a running installation takes over new time-zone data."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.domain.schedule.databases import decreed
-from tests.system.running import DEADLINE, running
+from tests.services.health.test_status import program
+from tests.system.running import DEADLINE, Running, running
 from tocsin import Worker
-from tocsin.cli.installation.commands import _requested
 from tocsin.cli.runtime import event_loop
 from tocsin.domain.schedule import TimezoneDatabase, install, timezone_database, timezones
 
 NINE = {"name": "nine", "schedule": "0 9 * * *", "timezone": "Europe/Berlin", "function": "f"}
+
+
+async def refresh(tocsin: Running, *options: str) -> "subprocess.CompletedProcess[str]":
+    answer = await program(tocsin.settings, "tz", "refresh", *options, "--wait", str(DEADLINE / 2))
+    assert answer.returncode == 0, answer.stderr
+    return answer
 
 
 async def test_refresh_reports_what_moved(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,12 +33,15 @@ async def test_refresh_reports_what_moved(nats_url: str, tmp_path: Path, monkeyp
         async with running(nats_url, tmp_path, worker=Worker()) as tocsin:
             await tocsin.apply(NINE, {**NINE, "name": "paris", "timezone": "Europe/Paris"})
             monkeypatch.setattr(timezones, "packaged", lambda: TimezoneDatabase(tmp_path / "tzdata"))
-            report = await _requested(tocsin.installation.projections, DEADLINE)
-            assert (report.before, report.after, report.jobs) == (before.version, "2042z", 1)
-            assert [one.job for one in report.moved] == ["nine"]
-            assert {at.hour for at in report.moved[0].added} == {0}
-            again = await _requested(tocsin.installation.projections, DEADLINE)
-            assert (again.before, again.after, again.jobs) == ("2042z", "2042z", 0)
+            report = json.loads((await refresh(tocsin, "-o", "json")).stdout)
+            assert (report["before"], report["after"], report["jobs"]) == (before.version, "2042z", 1)
+            [moved] = report["moved"]
+            assert (moved["job"], moved["timezone"]) == ("nine", "Europe/Berlin")
+            assert {datetime.fromisoformat(at).hour for at in moved["added"]} == {0}
+            monkeypatch.setattr(timezones, "packaged", lambda: before)
+            page = (await refresh(tocsin)).stdout
+            assert f"time-zone data 2042z -> {before.version}: 1 job moved" in page
+            assert all(text in page for text in ("nine", "Europe/Berlin", "T00:00:00Z"))
     finally:
         install(before)
 
