@@ -3,7 +3,7 @@
 import getpass
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -220,6 +220,23 @@ def test_show_shows_the_definition(applied: World) -> None:
     assert "runs    unknown" in page  # there is no history
     shown = applied.call("jobs", "show", "nightly", "-o", "json").json
     assert JobDefinition.model_validate(shown["definition"]).function == "report"
+
+
+def test_end_and_days_of_a_calendar_are_shown(world: World) -> None:
+    today = datetime.now(UTC).date()
+    closed, end = today + timedelta(days=3), today + timedelta(days=30)
+
+    def applied(*days: date) -> str:
+        listed = ", ".join(map(str, days))
+        job = "{ name: trade, schedule: '@daily', function: f, exclude: [fair] }"
+        path = world.jobs(f"calendars: {{ fair: {{ days: [{listed}], until: {end} }} }}\njobs: [{job}]")
+        return " ".join(world.call("jobs", "apply", "-f", path).out.split())
+
+    warning = f"the calendar fair is known up to {end}; then none of its days is excluded"
+    assert warning in applied(end)
+    assert f"note {warning}" in " ".join(world.call("jobs", "show", "trade").out.split())
+    assert world.call("jobs", "show", "trade", "-o", "json").json["warnings"] == [warning]
+    assert "0 occurrences added, 1 removed" in applied(closed, end)
 
 
 # --- pause, resume, delete, trigger ----------------------------------------------------------------------------------

@@ -236,6 +236,7 @@ def details(job: Job, now: datetime) -> dict[str, object]:
         "sequence": job.sequence,
         "job_uuid": job.job_uuid,
         "defined_at": job.defined_at,
+        "warnings": job.warnings(now),
         "definition": job.definition.model_dump(mode="json", exclude_none=True),
     }
 
@@ -268,6 +269,7 @@ def page(job: Job, now: datetime, runs: Iterable[RenderableType] = ()) -> list[R
         Text(f"defined {local(job.defined_at)}", style="dim"),
         Text(f"last    {local(job.ledger.last_fired) or 'never'}"),
         Text(f"next    {ahead or 'not by schedule'}"),
+        *(Text(f"note    {warning}", style="yellow") for warning in job.warnings(now)),
         *runs,
         Text(),
         Text(_yaml(definition).rstrip()),

@@ -11,6 +11,7 @@ from ...domain.definition_changes import MAX_INSTANTS, DefinitionDiff, ScheduleE
 from ...domain.identity import typed
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
+from ...domain.schedule import Schedule, parse, warnings_at
 from ...ports import SequenceConflict
 from .dependencies import UnknownDependency
 
@@ -90,6 +91,22 @@ class Job:
             and current is not None
             and ledger.is_over(timetable, current.since, self.ledger.watermark, self.anchor)
         )
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The schedule of the definition; None: the job runs on demand."""
+        definition = self.definition
+        if definition.schedule is None:
+            return None
+        return parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)
+
+    def warnings(self, now: datetime) -> tuple[str, ...]:
+        """Return what the author of the schedule may not expect, one sentence each.
+
+        `now`: the time (UTC) from which on it counts.
+        """
+        schedule = self.schedule
+        return () if schedule is None else warnings_at(schedule, now)
 
     def fire_times(self, after: datetime) -> Iterator[datetime]:
         """Yield the instants after `after` (UTC) at which the job fires if nothing changes."""

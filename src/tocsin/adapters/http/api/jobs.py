@@ -13,7 +13,7 @@ from ....domain.definition import JobDefinition, Name
 from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
 from ....domain.policy import Policy
-from ....domain.schedule import parse, warnings_at
+from ....domain.schedule import warnings_at
 from ....services.apply import completed
 from ....services.calculations import Calculator
 from ....services.jobs import Check, Job, JobStatus, RunCounters
@@ -97,12 +97,7 @@ class JobDetails(JobSummary):
     @classmethod
     def of(cls, job: Job, now: datetime) -> "JobDetails":
         """Convert a job."""
-        definition = job.definition
-        schedule = (
-            parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)
-            if definition.schedule is not None
-            else None
-        )
+        schedule = job.schedule
         return cls(
             **job.summary(now),
             paused=job.ledger.is_paused,
@@ -116,7 +111,7 @@ class JobDetails(JobSummary):
             next_fire_times=list(islice(job.fire_times(now), MAX_NEXT_FIRE_TIMES)),
             decided_until=job.ledger.watermark,
             anchor=job.anchor,
-            definition=definition,
+            definition=job.definition,
         )
 
 
