@@ -32,6 +32,7 @@ def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
     assert nightly.call("backfill", JOB, *SPAN, "-o", "json").error["error_code"] == "confirmation-required"
     for times in (("--from", "soon"), ("--from", "2026-01-05", "--to", "never")):
         assert nightly.call("backfill", JOB, *times, "-o", "json").error["error_code"] == "invalid-time"
+    assert nightly.call("backfill", "nobody", *SPAN, "-o", "json").failure == (3, "job-not-found")
     assert nightly.recorded("trigger.>") == []
 
 

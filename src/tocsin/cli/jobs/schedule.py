@@ -326,11 +326,11 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     requests_per_second = rate_of(rate, "--rate")
     for text, option in ((start, "--from"), (end, "--to")):  # read again when the job's time zone is known
         instant(text, option, now=datetime.now(UTC))
-    check(f"run {job} for past occurrences?", yes=yes or dry_run)
 
     async def work() -> tuple[Backfill, int]:
         async with session.operator() as operator:
             now, zone = datetime.now(UTC), (await operator.job(job)).definition.timezone
+            check(f"run {job} for past occurrences?", yes=yes or dry_run)
             first = instant(start, "--from", now=now, timezone=zone)
             last = now if end is None else instant(end, "--to", now=now, timezone=zone)
             span = Span(first, last, only_missing=only_missing, order=order)
