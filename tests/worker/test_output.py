@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from unittest.mock import Mock
 
 import pytest
@@ -116,6 +117,24 @@ async def test_sync_handler_needs_no_await(bench: Bench) -> None:
     assert isinstance(progress.message, StepProgress)
     assert isinstance(heartbeat.message, HeartbeatDetails)
     assert (progress.message.fraction, heartbeat.message.details) == (0.25, {"row": 7})
+
+
+async def test_progress_may_be_a_task(bench: Bench) -> None:
+    async def handler(context: Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(context.progress(0.25))  # type: ignore[arg-type] # declared as awaitable, so that it may be left alone
+        cancelled = asyncio.ensure_future(context.heartbeat({"row": 7}))
+        cancelled.cancel()
+        with suppress(asyncio.CancelledError):
+            await cancelled
+        await asyncio.wait_for(context.progress(0.5), 60)
+
+    await bench.run(handler)
+    await bench.output.drain()
+
+    assert (await bench.report()).outcome == "completed"
+    progress, heartbeat = await bench.log.last("progress.>"), await bench.log.last("heartbeat.>")
+    assert (getattr(progress and progress.message, "fraction"), heartbeat is None) == (0.5, False)  # noqa: B009 - a progress
 
 
 async def test_secrets_and_control_characters_are_not_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,13 @@
 """The context that a handler receives, and the error that ends all attempts."""
 
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import JsonValue
+from typing_extensions import override
 
 from .. import telemetry
 from ..domain.errors import TocsinError
@@ -33,9 +34,24 @@ class NonRetryableError(TocsinError):
     code = "non-retryable"
 
 
-class _Done:
-    """The answer of a finished call, which may be awaited."""
+class _Done(Coroutine[None, None, None]):
+    """The answer of a finished call, which may be awaited or made a task.
 
+    Unlike the coroutine of an `async def`, it may also be left alone: Python does not warn of it.
+    """
+
+    @override
+    def send(self, value: None, /) -> None:
+        raise StopIteration
+
+    @override
+    def throw(self, *error: Any) -> None:
+        raise error[0]
+
+    @override
+    def close(self) -> None: ...
+
+    @override
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
 
