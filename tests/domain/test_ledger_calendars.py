@@ -14,10 +14,12 @@ from tocsin.domain.events import Due, Message, Passed, Recorded
 from tocsin.domain.formats import read_job
 from tocsin.domain.ledger import Ledger, Ledgers, Lookahead
 from tocsin.domain.ledger.snapshot import PartBuilder, restore
+from tocsin.domain.schedule import DayRules, NamedDays, Schedule, parse
 from tocsin.services.audit.ledger_time import LedgerTime
 
 START = datetime(2026, 12, 20, tzinfo=UTC)
 CHRISTMAS = Calendar(name="christmas", days=("2026-12-24/2026-12-26",))
+SCATTERED = tuple(f"{START + timedelta(days=2 * number):%Y-%m-%d}" for number in range(1_001))
 WEEKENDS = Calendar(name="weekends", weekdays=("saturday", "sunday"))
 
 
@@ -121,6 +123,47 @@ def test_changed_calendar_fires_nothing_of_the_past() -> None:
     assert not story.violations()
 
 
+def test_audit_finds_a_firing_on_a_closed_day() -> None:
+    story = Story()
+    story.define(job("0 9 * * *", exclude=[CHRISTMAS]), START + timedelta(days=3, hours=10))
+    at = START + timedelta(days=4, hours=9)
+    story.append([Due(job="a", scheduled_time=at, definition=1)], at)
+    assert "it fired, and no definition in force named that instant" in story.violations()[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "day", "passes", "reason"),
+    [
+        (None, 24, False, "it fired: 2026-12-24 is a day of christmas"),
+        (
+            DayRules(exclude=(NamedDays("other", ("2026-12-27",)),)),
+            27,
+            True,
+            "2026-12-27T09:00:00+00:00 passed as excluded: no calendar and no blackout excludes it",
+        ),
+    ],
+)
+def test_audit_trusts_no_search_for_closed_days(
+    monkeypatch: pytest.MonkeyPatch,
+    found: DayRules | None,
+    day: int,
+    passes: bool,  # noqa: FBT001 - a case
+    reason: str,
+) -> None:
+    at = datetime(2026, 12, day, 9, tzinfo=UTC)
+    begin = at - timedelta(hours=23)
+    story = Story()
+    story.define(job("0 9 * * *", exclude=[CHRISTMAS]), begin)
+    passed = Passed(job="a", start=begin, until=at, reason="excluded", count=1, definition=1)
+    story.append([passed if passes else Due(job="a", scheduled_time=at, definition=1)], at)
+
+    def wrong(text: str, timezone: str, **_: object) -> Schedule:
+        return parse(text, timezone, days=found)
+
+    monkeypatch.setattr("tocsin.services.audit.ledger_time.parse", wrong)
+    assert [violation for violation in story.violations() if reason in violation]
+
+
 def test_job_that_would_never_fire_is_refused() -> None:
     with pytest.raises(DefinitionError) as error:
         ledger.define(Ledger(), job("0 9 * * *", only=[CHRISTMAS]), now=START + timedelta(days=300))
@@ -137,6 +180,9 @@ def test_job_that_would_never_fire_is_refused() -> None:
         ("@daily", {"shift": "next_business_day"}, "shift", "required"),
         (None, {"exclude": [CHRISTMAS]}, "exclude", "exclusive-fields"),
         ("@daily", {"exclude": [CHRISTMAS] * 21}, "exclude", "too-large"),
+        ("@daily", {"only": [Calendar(name="a", days=SCATTERED)]}, "only", "too-large"),
+        ("@daily", {"blackout": [{"from": "2026-12-20T00:00", "to": "2026-12-21T00:00"}] * 101}, "blackout", "too-large"),
+        ("@daily", {"blackout": [{"from": "2026-12-20T00:00", "to": "2026-12-21T00:00", "reason": "x" * 201}]}, "blackout[0].reason", "out-of-range"),
         ("@daily", {"blackout": [{"from": "x", "to": "2026-12-21T00:00"}]}, "blackout[0].from", "invalid-instant"),
         ("@daily", {"blackout": [{"from": "2026-12-21T00:00", "to": "2026-12-20T00:00"}]}, "blackout[0].to", "out-of-range"),
     ],

@@ -33,7 +33,7 @@ class Named:
     definition: int
     excluded: int = 0
     closing: str | None = None
-    """Why its day is closed, if it fires."""
+    """How the calendars of the definition contradict it; None: they do not."""
 
     @property
     def is_skipped(self) -> bool:
@@ -328,6 +328,7 @@ def _wrong_exclusion(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
     counted = [instant for instant in named if not instant.is_skipped]
     if len(excluded) != (len(counted) if fact.reason == "excluded" else 0):
         yield f"they passed as {fact.reason!r}, and {len(excluded)} of {len(counted)} were excluded"
+    yield from (f"{_iso(instant.at)} passed as excluded: {instant.closing}" for instant in excluded if instant.closing)
     yield from (f"it passed as excluded: {instant.closing}" for instant in excluded if instant.closing)
 
 
