@@ -270,6 +270,24 @@ async def test_overlapping_and_paused_instants_are_skipped() -> None:
         ]
 
 
+async def test_excluded_instants_are_skipped() -> None:
+    weekends = [{"name": "weekends", "weekdays": ["saturday", "sunday"]}]
+    friday, saturday = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, 9, tzinfo=UTC)
+    definition = job(schedule="0 9 * * *", exclude=weekends)
+    async with Simulation(worker_of(tick=done), at=friday, definitions=[definition]) as simulation:
+        await simulation.advance_to(saturday)
+        id_ = await simulation.trigger("tick")  # runs on any day
+        assert simulation.execution(id_).status == "completed"
+        await simulation.advance("3 days")
+        assert [instant.day for instant in simulation.instants("tick")] == [2, 5, 6]
+        skips = [Skip(saturday + timedelta(days=day), "excluded") for day in (0, 1)]
+        assert simulation.skips("tick") == skips
+        await simulation.apply(job(schedule="@every 6h", exclude=weekends))
+        await simulation.advance_to("2026-01-10T22:00")
+        later = simulation.skips("tick")[2:]
+        assert [(skip.at.day, skip.at.hour % 6, skip.reason) for skip in later] == [(10, 3, "excluded")] * 4
+
+
 async def test_job_of_every_second_is_not_throttled() -> None:
     async with Simulation(worker_of(tick=done), definitions=[job(schedule="* * * * * *")]) as simulation:
         await simulation.advance("90s")

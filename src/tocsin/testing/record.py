@@ -12,8 +12,8 @@ from ..client.outcome import Outcome, outcome_of
 from ..domain import history, ledger
 from ..domain.events import LedgerFact, Message, Passed, Recorded
 from ..domain.execution_record import ExecutionRecord
-from ..domain.ledger import Ledgers, Lookahead
-from ..domain.schedule import ScheduleError
+from ..domain.ledger import Ledger, Ledgers, Lookahead
+from ..domain.schedule import Schedule, ScheduleError
 from ..engine.ledger_reader import FACTS, decode_timetables
 from ..ports import Decode
 from ..services.operations.lookup import ExecutionMatch
@@ -28,6 +28,17 @@ class Skip:
 
     at: datetime
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSpan:
+    """Time (after, until] of a job, with instants that its calendars or blackouts exclude."""
+
+    job: str
+    after: datetime
+    until: datetime
+    schedule: Schedule
+    anchor: datetime
 
 
 class Record:
@@ -45,6 +56,7 @@ class Record:
         """Every execution by its id, in the order of its first event."""
         self._facts = defaultdict[str, list[Recorded[Message]]](list)
         self.passed: list[Passed] = []
+        self._closed: list[ClosedSpan] = []
 
     def read(self) -> None:
         """Fold the new messages."""
@@ -58,12 +70,20 @@ class Record:
             fact = recorded.message
             if isinstance(fact, LedgerFact):
                 state, _ = self._ledgers[fact.job]
+                if isinstance(fact, Passed) and fact.reason == "excluded":
+                    self._close(state, fact)
                 self._ledgers.put(fact.job, ledger.evolve(state, recorded), recorded.sequence)
                 changed[fact.job] = None
             if isinstance(fact, Passed):
                 self.passed.append(fact)
         for job in changed:
             self._schedule(job)
+
+    def excluded(self, job: str) -> Iterator[datetime]:
+        """Yield the instants of a job that its calendars or blackouts excluded."""
+        for span in self._closed:
+            if span.job == job:
+                yield from span.schedule.excluded_instants(span.after, span.until, anchor=span.anchor)
 
     def outcome(self, execution_id: str) -> Outcome:
         """Return the outcome of an execution, as a client reads it."""
@@ -82,6 +102,13 @@ class Record:
     def next_instant(self) -> datetime | None:
         """Return when the ticker has to decide next (UTC); None: never."""
         return min(self._next.values(), default=None)
+
+    def _close(self, state: Ledger, fact: Passed) -> None:
+        """Note a span whose instants one event stores together."""
+        regime = next(each for each in state.regimes if each.definition == fact.definition)
+        schedule = ledger.schedule_of(state.definitions[fact.definition].timetable)
+        after = max(fact.start, regime.since)
+        self._closed.append(ClosedSpan(fact.job, after, fact.until, schedule, ledger.anchor_of(state, regime)))
 
     def _schedule(self, job: str) -> None:
         try:
