@@ -1,6 +1,7 @@
 """The page of a job: its ledger of time, its revisions, and a trigger with a form made of its input schema."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -29,12 +30,28 @@ def test_timeline_shows_decisions(sign_in: SignIn, console: Console) -> None:
 def test_timeline_says_why(sign_in: SignIn) -> None:
     page = sign_in(path="/console/jobs/minutely")
     page.get_by_role("region", name="Ledger of time").get_by_text("As a table").click()
-    row = page.get_by_role("region", name="instants").get_by_role("row").filter(has_text="future").first
+    rows = page.get_by_role("region", name="instants").get_by_role("row").filter(has_text="future")
+    row = rows.last  # the first may begin meanwhile
     row.get_by_role("button").click()
     expect(page).to_have_url(re.compile("[?&]at="))
     expect(page.locator(".why")).to_contain_text("future")
     page.reload()
     expect(page.locator(".why")).to_contain_text("future")
+
+
+def test_timeline_marks_what_a_calendar_excludes(sign_in: SignIn, console: Console) -> None:
+    today = datetime.now(UTC).date()
+    fair = {"name": "fair", "days": [f"{today}/{today + timedelta(days=2)}"]}
+    job = {"schedule": "0 * * * *", "function": "ok", "exclude": [fair], "shift": "next_business_day"}
+    console.api("PUT", "/v1/jobs/closed", json=job)
+    page = sign_in(path="/console/jobs/closed")
+    expect(page.locator(".ledger .instant-excluded").first).to_be_attached()
+    page.get_by_role("region", name="Ledger of time").get_by_text("As a table").click()
+    row = page.get_by_role("region", name="instants").get_by_role("row").filter(has_text="excluded").first
+    expect(row).to_contain_text("is a day of fair")
+    row.get_by_role("button").click()
+    expect(page.locator(".why")).to_contain_text("is a day of fair")
+    expect(page.locator(".why")).to_contain_text("Moves to")
 
 
 def test_timeline_moves_by_keyboard(sign_in: SignIn) -> None:

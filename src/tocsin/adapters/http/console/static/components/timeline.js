@@ -186,6 +186,8 @@ function Why({ job, at }) {
       <p><${State} of=${one.verdict} /> ${one.reason || one.exclusion || ""} ${one.execution_id ? html`<${ExecutionLink} id=${one.execution_id}>execution<//>` : null} ${one.outcome?.status ? html`<${State} of=${one.outcome.status} />` : null}</p>
       <dl class="facts">
         ${one.schedule ? html`<dt>Schedule then</dt><dd><code>${one.schedule}</code> (revision ${one.definition})</dd>` : null}
+        ${one.moved_to ? html`<dt>Moves to</dt><dd><button class="plain" onClick=${() => setQuery({ at: one.moved_to })}>${stamp(one.moved_to, job.timezone)}</button></dd>` : null}
+        ${one.outcome?.start_delay != null ? html`<dt>Jitter</dt><dd>delayed the start by ${duration(one.outcome.start_delay)}</dd>` : null}
         ${one.late_by > 1 ? html`<dt>Decided</dt><dd>${duration(one.late_by)} later${one.caught_up ? ", caught up" : ""}</dd>` : null}
         ${one.gap ? html`<dt>No leader</dt><dd>${stamp(one.gap.start || one.gap.since, job.timezone)} – ${stamp(one.gap.end || one.gap.until, job.timezone)}</dd>` : null}
         ${one.local_exists ? null : html`<dt>Local time</dt><dd>does not exist on that day: the clocks went forward</dd>`}
