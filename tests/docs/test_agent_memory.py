@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from tocsin.bootstrap import STAGE_NAMES
+
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "internals" / "agent-memory.md").read_text("utf-8")
 ROWS: Final = [
@@ -51,3 +53,9 @@ def test_named_tests_exist(row: list[str]) -> None:
     assert tests == ", ".join(f"`{file}::{test}`" for file, test in named)
     for file, test in named:
         assert test in names_in(file), f"{file} has no {test}"
+
+
+def test_counterparts_of_the_built_in_jobs_are_stages() -> None:
+    named = re.findall(r"^- `(\w+)`: ", PAGE, re.MULTILINE)
+    assert named == ["recorder", "archiver", "recoverer"]
+    assert set(named) <= set(STAGE_NAMES)
