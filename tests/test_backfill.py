@@ -90,6 +90,14 @@ async def test_instants_follow_the_zone_and_its_clock_changes(world: World) -> N
     assert len((await planned(world, autumn)).instants) == 1
 
 
+async def test_excluded_instants_are_left_out(world: World) -> None:
+    blackout = [{"from": "2026-11-20T03:30", "to": "2026-11-20T05:00"}]
+    await world.define(nightly(blackout=blackout, exclude=[{"name": "fair", "days": ["2026-11-21"]}]))
+    plan = await planned(world, Span(at(3), at(6)))
+    assert (plan.instants, plan.named) == ((at(3), at(5)), 2)
+    assert (await planned(world, Span(at(23), at(1, 22)))).instants == (at(23), at(0, 22))
+
+
 async def test_only_what_did_not_fire_or_was_skipped(world: World) -> None:
     definition = await world.define(nightly())
     known: Any = {"job": JOB, "definition": definition}

@@ -1,6 +1,6 @@
 """`tocsin why`: the answer in words, for each of them."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import cast
 
 import pytest
@@ -22,6 +22,7 @@ from tocsin.domain.events import (
     ShardsDefined,
     Skipped,
 )
+from tocsin.domain.start_jitter import start_delay
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.shards import ShardMaps
 from tocsin.testing import START, InMemoryStoredLog
@@ -364,3 +365,30 @@ def test_events_that_started_nothing_are_referred_to(scene: Scene) -> None:
     assert "triggers ignored" not in scene.why("2026-01-01T03:00Z")[1]
     scene.define(schedule=None, triggers=[{"nats": "orders.>", "when": "body.total > 1"}])
     assert "`tocsin triggers ignored nightly`" in scene.why("2026-01-01T03:00Z")[1]
+
+
+def test_excluded_time_names_its_calendar_and_its_move(scene: Scene) -> None:
+    holiday = [{"name": "new-year", "days": ["2026-01-01"]}]
+    scene.define(schedule="0 9 1 * *", exclude=holiday, shift="next_business_day")
+    scene.passes(10)
+    reason = "2026-01-01 is a day of new-year. Its time moves to 2026-01-02 09:00:00 +0100"
+    assert scene.why("2026-01-01T09:00")[1] == f"It did not fire: {reason}."
+    blackout = [{"from": "2026-01-01T12:00", "to": "2026-01-01T14:00", "reason": "a new database"}]
+    scene.define(schedule="0 * * * *", exclude=[], shift="skip", blackout=blackout)
+    reason = "the blackout from 2026-01-01T12:00 to 2026-01-01T14:00 (a new database)"
+    assert scene.why("2026-01-01T13:00")[1] == f"It is in the future; it will not fire: {reason}."
+
+
+def test_jitter_of_a_start_is_named(scene: Scene) -> None:
+    scene.define(jitter="5m")
+    scene.passes(1)
+    [shown] = scene.answers("2026-01-01T02:00")
+    outcome = shown["outcome"]
+    assert isinstance(outcome, dict)
+    delay = start_delay(str(shown["execution_id"]), 300.0)
+    assert (outcome["start_delay_seconds"], outcome["status"]) == (delay, "pending")
+    starts_at = START + timedelta(hours=1, seconds=delay)
+    assert datetime.fromisoformat(outcome["starts_at"]) == starts_at
+    line = scene.why("2026-01-01T02:00")[1]
+    assert " is waiting for its start. The jitter of the job delayed its start by " in line
+    assert line.endswith(f", until {starts_at + timedelta(hours=1):%Y-%m-%d %H:%M:%S} +0100.")

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from tests.client.test_lost_connections import free_port
 from tests.domain.given import ID, JOB, NOON, admitted, started
 from tests.grpc.conftest import LIMITS, Served, Stub
+from tests.http.test_job_runs import ran
 from tests.system.running import DEADLINE, running
 from tocsin.adapters.grpc import server
 from tocsin.adapters.grpc.server import SERVICE
@@ -88,6 +89,20 @@ async def test_status_has_runs_and_counts(stub: Any, served: Served) -> None:  #
     assert job.last_run.ToDatetime(UTC) == facts[-1].time
     executions = await stub.ListExecutions(stub.pb.ListExecutionsRequest(job=JOB, status="failed"))
     assert [(row.execution_id, row.error) for row in executions.executions] == [(ID, "Boom: no")]
+
+
+async def test_status_shows_what_runs_and_what_is_paused(stub: Any, served: Served) -> None:  # noqa: ANN401
+    await served.world.given(name=JOB)
+    for number, end in enumerate(("skipped", "running", "completed")):
+        await ran(served.world, number, end, job=JOB)
+    await stub.PauseJob(stub.pb.SwitchJobRequest(name=JOB))
+    served.world.lease_s = -1
+    status = await stub.GetSchedulerStatus(stub.pb.GetSchedulerStatusRequest())
+    [job] = status.jobs
+    assert not status.scheduler_running
+    assert (job.run_count, job.error_count, job.skip_count) == (2, 0, 1)
+    assert (job.is_running, job.is_paused) == (True, True)
+    assert (job.last_result, job.last_duration_ms) == ("completed", 1_000)
 
 
 async def test_execution_is_cancelled_once(stub: Any, served: Served) -> None:  # noqa: ANN401

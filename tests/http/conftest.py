@@ -73,6 +73,7 @@ class World:
     rate: RateLimit = field(default_factory=Unlimited)
     calculations: Calculations = field(default_factory=Calculations)
     code_flow: CodeFlow | None = None
+    lease_s: float = 30
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
@@ -91,9 +92,9 @@ class World:
         return {"root": "tocsin"}
 
     async def leadership(self) -> Leadership:
-        """One leader."""
+        """One leader, whose lease ends after `lease_s` seconds."""
         now = self.clock.now()
-        ends_at = now + timedelta(seconds=30)
+        ends_at = now + timedelta(seconds=self.lease_s)
         return Leadership((Lease("ticker", "a@host", renewed_at=now, said_at=now, ends_at=ends_at),), ())
 
     async def absent_streams(self) -> tuple[str, ...]:

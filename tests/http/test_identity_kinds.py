@@ -80,9 +80,10 @@ async def test_lists_of_an_owner_take_the_kind(world: World) -> None:
         assert [job["name"] for job in jobs] == names
 
 
-async def test_no_job_depends_on_a_hidden_job(world: World) -> None:
+@pytest.mark.parametrize("field", [{"depends_on": ["hidden"], "schedule": "@daily"}, {"triggers": [{"job": "hidden"}]}])
+async def test_no_job_depends_on_a_hidden_job(world: World, field: dict[str, object]) -> None:
     await world.given(name="hidden", viewers=("token:carl",))
-    waiting = {"name": "waits", "schedule": "@daily", "function": "f", "depends_on": ["hidden"]}
+    waiting = {"name": "waits", "function": "f", **field}
     author, carl = await world.token("bea", Role.AUTHOR), await world.token("carl", Role.AUTHOR)
     requests = (
         ("POST", "/v1/jobs", waiting),
@@ -92,6 +93,7 @@ async def test_no_job_depends_on_a_hidden_job(world: World) -> None:
     for method, path, body in requests:
         answer = await world.ask(method, path, body, Authorization=f"Bearer {author}")
         assert (answer.status_code, "cannot depend on 'hidden'" in answer.text) == (403, True)
+        assert f"`{next(iter(field))}`" in answer.text
     for method, path, body in requests:
         assert (await world.ask(method, path, body, Authorization=f"Bearer {carl}")).is_success
 

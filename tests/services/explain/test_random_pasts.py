@@ -27,16 +27,38 @@ VERDICTS: dict[str, set[Verdict]] = {
     "missed": {"missed", "no-such-local-time"},
     "superseded": {"superseded", "no-such-local-time"},
     "throttled": {"throttled", "no-such-local-time"},
+    "excluded": {"excluded"},
 }
+CHANGES = ["2026-03-29", "2026-10-04", "2026-10-25", "2026-11-01"]
+"""The days of the clock changes; all are Sundays."""
+CLOSED: list[dict[str, object]] = [
+    {"exclude": [{"name": "changes", "days": CHANGES}]},
+    {"exclude": [{"name": "changes", "days": CHANGES}], "shift": "next_business_day"},
+    {"only": [{"name": "changes", "days": CHANGES}, {"name": "fridays", "weekdays": ["friday"]}]},
+    {"blackout": [{"from": f"{day}T01:20", "to": f"{day}T04:00"} for day in CHANGES]},
+]
+OPTIONAL = ("dst", "exclude", "only", "blackout", "shift")
 
-definitions = st.fixed_dictionaries(
-    {
-        "schedule": st.sampled_from(SCHEDULES),
-        "timezone": st.sampled_from(ZONES),
-        "catch_up": st.sampled_from(["once", "skip", "all"]),
-        "enabled": st.sampled_from([True, True, True, False]),
-    },
-    optional={"dst": st.sampled_from([{"gap": "shift"}, {"fold": "both"}, {"gap": "shift", "fold": "both"}])},
+
+def closed(definition: dict[str, object], days: dict[str, object]) -> dict[str, object]:
+    """Add calendars to a definition, as far as its schedule takes them."""
+    schedule = str(definition["schedule"] or "")
+    refused = {*days} if not schedule else {"shift"} if schedule.startswith("@every") else set[str]()
+    return definition | {name: value for name, value in days.items() if name not in refused}
+
+
+definitions = st.builds(
+    closed,
+    st.fixed_dictionaries(
+        {
+            "schedule": st.sampled_from(SCHEDULES),
+            "timezone": st.sampled_from(ZONES),
+            "catch_up": st.sampled_from(["once", "skip", "all"]),
+            "enabled": st.sampled_from([True, True, True, False]),
+        },
+        optional={"dst": st.sampled_from([{"gap": "shift"}, {"fold": "both"}, {"gap": "shift", "fold": "both"}])},
+    ),
+    st.sampled_from([*([{}] * len(CLOSED)), *CLOSED]),
 )
 commands = st.lists(
     st.one_of(
@@ -60,7 +82,8 @@ def lived(start: datetime, first: dict[str, object], then: list[Command]) -> Pas
         now += timedelta(seconds=value if isinstance(value, int) else 7)
         exists = past.state.definition is not None
         if command == "define" and isinstance(value, dict):
-            past.definition.pop("dst", None)
+            for name in OPTIONAL:
+                past.definition.pop(name, None)
             past.defined(now.isoformat(), **value)
         elif command in doing and exists:
             doing[command](now.isoformat())

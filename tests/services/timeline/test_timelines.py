@@ -63,6 +63,9 @@ def test_marks_agree_with_why_and_buckets_count_them(
         if mark.decision in STATUSES:
             assert (answer.verdict, answer.execution_id) == ("fired", mark.execution_id)
             assert mark.late_by == answer.late_by
+        elif mark.decision == "excluded":
+            assert answer.verdict in {"excluded", "future-excluded"}, mark
+            assert answer.exclusion == mark.reason
         else:
             assert answer.verdict == mark.decision, mark
     counted = buckets(past, shown, width)
@@ -144,6 +147,17 @@ TABLE: dict[str, tuple[Past, list[tuple[str, str, dict[str, Any]]]]] = {
     "too many come due": (
         hourly(catch_up="all").ticked(DAY + "11:20", allowance=1),
         [("10:00", "completed", {}), ("11:00", "throttled", {})],
+    ),
+    "a calendar excludes the day": (
+        hourly(exclude=[{"name": "fair", "days": ["2026-11-20"]}]).until(DAY + "10:30"),
+        [(at, "excluded", {"reason": "2026-11-20 is a day of fair"}) for at in ("10:00", "11:00")],
+    ),
+    "a blackout excludes an instant": (
+        hourly(blackout=[{"from": DAY + "10:00", "to": DAY + "10:01", "reason": "move"}]).ticked(DAY + "11:00"),
+        [
+            ("10:00", "excluded", {"reason": f"the blackout from {DAY}10:00 to {DAY}10:01 (move)"}),
+            ("11:00", "completed", {}),
+        ],
     ),
     "the job is deleted": (hourly().ticked(DAY + "10:00").deleted(DAY + "10:30"), [("10:00", "completed", {})]),
 }
