@@ -10,10 +10,16 @@ const url = process.env.OJS_URL ?? "http://127.0.0.1:8062";
 const headers = process.env.OJS_TOKEN ? { Authorization: `Bearer ${process.env.OJS_TOKEN}` } : {};
 const queue = "javascript-sdk";
 const alerts = [];
+const teams = [];
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 const client = new OJSClient({ url, headers });
 const worker = new OJSWorker({ url, headers, queues: [queue], pollInterval: 100 });
+client.useEnqueue("add team", (job, next) => next({ ...job, meta: { ...job.meta, team: "mail" } }));
+worker.use("note team", async (ctx, next) => {
+  if (ctx.job.meta?.team) teams.push(ctx.job.meta.team);
+  return next();
+});
 worker.register("email.send", async (ctx) => ({ to: ctx.job.args[0] }));
 worker.register("email.fail", async (ctx) => {
   throw new Error(`no address ${ctx.job.args[0]}`);
@@ -54,5 +60,5 @@ const cron = await client.cron.register({
 });
 await worker.stop();
 console.log(
-  JSON.stringify({ job: shown.state, result: shown.result, second, workflows: states, alerts, cron: (cron.cron_job ?? cron).name }),
+  JSON.stringify({ job: shown.state, result: shown.result, second, workflows: states, alerts, teams, cron: (cron.cron_job ?? cron).name }),
 );

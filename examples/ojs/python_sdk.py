@@ -10,6 +10,7 @@ import json
 import os
 
 import ojs
+from ojs.middleware import EnqueueNext, ExecutionNext
 
 URL = os.environ.get("OJS_URL", "http://127.0.0.1:8062")
 TOKEN = os.environ.get("OJS_TOKEN")
@@ -18,6 +19,21 @@ QUEUE = "python-sdk"
 
 worker = ojs.Worker(URL, queues=[QUEUE], poll_interval=0.1, headers=HEADERS)
 alerts: list[str] = []
+teams: list[str] = []
+
+
+@worker.middleware
+async def note_team(ctx: ojs.JobContext, proceed: ExecutionNext) -> object:
+    """Wrap each job, as metrics and traces do."""
+    if team := (ctx.job.meta or {}).get("team"):
+        teams.append(team)
+    return await proceed()
+
+
+async def add_team(request: ojs.JobRequest, proceed: EnqueueNext) -> ojs.Job | None:
+    """Run before each job is enqueued."""
+    request.meta = {**(request.meta or {}), "team": "mail"}
+    return await proceed(request)
 
 
 @worker.register("email.send")
@@ -48,6 +64,7 @@ async def ended(client: ojs.Client, workflow_id: str) -> ojs.Workflow:
 async def main() -> None:
     """Print what happened as JSON."""
     async with ojs.Client(URL, headers=HEADERS) as client:
+        client.enqueue_middleware(add_team)
         unique = ojs.UniquePolicy(keys=["type", "args"], on_conflict="reject")
         job = await client.enqueue("email.send", ["ada@example.com"], queue=QUEUE, unique=unique)
         try:
@@ -79,6 +96,7 @@ async def main() -> None:
                 "second": second,
                 "workflows": states,
                 "alerts": alerts,
+                "teams": teams,
                 "cron": cron.get("cron_job", cron)["name"],
             }
         )

@@ -357,6 +357,13 @@ def test_image_environment_is_that_of_the_dockerfile() -> None:
     assert dockerfile_environment()["TOCSIN_LOG_FORMAT"] == "json"
 
 
+def test_image_starts_the_process_directly() -> None:
+    """A shell before it would not forward signals."""
+    lines = (COMPOSE / "Dockerfile").read_text("utf-8").splitlines()
+    [entry] = [line for line in lines if line.startswith("ENTRYPOINT")]
+    assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["tocsin"]
+
+
 # --- the chart, where Helm is installed ------------------------------------------------------------------------------
 
 

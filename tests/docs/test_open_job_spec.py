@@ -14,7 +14,16 @@ NUMBERED: Final = {"PRI": 6, "PRG": 8, "GS": 5, "ERR": 15, "DT": 7, "CE": 17, "B
 """The required capabilities that the texts number from 1: ojs-priority, ojs-progress and so on."""
 HEADINGS: Final = (
     *("Unique jobs", "Workflows", "Several jobs, statistics and rate limits", "Priorities", "Progress", "Results"),
-    *("Graceful shutdown", "Errors", "Events", "CloudEvents", "Distributed tracing", "gRPC binding", "Conformance"),
+    *(
+        "Admin API",
+        "Graceful shutdown",
+        "Errors",
+        "Events",
+        "CloudEvents",
+        "Distributed tracing",
+        "gRPC binding",
+        "Conformance",
+    ),
 )
 _NUMBER: Final = re.compile(r"\b([A-Z]{2,3})-(\d{3})(?: to [A-Z]{2,3}-(\d{3}))?")
 
@@ -55,7 +64,7 @@ def test_named_tests_exist() -> None:
     for file, name in found:
         source = (ROOT / file).read_text()
         assert not name or f"def {name}(" in source, (file, name)
-    for letter, name in re.findall(r"\b([TDES])`::(\w+)`", PAGE):
+    for letter, name in re.findall(r"\b([A-Z])`::(\w+)`", PAGE):
         files = re.findall(rf"`{letter}` is (?:\n)?`(tests/[\w/]+\.py)`", PAGE)
         assert any(f"def {name}(" in (ROOT / file).read_text() for file in files), (letter, name)
 

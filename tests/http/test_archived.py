@@ -1,15 +1,18 @@
 """The archive answers for executions that have left the log."""
 
 import pytest
+from pydantic import JsonValue
 
 from tests.archived_log import OVER, ArchivedLog
 from tests.cli.test_dead_letters import letter
 from tests.domain.given import ID, admitted, plan, started
 from tests.http.conftest import World
 from tocsin.adapters.http.ojs import dead_letters
-from tocsin.domain.events import Failed, Resolved
+from tocsin.domain import ids
+from tocsin.domain.events import Completed, Failed, Replayed, Resolved
 from tocsin.ports import DeadLetterRow
 from tocsin.ports.queries import DeadLetterQuery, Page, Place
+from tocsin.services.operations import event_waiter
 from tocsin.subjects import Stream
 
 LETTER = letter()
@@ -70,6 +73,30 @@ async def test_archived_ojs_job_is_shown_and_listed_dead(world: World, old: Arch
     )
 
 
+async def test_archived_result_is_shown(world: World) -> None:
+    """Ojs-results §8.1: also after the job has left the log."""
+    begun = admitted()
+    result: JsonValue = {"rows": [3, None], "text": "é"}
+    done = Completed(
+        job=begun.job,
+        execution_id=ID,
+        scheduled_time=begun.scheduled_time,
+        trigger=begun.trigger,
+        step="main",
+        attempt=1,
+        result=result,
+    )
+    sequence = 0
+    for fact in (begun, started(), done):
+        sequence = await world.log.append(fact, expect=sequence)
+    attic = ArchivedLog(world.log, world.projections)
+    world.keep(attic.whole)
+    await attic.take("execution.>")
+    assert await world.facts("execution.>") == []
+    job = (await world.ask("GET", f"/ojs/v1/jobs/{ID}")).json()["job"]
+    assert (job["state"], job["result"]) == ("completed", result)
+
+
 @pytest.mark.parametrize("is_recorded", [True, False])
 async def test_archived_ojs_job_is_not_run_again(world: World, old: ArchivedLog, *, is_recorded: bool) -> None:
     """Neither while the history knows it, nor once it has forgotten it."""
@@ -84,6 +111,37 @@ async def test_archived_ojs_job_is_not_run_again(world: World, old: ArchivedLog,
         answer = await world.ask("POST", path, body)
         assert (answer.status_code, answer.json()["error"]["message"]) == (409, job + text)
     assert await world.facts("enqueue.>") == []
+
+
+async def test_replay_that_failed_too_stands_for_its_job(
+    world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is listed once, by the id under which it was first listed."""
+    _ = old
+    monkeypatch.setattr(event_waiter, "POLL_PAUSES_S", ())  # no planner runs here
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", ())
+    [kept] = await world.facts("dead-letter.>")
+    await world.log.append(Replayed(job=LETTER.job, id=ID, number=1), expect=kept.sequence)
+    [_, replayed] = await world.facts("dead-letter.>")
+    again = {"execution_id": ids.replay_id(LETTER.job, ID, 1, replayed.time)}
+    failed = (await world.facts(f"execution.{LETTER.job}.{ID}.failed"))[0].message
+    begun = admitted().model_copy(update={**again, "trigger": "replay", "replay_of": ID})
+    first = await world.log.append(begun, expect=0)
+    await world.log.append(failed.model_copy(update=again), expect=first)
+    await world.log.append(letter(again["execution_id"]), expect=0)
+    facts = [*await world.log.read("execution.>"), *await world.log.read("dead-letter.>")]
+    facts.sort(key=lambda fact: fact.sequence)
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    listed = (await world.ask("GET", "/ojs/v1/dead-letter")).json()["jobs"]
+    shown = (await world.ask("GET", f"/ojs/v1/jobs/{ID}")).json()["job"]
+    assert ([job["id"] for job in listed], shown["state"]) == ([ID], "discarded")
+    [item] = (await world.ask("GET", "/ojs/v1/admin/dead-letter")).json()["items"]
+    assert item["id"] == ID
+    body = {"filter": {"queue": "default"}}
+    [item] = (await world.ask("POST", "/ojs/v1/jobs/bulk/retry", body)).json()["items"]
+    assert item["job_id"] == ID
+    requests = [fact.message for fact in await world.facts("dead-letter.>") if isinstance(fact.message, Replayed)]
+    assert [fact.id for fact in requests] == [ID, again["execution_id"]]
 
 
 async def test_ojs_dead_letters_count_and_filter_before_paging(world: World) -> None:

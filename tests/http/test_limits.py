@@ -96,6 +96,8 @@ async def test_answers_of_ojs_name_the_rate(world: World) -> None:
     resets = [int(answer.headers["X-RateLimit-Reset"]) for answer in answers]
     assert resets[1] - resets[0] >= 99
     assert answers[2].json()["error"]["code"] == "rate_limited"
+    assert int(answers[2].headers["Retry-After"]) >= 99
+    assert [answer.json()["error"]["retryable"] for answer in answers[1:]] == [False, True]
     assert "X-RateLimit-Limit" not in (await world.ask("GET", "/v1/jobs")).headers
 
 

@@ -135,6 +135,7 @@ THEIRS: Final = {
     "/ojs/v1/cron/cron": "/ojs/v1/cron/billing.cron",
     "/queues/default": "/queues/billing.mail",
     "/v1/agents/mail-1": f"/v1/agents/{AGENT}",
+    f"/admin/workers/{RUN}": f"/admin/workers/{AGENT}",
     "/v1/namespaces/shop": "/v1/namespaces/billing",
     "job=job": "job=billing.job",
 }
@@ -211,6 +212,8 @@ async def test_own_namespace_is_served(shared: World, endpoint: tuple[str, str])
         ("/v1/namespaces", "namespaces", ["payments"]),
         ("/ojs/v1/cron", "crons", ["payments.job"]),
         ("/ojs/v1/queues", "queues", ["payments.mail"]),
+        ("/ojs/v1/admin/queues", "items", ["payments.mail"]),
+        ("/ojs/v1/admin/workers", "items", ["pay-1"]),
     ],
 )
 async def test_lists_have_the_own_namespace(shared: World, path: str, field: str, names: list[str]) -> None:
@@ -368,6 +371,8 @@ async def test_token_without_a_namespace_sees_everything(shared: World) -> None:
 REVEALING: Final = frozenset(
     {
         *(
+            "/ojs/v1/admin/workers",
+            "/ojs/v1/admin/workers/{id}",
             "/ojs/v1/cron",
             "/ojs/v1/cron/{name}",
             "/ojs/v1/dead-letter",

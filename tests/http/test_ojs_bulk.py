@@ -58,6 +58,7 @@ async def test_nothing_is_stored_if_the_log_refuses(world: World, monkeypatch: p
     monkeypatch.setattr(world.log, "publish_together", refuse)
     answer = await world.ask("POST", f"/ojs/v1/jobs/{path}", {"jobs": JOBS})
     assert (answer.status_code, answer.headers["Retry-After"], await requests(world)) == (503, "1", [])
+    assert answer.json()["error"]["retryable"] is True
 
 
 @pytest.mark.parametrize("is_planned", [True, False])
@@ -197,11 +198,11 @@ async def test_search_lets_other_requests_go_on(world: World, monkeypatch: pytes
     ids = await given_jobs(world, *["shop.a"] * 40)
     turns, loading, at_once = 0, 0, 0
     folded: list[int] = []
-    view, load = job_filter._view, world.log.load
+    view, load = job_view.job, world.log.load
 
-    def noted(facts: job_view.Facts) -> Any:  # noqa: ANN401 - as of the function
+    def noted(facts: job_view.Facts, **named: Any) -> Any:  # noqa: ANN401 - as of the function
         folded.append(turns)
-        return view(facts)
+        return view(facts, **named)
 
     async def counted(scope: str) -> Any:  # noqa: ANN401 - as of the method
         nonlocal loading, at_once
@@ -217,11 +218,11 @@ async def test_search_lets_other_requests_go_on(world: World, monkeypatch: pytes
             turns += 1
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(job_filter, "_view", noted)
+    monkeypatch.setattr(job_view, "job", noted)
     monkeypatch.setattr(world.log, "load", counted)
     here, caller = world.parts(), Principal("shop", frozenset({Role.OPERATOR}))
     task = asyncio.create_task(other())
-    selection = await job_filter.cancellable(here, caller, {"queue": "default"}, None)
+    selection = await job_filter.cancellable(here, caller, job_filter.read_to_cancel({"queue": "default"}), None)
     task.cancel()
     assert (selection.ids, len(folded)) == (ids, 40)
     assert max(folded.count(turn) for turn in folded) <= job_filter.LOADED_TOGETHER

@@ -108,6 +108,21 @@ async def test_events_of_queues_need_no_search(crowded: World, monkeypatch: pyte
     assert ([event["subject"] for event in page["events"]], page["next_cursor"]) == (["billing.mail"] * 2, None)
 
 
+@pytest.mark.parametrize(("most", "types"), [(1, ["queue.resumed"]), (2, ["queue.resumed", "queue.paused"])])
+async def test_events_of_queues_may_be_far_apart(
+    world: World, monkeypatch: pytest.MonkeyPatch, most: int, types: list[str]
+) -> None:
+    """Registrations between them are as many as several windows have."""
+    monkeypatch.setattr(event_search, "WINDOW", 1)
+    monkeypatch.setattr(event_search, "MAX_QUEUE_EVENTS", most)
+    await world.log.append(QueuePaused(queue="mail"), expect=0)
+    for number in range(9):
+        await world.given(name=f"job-{number}")
+    await world.log.append(QueueResumed(queue="mail"), expect=await world.log.tail("queue.mail.>"))
+    page = (await world.ask("GET", "/ojs/v1/events?types=queue.paused,queue.resumed")).json()
+    assert ([event["type"] for event in page["events"]], page["next_cursor"]) == (types, None)
+
+
 async def test_cursor_of_an_empty_page_is_accepted(crowded: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_search, "MAX_WINDOWS", 1)
     for number in range(5):

@@ -139,6 +139,10 @@ async def test_hostile_lists(tocsin: Running) -> None:
         "/ojs/v1/queues": ("limit", "offset"),
         "/ojs/v1/dead-letter": ("limit", "offset", "cursor"),
         "/ojs/v1/events": ("limit", "cursor"),
+        "/ojs/v1/admin/queues": ("page", "per_page"),
+        "/ojs/v1/admin/workers": ("page", "per_page"),
+        "/ojs/v1/admin/jobs": ("page", "per_page", "since", "cursor"),
+        "/ojs/v1/admin/dead-letter": ("page", "until", "cursor"),
     }
     values = (str(10**40), str(-(10**40)), "0", "-1", "nan", "1e308", "\x00", "9" * 5_000, "[]", "🙂")
     async with serving(tocsin.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:

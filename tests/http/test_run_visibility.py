@@ -135,7 +135,10 @@ async def test_new_author_sees_nothing_of_before(inherited: World, path: str) ->
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/executions", "/v1/dead-letters?unresolved=false", "/ojs/v1/dead-letter", "/ojs/v1/events"],
+    [
+        *("/v1/executions", "/v1/dead-letters?unresolved=false", "/ojs/v1/dead-letter", "/ojs/v1/events"),
+        *("/ojs/v1/admin/jobs", "/ojs/v1/admin/dead-letter"),
+    ],
 )
 async def test_lists_show_runs_of_the_own_registration(inherited: World, path: str) -> None:
     for caller, seen, hidden in ((EVE, NEW, OLD), (CARL, OLD, NEW), (BEA, OLD, NEW)):

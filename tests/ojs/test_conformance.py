@@ -15,12 +15,13 @@ from tests.ojs.runner import Case, cases
 from tests.ojs.served import Server, server
 
 SLOW: Final = {"L2-CRON-004", "L2-CRON-005"}
-"""They wait for whole minutes: `python -m tests.ojs --slow` plays them."""
+"""They wait for whole minutes, so only the long tests play them."""
 IMPOSSIBLE: Final[Mapping[str, str]] = {
     "L1-RTR-014": "it wants three types of errors, and no request of it names any of them",
 }
 
 PLAYED: Final = [case for case in cases() if case.id not in SLOW | set(IMPOSSIBLE)]
+WAITING: Final = [case for case in cases() if case.id in SLOW]
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,23 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, S
 def test_only_named_cases_are_left_out() -> None:
     assert len(list(cases())) == 133
     assert len(PLAYED) == 130
-    assert len({case.label for case in PLAYED}) == 130
+    assert len({case.label for case in (*PLAYED, *WAITING)}) == 132
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.label)
 async def test_a_case_of_the_suite(case: Case, servers: Mapping[str, Server]) -> None:
+    await play(case, servers)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", WAITING, ids=lambda case: case.label)
+async def test_a_case_that_waits_for_minutes(case: Case, servers: Mapping[str, Server]) -> None:
+    await play(case, servers)
+
+
+async def play(case: Case, servers: Mapping[str, Server]) -> None:
+    """Play a case at all servers at the same time."""
+
     async def played(name: str) -> list[str]:
         async with servers[name].client() as client:
             return [f"{name}: {fault}" for fault in await runner.played(case, client)]
@@ -111,8 +124,8 @@ async def test_manifest_names_the_priorities(servers: Mapping[str, Server]) -> N
     async with servers["open"].client() as client:
         manifest = (await client.get("/ojs/manifest")).json()
     assert (manifest["conformance_level"], manifest["capabilities"]["priority_queues"]) == (4, True)
-    [extension] = manifest["extensions"]["official"]
-    assert (extension["name"], extension["uri"]) == ("progress", "urn:ojs:ext:progress")
+    uris = [extension["uri"] for extension in manifest["extensions"]["official"]]
+    assert uris == ["urn:ojs:ext:progress", "urn:ojs:ext:admin-api"]
 
 
 async def test_manifest_names_its_limits(servers: Mapping[str, Server]) -> None:

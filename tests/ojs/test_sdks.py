@@ -40,13 +40,17 @@ def output_of(command: list[str], gateway: Server, **environment: str) -> dict[s
 
 
 def expected(name: str) -> dict[str, object]:
-    """Return the output of an example; a batch completes after its callbacks, also if a job failed."""
+    """Return the output of an example.
+
+    A batch completes after its callbacks, also if a job failed. The middleware of the client added the team, and that of the worker saw it.
+    """
     return {
         "job": "completed",
         "result": {"to": "ada@example.com"},
         "second": "duplicate",
         "workflows": ["completed", "completed"],
         "alerts": ["a mail failed"],
+        "teams": ["mail"],
         "cron": name,
     }
 

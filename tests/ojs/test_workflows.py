@@ -214,6 +214,18 @@ async def test_failed_chain_names_its_step(client: httpx.AsyncClient) -> None:
     assert shown["steps"][0]["result"] == {"by": "t.a"}
 
 
+async def test_job_that_waits_for_a_retry_is_pending(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    first = job("a", queue, retry={"max_attempts": 2, "initial_interval": "PT1H"})
+    workflow = await created(client, {"type": "chain", "steps": [first, job("b", queue)]})
+    [task] = await fetched(client, queue)
+    assert [step["state"] for step in (await read(client, workflow["id"]))["steps"]] == ["active", "waiting"]
+    status, answer = await told(client, "nack", job_id=task["id"], error={"code": "x", "message": "y"})
+    assert (status, answer["state"]) == (200, "retryable")
+    shown = await read(client, workflow["id"])
+    assert (shown["state"], [step["state"] for step in shown["steps"]]) == ("running", ["pending", "waiting"])
+
+
 # --- jobs of a workflow ----------------------------------------------------------------------------------------------
 
 

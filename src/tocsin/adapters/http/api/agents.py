@@ -104,7 +104,7 @@ async def drain_agents(
 
     `name` is the name of several processes, or the id of one.
     """
-    await _require_reached(here, caller, name)
+    await require_reached(here, caller, name)
     drained = await _registry(here).drain(name, by=actor(caller), reason=given_reason(body, reason))
     return AgentsDrained(agent=name, agents=list(drained))
 
@@ -114,7 +114,7 @@ async def disable_agents(
     here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
     """Let agents of a name take no tasks, also after a restart."""
-    await _require_reached(here, caller, name)
+    await require_reached(here, caller, name)
     changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=given_reason(body, reason))
     return AgentsSwitched(agent=name, action="disabled", changed=changed)
 
@@ -124,7 +124,7 @@ async def enable_agents(
     here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
     """Let agents of a name take tasks again."""
-    await _require_reached(here, caller, name)
+    await require_reached(here, caller, name)
     changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=given_reason(body, reason))
     return AgentsSwitched(agent=name, action="enabled", changed=changed)
 
@@ -167,7 +167,7 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
         NotFound: no agent has this name, or one of them also serves queues outside the namespaces of the caller.
         Problem: a queue is outside them, no queue is named, or shards are.
     """
-    await _require_reached(here, caller, name)
+    await require_reached(here, caller, name)
     # A worker over HTTP chooses its name, which may be that of the absent agents of others: a first grant would limit these.
     if all(record.kind != "agent" for record in await _registry(here).agents(name)):
         raise _missing(name)
@@ -181,7 +181,7 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
             raise outside_namespaces(caller, "queue", queue)
 
 
-async def _require_reached(here: Components, caller: Principal, name: str) -> None:
+async def require_reached(here: Components, caller: Principal, name: str) -> None:
     """Check that a caller sees all agents of a name, or that of an id.
 
     Raises:

@@ -24,7 +24,7 @@ from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
 from ..middleware.latency import Latency
 from ..middleware.rate_limit import RateLimit
-from ..ojs import ack_batches, batches, cron, manifest, progress, protocol, queues, workers, workflows
+from ..ojs import ack_batches, admin, batches, cron, manifest, progress, protocol, queues, workers, workflows
 from ..ojs import dead_letters as ojs_dead_letters
 from ..ojs import events as ojs_events
 from ..ojs import jobs as ojs_jobs
@@ -243,6 +243,7 @@ ROUTERS: Final = (
     queues.router,
     ojs_dead_letters.router,
     ojs_events.router,
+    *admin.ROUTERS,
     cron.router,
     events.router,
     status.router,

@@ -5,6 +5,7 @@ definition event.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -96,6 +97,8 @@ class Components:
     """Answers probes, whose callers need no token."""
     known_queues: set[str] = field(default_factory=set)
     """Queues that exist although the settings do not name them."""
+    began: float = field(default_factory=time.monotonic)
+    """When this copy began, by the monotonic clock (seconds)."""
     reset: Callable[[], Awaitable[None]] | None = None
     """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
 

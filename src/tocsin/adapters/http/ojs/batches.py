@@ -136,10 +136,11 @@ async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: B
 
     A filter selects at most 1,000 jobs that wait; `next_cursor` continues, and is null at the end.
     """
-    is_filtered = body.get("filter") is not None
-    states = job_filter.states_to_cancel(body["filter"]) if is_filtered else None
-    cancel = partial(jobs.cancel_job, here, caller, states=states)
-    return await _change_each(body, response, "cancelled", cancel, partial(job_filter.cancellable, here, caller))
+    given = body.get("filter")
+    chosen = None if given is None else job_filter.read_to_cancel(given)
+    cancel = partial(jobs.cancel_job, here, caller, states=None if chosen is None else chosen.state)
+    select = None if chosen is None else partial(job_filter.cancellable, here, caller, chosen)
+    return await _change_each(body, response, "cancelled", cancel, select)
 
 
 @router.post(
@@ -153,8 +154,9 @@ async def bulk_retry(here: Here, caller: Replayer, response: Response, body: Bod
 
     A filter selects at most 1,000 jobs; `next_cursor` continues, and is null at the end.
     """
-    retry = partial(dead_letters.retry_job, here, caller)
-    return await _change_each(body, response, "retried", retry, partial(job_filter.dead, here, caller))
+    given = body.get("filter")
+    select = None if given is None else partial(job_filter.dead, here, caller, job_filter.read_to_retry(given))
+    return await _change_each(body, response, "retried", partial(dead_letters.retry_job, here, caller), select)
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------------
@@ -261,24 +263,24 @@ def _item(index: int, outcome: Outcome | Problem) -> Json:
     return {"index": index, "status": "duplicate" if outcome.is_duplicate else "created", "job": summary}
 
 
-Select: TypeAlias = Callable[[object, object], Awaitable[Selection]]
+Select: TypeAlias = Callable[[object], Awaitable[Selection]]
 """Returns the jobs that a filter selects, from a cursor on."""
 
 
 async def _change_each(
-    body: Json, response: Response, done: str, change: Callable[[str], Awaitable[object]], select: Select
+    body: Json, response: Response, done: str, change: Callable[[str], Awaitable[object]], select: Select | None
 ) -> Json:
-    """Change each job of a list or a filter.
+    """Change each job of a list, or those that `select` returns.
 
     `done` is the state of those that were changed.
     """
     if _is_atomic(body):
         raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
-    if body.get("filter") is None:
+    if select is None:
         return await _change_listed(_listed_ids(body), response, done, change)
     if body.get("job_ids") is not None:
         raise _invalid("filter", "must be absent if `job_ids` is there")
-    selection = await select(body["filter"], body.get("cursor"))
+    selection = await select(body.get("cursor"))
     changed = await _change_listed(selection.ids, response, done, change)
     return {**changed, "next_cursor": selection.cursor}
 
@@ -296,24 +298,34 @@ def _listed_ids(body: Json) -> list[str]:
 async def _change_listed(
     listed: Sequence[str], response: Response, done: str, change: Callable[[str], Awaitable[object]]
 ) -> Json:
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def item(index: int, id: str) -> Json:  # noqa: A002 - the field has this name
+    def item(index: int, id: str, problem: Problem | None) -> Json:  # noqa: A002 - the field has this name
         head: Json = {"index": index, "job_id": id}
-        async with limit:
-            try:
-                await change(id)
-            except TocsinError as error:
-                problem = problem_of(error)
-                answer = as_error(problem).model_dump(exclude_none=True)
-                return {**head, "status": "skipped", "reason": problem.detail, "error": answer}
-        return {**head, "status": done}
+        if problem is None:
+            return {**head, "status": done}
+        error = as_error(problem).model_dump(exclude_none=True)
+        return {**head, "status": "skipped", "reason": problem.detail, "error": error}
 
-    items = await asyncio.gather(*(item(*pair) for pair in enumerate(listed)))
+    problems = await problems_of_each(listed, change)
+    items = [item(index, id_, problem) for index, (id_, problem) in enumerate(zip(listed, problems, strict=True))]
     skipped = sum(item["status"] == "skipped" for item in items)
     response.headers[BATCH_SIZE] = str(len(items))
     response.status_code = status_of_items(len(items), skipped, success=HTTPStatus.OK)
     return {"total_matched": len(items), done: len(items) - skipped, "skipped": skipped, "items": items}
+
+
+async def problems_of_each(listed: Sequence[str], change: Callable[[str], Awaitable[object]]) -> list[Problem | None]:
+    """Change jobs, some at a time; return why each was not changed, or None."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def problem_with(id: str) -> Problem | None:  # noqa: A002 - the field has this name
+        async with limit:
+            try:
+                await change(id)
+            except TocsinError as error:
+                return problem_of(error)
+        return None
+
+    return await asyncio.gather(*map(problem_with, listed))
 
 
 def status_of_items(total: int, failed: int, *, success: HTTPStatus = HTTPStatus.OK) -> int:

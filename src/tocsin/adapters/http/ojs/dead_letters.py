@@ -17,11 +17,12 @@ from ....ports.queries import DeadLetterQuery, Place, microseconds
 from ....services.operations import dead_letters, event_waiter, execution_requests
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
+from ....subjects import DecodeError
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
-from . import job_view, protocol
+from . import job_view, protocol, replays
 from .fresh_history import catches_up
 from .jobs import visible_match
 from .protocol import OjsResponse, OptionalBody, documented
@@ -57,8 +58,9 @@ async def list_dead(
 ) -> dict[str, Any]:
     """List jobs that failed permanently and are not resolved, newest first.
 
-    A request searches a limited number of dead letters, from the cursor on. `total` counts the jobs found among them;
-    `next_cursor` continues the list, and is null at its end.
+    A request searches a limited number of dead letters, from the cursor on. `total` counts those found;
+    `next_cursor` continues the list, and is null at its end. A dead letter that was retried is no longer shown, so a page may be
+    short: if the retry failed too, its dead letter is shown.
     """
     await _await_history(here)
     query = DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE, cursor=cursor, namespaces=caller.reached)
@@ -66,9 +68,9 @@ async def list_dead(
     end = offset + limit
     if queue is None:
         total, page = len(rows), rows[offset:end]
-        jobs = [job for _, job in await _views(here, page)]
+        jobs = [job for _, job in await _views(here, caller, page)]
     else:  # only an execution's events name its queue
-        matching = [(row, job) for row, job in await _views(here, rows) if job["queue"] == queue]
+        matching = [(row, job) for row, job in await _views(here, caller, rows) if job["queue"] == queue]
         total, page = len(matching), [row for row, _ in matching[offset:end]]
         jobs = [job for _, job in matching[offset:end]]
     after = _cursor_after(page[-1]) if total > end else searched
@@ -163,22 +165,35 @@ def _cursor_after(row: DeadLetterRow) -> str:
     return Place("newest", microseconds(row.last_attempt), row.id).cursor
 
 
-async def _views(here: Components, rows: Sequence[DeadLetterRow]) -> list[tuple[DeadLetterRow, dict[str, Any]]]:
-    """Return the jobs of dead letters, without executions whose events are gone."""
+async def _views(
+    here: Components, caller: Principal, rows: Sequence[DeadLetterRow]
+) -> list[tuple[DeadLetterRow, dict[str, Any]]]:
+    """Return the jobs of dead letters.
+
+    Those that were retried are left out, and executions whose events are gone.
+    """
     views: list[tuple[DeadLetterRow, dict[str, Any]]] = []
     for start in range(0, len(rows), MAX_LIMIT):
         part = rows[start : start + MAX_LIMIT]
-        scopes = [subjects.execution(row.job_name, row.execution_id) for row in part if row.execution_id is not None]
-        histories = await asyncio.gather(*(wherever(here.log, here.stored, scope) for scope in scopes))
-        views += [(row, _dead_job(events)) for row, events in zip(part, histories, strict=True) if events]
+        jobs = await asyncio.gather(*(_dead_job(here, caller, row) for row in part))
+        views += [(row, job) for row, job in zip(part, jobs, strict=True) if job is not None]
     return views
 
 
-def _dead_job(events: job_view.Facts) -> dict[str, Any]:
+async def _dead_job(here: Components, caller: Principal, row: DeadLetterRow) -> dict[str, Any] | None:
     """Return the job of a dead letter; of a workflow, the first job that failed."""
+    if row.execution_id is None:
+        return None
+    try:
+        is_retried = await replays.newest_replay(here, row.job_name, row.execution_id) is not None
+        events = await wherever(here.log, here.stored, subjects.execution(row.job_name, row.execution_id))
+    except DecodeError:  # a later version stored an event; the others are listed nevertheless
+        return None
+    if is_retried or not events:
+        return None
     state = execution.fold(events)
     if not job_view.is_workflow(state):
-        return job_view.job(events, state=state)
+        return job_view.job(events, state=state, id=await replays.id_of(here, caller, state))
     failed = [name for name, step in state.steps.items() if step.phase is Phase.EXHAUSTED]
     step = failed[0] if failed else job_view.current_step(events)
     return job_view.job(events, id=f"{state.request.execution_id}:{step}", step=step, state=state)

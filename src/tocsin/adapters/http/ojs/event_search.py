@@ -14,9 +14,15 @@ from .event_views import Event, IsWanted
 from .event_window import WindowReader, window_pages
 
 WINDOW: Final = 2_000
-"""Sequences of the log, or of the ledger, that are read together."""
+"""Sequences of the log that are read together, and of the ledger at first."""
+MAX_QUEUE_EVENTS: Final = 2_000
+"""Events of queues that are searched at least, the newest of all."""
+WINDOW_GROWTH: Final = 4
+"""Each part of the ledger is as many times larger than the last, since its other events are not read."""
 MAX_WINDOWS: Final = 5
 """Windows of the log that a page searches, newest first. Then it may be short, and its position continues."""
+MAX_STEP_BACK: Final = 3_600_000_000
+"""Microseconds by which the time of a newer event may be earlier, since a new leader of the stream may have a slower clock."""
 LATEST: Final = 10**18 - 1
 """An instant after all others, in microseconds since 1970."""
 EARLIEST: Final = 0
@@ -136,17 +142,26 @@ class EventSearch:
         return _Found(events, instants, end, EARLIEST if is_whole else since, is_whole)
 
     async def _of_queues(self, since: int, upper: int) -> list[Event]:
-        """Return the events of queues in a span of time."""
+        """Return the events of queues in a span of time.
+
+        They are searched from the newest backward, up to a number of them.
+        """
         newest = await self.here.log.last(subjects.queue_events())
-        if newest is None:
-            return []
-        begin = max(0, newest.sequence - WINDOW)
-        return [
-            event
-            async for page in window_pages(self.here, subjects.queue_events(), begin, newest.sequence)
-            for event in event_views.of_queues(self.here.settings.root, self.caller, page)
-            if self.is_wanted(event[1]) and since <= microseconds(event[0].time) < upper
-        ]
+        end, width, searched = 0 if newest is None else newest.sequence, WINDOW, 0
+        found: list[Event] = []
+        while end > 0 and searched < MAX_QUEUE_EVENTS:
+            begin, oldest, part = max(0, end - width), upper, list[Event]()
+            async for page in window_pages(self.here, subjects.queue_events(), begin, end):
+                searched += len(page)
+                oldest = min(oldest, microseconds(page[0].time))
+                for event in event_views.of_queues(self.here.settings.root, self.caller, page):
+                    if self.is_wanted(event[1]) and since <= microseconds(event[0].time) < upper:
+                        part.append(event)
+            found = [*part, *found]
+            if oldest + MAX_STEP_BACK < since:
+                break
+            end, width = begin, width * WINDOW_GROWTH
+        return found
 
 
 def _place(instant: int, event: Event, *, is_of_queue: bool) -> _Place:

@@ -4,7 +4,7 @@ Candidates come from the history, and the newest events of each decide. A reques
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -12,16 +12,17 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from .... import subjects
 from ....archive.stream_reader import wherever
-from ....domain import dead_letter, execution
+from ....domain import execution
 from ....domain.access import Principal
 from ....domain.events import JobState
+from ....domain.execution_record import Status
 from ....ports import DeadLetterRow, ExecutionRow
-from ....ports.queries import DeadLetterQuery, ExecutionQuery
+from ....ports.queries import DeadLetterQuery, ExecutionQuery, ExecutionSort
 from ....subjects import DecodeError
 from ..api.dependencies import Components
 from ..api.problems import FieldError, Problem
 from ..auth.visibility import Run
-from . import job_view
+from . import job_view, replays
 from .fresh_history import until_current
 
 MAX_MATCHES: Final = 1_000
@@ -37,8 +38,11 @@ CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable
 """The states in which a filter cancels jobs (ojs-bulk-operations §6.1)."""
 
 Json: TypeAlias = dict[str, Any]
-OpenStatus: TypeAlias = Literal["pending", "running"]
 Candidate: TypeAlias = ExecutionRow | DeadLetterRow
+Pages: TypeAlias = AsyncIterator[tuple[Sequence[Candidate], str | None]]
+"""Pages of candidates, and the cursor after each."""
+OPEN: Final[tuple[Status, ...]] = ("pending", "running")
+"""The statuses of executions that are not over."""
 
 
 def _instant(value: object) -> datetime:
@@ -47,6 +51,16 @@ def _instant(value: object) -> datetime:
     return datetime.fromisoformat(value)
 
 
+def is_instant(value: object) -> bool:
+    """Return whether a value is an instant of a filter."""
+    try:
+        return _instant(value).tzinfo is not None
+    except ValueError:
+        return False
+
+
+INSTANT: Final = "must be an instant with its offset from UTC, in RFC 3339"
+"""The requirement of an instant."""
 _Instant: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_instant)]
 _State: TypeAlias = Literal["available", "scheduled", "retryable", "discarded"]
 
@@ -68,7 +82,7 @@ class JobFilter(BaseModel):
         """Return whether a job is selected, by its view."""
         enqueued_at = datetime.fromisoformat(job["enqueued_at"])
         return (
-            self.type in {None, job["type"]}
+            (self.type is None or is_of_type(self.type, job["type"]))
             and self.queue in {None, job["queue"]}
             and (self.state is None or job["state"] in self.state)
             and (self.enqueued_before is None or enqueued_at < self.enqueued_before)
@@ -76,6 +90,14 @@ class JobFilter(BaseModel):
             and self.priority in {None, job["priority"]}
             and all(name in job["meta"] and job["meta"][name] == value for name, value in (self.meta or {}).items())
         )
+
+
+def is_of_type(pattern: str, type: str) -> bool:  # noqa: A002 - the field has this name
+    """Return whether a job has a type.
+
+    With `*` at its end, the pattern means all types that begin so (ojs-admin-api §7.1).
+    """
+    return type.startswith(pattern[:-1]) if pattern.endswith("*") else type == pattern
 
 
 class Selection(NamedTuple):
@@ -88,8 +110,8 @@ class Selection(NamedTuple):
 
 _RULES: Final = {
     "state": "must be an array of the states `available`, `scheduled` and `retryable` for a cancellation, of `discarded` for a retry",
-    "enqueued_before": "must be an instant with its offset from UTC, in RFC 3339",
-    "enqueued_after": "must be an instant with its offset from UTC, in RFC 3339",
+    "enqueued_before": INSTANT,
+    "enqueued_after": INSTANT,
     "priority": "must be an integer",
     "meta": "must be an object with at least one field",
 }
@@ -116,71 +138,90 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
     return chosen if chosen.state is not None else chosen.model_copy(update={"state": list(default)})
 
 
-def states_to_cancel(given: object) -> Sequence[str]:
-    """Return the states in which a filter cancels jobs.
+def read_to_cancel(given: object) -> JobFilter:
+    """Return the filter of a cancellation, with the states of jobs to cancel.
 
     Raises:
         Problem: as in `read`.
     """
-    return _read_to_cancel(given).state or ()
-
-
-def _read_to_cancel(given: object) -> JobFilter:
     return read(given, CANCELLABLE, ("available", "scheduled"))
 
 
-async def cancellable(here: Components, caller: Principal, given: object, cursor: object) -> Selection:
+def read_to_retry(given: object) -> JobFilter:
+    """Return the filter of a retry.
+
+    Raises:
+        Problem: as in `read`.
+    """
+    return read(given, ("discarded",), ("discarded",))
+
+
+async def cancellable(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:
     """Select jobs that wait, those with the oldest scheduled time first.
 
     Jobs of workflows are left out, since only a workflow as a whole is cancelled.
     """
-    chosen = _read_to_cancel(given)
     await until_current(here)
-    return await _selected(here, caller, chosen, _open_rows(here, caller, cursor))
+    return await _selected(here, caller, chosen, execution_pages(here, caller, OPEN, cursor, sort="oldest"))
 
 
-async def dead(here: Components, caller: Principal, given: object, cursor: object) -> Selection:
+async def dead(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:
     """Select the jobs of dead letters that are not resolved, the newest first.
 
     Jobs of workflows are left out, and those that ran again.
     """
-    chosen = read(given, ("discarded",), ("discarded",))
     await until_current(here)
-    return await _selected(here, caller, chosen, _dead_rows(here, caller, cursor))
+    return await _selected(here, caller, chosen, dead_letter_pages(here, caller, cursor))
 
 
-async def _selected(
-    here: Components,
-    caller: Principal,
-    chosen: JobFilter,
-    pages: AsyncIterator[tuple[Sequence[Candidate], str | None]],
-) -> Selection:
+async def _selected(here: Components, caller: Principal, chosen: JobFilter, pages: Pages) -> Selection:
     ids = dict[str, None]()
-    searched, following = 0, None
-    async with here.job_searches.turn(caller.party):
-        clock = asyncio.get_running_loop()
-        end = clock.time() + MAX_SECONDS
-        async for rows, cursor in pages:
-            following = cursor
-            for first in range(0, len(rows), LOADED_TOGETHER):
-                for job in await _jobs(here, caller, rows[first : first + LOADED_TOGETHER]):
-                    if chosen.matches(job):
-                        ids[job["id"]] = None
-                await asyncio.sleep(0)  # what is in memory is loaded without a turn of others
-            searched += len(rows)
-            is_full = searched + PAGE_SIZE > MAX_SEARCHED or len(ids) + PAGE_SIZE > MAX_MATCHES
-            if is_full or clock.time() >= end:
-                break
+
+    def take(job: Json) -> bool:
+        if chosen.matches(job):
+            ids[job["id"]] = None
+        return len(ids) + PAGE_SIZE <= MAX_MATCHES
+
+    following = await search(here, caller, pages, take)
     return Selection([*ids], following)
 
 
-async def _jobs(here: Components, caller: Principal, rows: Sequence[Candidate]) -> list[Json]:
-    """Return the candidates that are jobs which the caller sees."""
-    loaded = await asyncio.gather(*(_facts(here, caller, row) for row in rows))
-    return [job for facts in loaded if facts and (job := _view(facts)) is not None]
+async def search(
+    here: Components, caller: Principal, pages: Pages, take: Callable[[Json], bool], *, with_workflows: bool = False
+) -> str | None:
+    """Take the jobs of candidates one by one; return the cursor after them.
+
+    None: no candidates are left. `take`: returns whether jobs of a further page may be taken. `with_workflows`: take the jobs of workflows too.
+    """
+    searched, following = 0, None
+    async with here.job_searches.turn(caller.party):
+        clock = asyncio.get_running_loop()
+        end, has_room = clock.time() + MAX_SECONDS, True
+        async for rows, cursor in pages:
+            following = cursor
+            for first in range(0, len(rows), LOADED_TOGETHER):
+                for job in await _jobs(here, caller, rows[first : first + LOADED_TOGETHER], with_workflows):
+                    has_room = take(job)
+                await asyncio.sleep(0)  # what is in memory is loaded without a turn of others
+            searched += len(rows)
+            if searched + PAGE_SIZE > MAX_SEARCHED or not has_room or clock.time() >= end:
+                break
+    return following
 
 
-async def _facts(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
+async def _jobs(
+    here: Components,
+    caller: Principal,
+    rows: Sequence[Candidate],
+    with_workflows: bool,  # noqa: FBT001 - as of `search`
+) -> list[Json]:
+    """Return the jobs of candidates that the caller sees."""
+    loaded = await asyncio.gather(*(facts_of(here, caller, row) for row in rows))
+    views = [_views(here, caller, facts, with_workflows) for facts in loaded if facts]
+    return [job for view in views for job in await view]
+
+
+async def facts_of(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
     """Return the events of a candidate.
 
     It has none if the caller does not see it, if it ran again, or if this version cannot read it.
@@ -188,41 +229,46 @@ async def _facts(here: Components, caller: Principal, row: Candidate) -> job_vie
     if row.execution_id is None or not await here.visibility.may_see_run(caller, Run.of(row)):
         return ()
     try:
-        if isinstance(row, DeadLetterRow):
-            scope = subjects.dead_letter(row.job_name, row.execution_id)
-            letter = dead_letter.fold(await wherever(here.log, here.stored, scope))
-            if letter.replays:  # a dead letter that ran again stays in the list until it is resolved
-                return ()
+        if (
+            isinstance(row, DeadLetterRow)
+            and await replays.newest_replay(here, row.job_name, row.execution_id) is not None
+        ):
+            return ()
         return await wherever(here.log, here.stored, subjects.execution(row.job_name, str(row.execution_id)))
     except DecodeError:  # the others are selected nevertheless
         return ()
 
 
-async def _open_rows(
-    here: Components, caller: Principal, cursor: object
-) -> AsyncIterator[tuple[Sequence[Candidate], str | None]]:
-    """Yield pages of executions that are not over, and the cursor after each."""
-    statuses: tuple[OpenStatus, OpenStatus] = ("pending", "running")
+async def execution_pages(
+    here: Components,
+    caller: Principal,
+    statuses: Sequence[Status | None],
+    cursor: object,
+    *,
+    sort: ExecutionSort = "newest",
+) -> Pages:
+    """Yield pages of executions, and the cursor after each.
+
+    Those of one status come after those of another; None: of any status.
+    """
+    names = [status or "any" for status in statuses]
     first, _, place = _cursor(cursor).partition(":")
-    if first and (first not in statuses or not place):
+    if first and (first not in names or not place):
         raise _invalid("cursor", "must be the `next_cursor` of an answer to the same filter")
-    for status in statuses[statuses.index(first) if first in statuses else 0 :]:
-        after = place if status == first and place != "0" else None
+    begin = names.index(first) if first else 0
+    for number, status in enumerate(statuses[begin:], begin):
+        after = place if number == begin and place not in {"", "0"} else None
+        following = f"{names[number + 1]}:0" if number + 1 < len(names) else None
         while True:
-            query = ExecutionQuery(
-                status=status, sort="oldest", limit=PAGE_SIZE, cursor=after, namespaces=caller.reached
-            )
+            query = ExecutionQuery(status=status, sort=sort, limit=PAGE_SIZE, cursor=after, namespaces=caller.reached)
             page = await here.history.executions(query)
             after = page.cursor
-            following = "running:0" if status == "pending" else None
-            yield page.rows, f"{status}:{after}" if after is not None else following
+            yield page.rows, f"{names[number]}:{after}" if after is not None else following
             if after is None:
                 break
 
 
-async def _dead_rows(
-    here: Components, caller: Principal, cursor: object
-) -> AsyncIterator[tuple[Sequence[Candidate], str | None]]:
+async def dead_letter_pages(here: Components, caller: Principal, cursor: object) -> Pages:
     """Yield pages of unresolved dead letters, and the cursor after each."""
     after: str | None = _cursor(cursor) or None
     while True:
@@ -234,10 +280,23 @@ async def _dead_rows(
             return
 
 
-def _view(facts: job_view.Facts) -> Json | None:
-    """Return an execution as a job; None: it is a workflow, or was not requested."""
+async def _views(
+    here: Components,
+    caller: Principal,
+    facts: job_view.Facts,
+    with_workflows: bool,  # noqa: FBT001 - as of `search`
+) -> list[Json]:
+    """Return the jobs of an execution; it has none if it was not requested."""
     state = execution.fold(facts)
-    return None if state.requested is None or job_view.is_workflow(state) else job_view.job(facts, state=state)
+    if state.requested is None:
+        return []
+    if not job_view.is_workflow(state):
+        return [job_view.job(facts, state=state, id=await replays.id_of(here, caller, state))]
+    if not with_workflows:
+        return []
+    workflow = state.request.execution_id
+    await asyncio.sleep(0)  # a workflow may have many jobs
+    return [job_view.job(facts, state=state, id=f"{workflow}:{step}", step=step) for step in state.steps]
 
 
 def _cursor(given: object) -> str:

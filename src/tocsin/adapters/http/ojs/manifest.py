@@ -12,7 +12,11 @@ from .protocol import VERSION, OjsResponse, documented
 from .workflow_envelope import MAX_DEPTH, MAX_JOBS
 
 LEVEL: Final = 4
-"""The extensions for priorities, rate limits and bulk operations are not listed, because each of them requires more than the level."""
+"""The extensions for priorities, rate limits, queue configuration and bulk operations are not listed, because each of them requires more than the level."""
+
+DRAFT: Final = "1.0.0-rc.1"
+EXTENSIONS: Final = ("progress", "admin-api")
+"""The official extensions of which every requirement is met."""
 
 TIER: Final = "runtime"
 """Jobs run through their whole lifecycle. The tier `full` also needs gRPC and every optional feature."""
@@ -37,6 +41,7 @@ async def manifest(here: Here) -> dict[str, Any]:
         "protocols": ["http"],
         "backend": "nats",
         "capabilities": {
+            "admin_api": True,
             "batch_ack": True,
             "batch_enqueue": True,
             "bulk_cancel": True,
@@ -65,7 +70,9 @@ async def manifest(here: Here) -> dict[str, Any]:
         "batch_limits": {"max_batch_size": MAX_TOGETHER, "max_ack_batch_size": MAX_COUNT},
         "rate_limits": {"strategies": ["rate", "throttle"], "algorithm": "token bucket", "on_limit": ["wait"]},
         "workflow_limits": {"max_jobs": MAX_JOBS, "max_nesting_depth": MAX_DEPTH},
-        "extensions": {"official": [{"name": "progress", "uri": "urn:ojs:ext:progress", "version": "1.0.0-rc.1"}]},
+        "extensions": {
+            "official": [{"name": name, "uri": f"urn:ojs:ext:{name}", "version": DRAFT} for name in EXTENSIONS]
+        },
         "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
     }
 

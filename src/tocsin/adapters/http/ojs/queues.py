@@ -14,7 +14,6 @@ from ....domain.events import JobState
 from ....ports.summaries import QueueCounts
 from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import QueueDetails, find
-from ....settings import Queue as Section
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
 from ..api.queue_details import switch
@@ -25,9 +24,10 @@ from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
 PERIOD: Final = timedelta(hours=1)
 """The time of the throughput."""
-_STATES: Final[tuple[JobState, ...]] = (
+STATES: Final[tuple[JobState, ...]] = (
     *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
 )
+"""The states of jobs."""
 
 router = APIRouter(
     prefix="/ojs/v1/queues",
@@ -50,22 +50,21 @@ async def list_queues(here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, 
 async def show(here: Here, caller: Reader, name: str) -> dict[str, Any]:
     """Show a queue with its configuration, which is that of the settings, and its statistics."""
     measured = await stats(here, caller, name)
-    section = here.settings.queues.get(name)
-    configured = _config_of(section, here.settings.execution.history_retention_days)
-    return {**measured, "state": measured["status"], "config": configured}
+    return {**measured, "state": measured["status"], "config": config_of(here, name)}
 
 
 @router.get("/{name}/stats", operation_id="queueStats")
 async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
     """Count the jobs of a queue by state, as of this request."""
-    counts, now = await _counted(here, _checked_name(caller, name)), here.clock.now()
-    queue = await _details(here, caller, name, may_be_new=bool(counts.states) and await _sees_all(here, caller))
-    states = {state: counts.states.get(state, 0) for state in _STATES}
+    checked = checked_name(caller, name)
+    await until_current(here)
+    queue, counts = await measured(here, caller, checked)
+    states = {state: counts.states.get(state, 0) for state in STATES}
     completed, failed = counts.ended.get("completed", 0), counts.ended.get("discarded", 0)
     return {
         "queue": {**_queue_of(queue), **states},
         "name": name,
-        "status": _status(queue),
+        "status": status_of(queue),
         "stats": {
             "total": sum(states.values()),
             **states,
@@ -73,14 +72,19 @@ async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
             "failed_last_hour": failed,
             "throughput_per_second": round(completed / PERIOD.total_seconds(), 4),
         },
-        "computed_at": job_view.instant(now),
+        "computed_at": job_view.instant(here.clock.now()),
     }
 
 
-async def _counted(here: Components, name: str) -> QueueCounts:
-    """Count by the history, after it has all that was stored before this request."""
-    await until_current(here)
-    return await here.history.summaries.of_queue(name, here.clock.now() - PERIOD)
+async def measured(here: Components, caller: Principal, name: str) -> tuple[QueueDetails, QueueCounts]:
+    """Return a queue and the number of its jobs, by the history.
+
+    Raises:
+        NotFound: the caller knows of no such queue.
+    """
+    counts = await here.history.summaries.of_queue(name, here.clock.now() - PERIOD)
+    may_be_new = bool(counts.states) and await _sees_all(here, caller)
+    return await _details(here, caller, name, may_be_new=may_be_new), counts
 
 
 async def _sees_all(here: Components, caller: Principal) -> bool:
@@ -91,25 +95,33 @@ async def _sees_all(here: Components, caller: Principal) -> bool:
 @router.post("/{name}/pause", operation_id="pauseQueue")
 async def pause(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> dict[str, Any]:
     """Pause a queue: no job is handed out, and new jobs are accepted."""
-    return await _switch(here, caller, name, reason, paused=True)
+    return _switched(await switch_queue(here, caller, name, reason, paused=True))
 
 
 @router.post("/{name}/resume", operation_id="resumeQueue")
 async def resume(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> dict[str, Any]:
     """Resume a queue: jobs are handed out again."""
-    return await _switch(here, caller, name, reason, paused=False)
+    return _switched(await switch_queue(here, caller, name, reason, paused=False))
 
 
-async def _switch(
+def _switched(queue: QueueDetails) -> dict[str, Any]:
+    return {"queue": _queue_of(queue), "name": queue.name, "status": status_of(queue)}
+
+
+async def switch_queue(
     here: Components, caller: Principal, name: str, reason: str | None, *, paused: bool
-) -> dict[str, Any]:
+) -> QueueDetails:
+    """Pause or resume a queue, and return it.
+
+    Raises:
+        NotFound: the caller knows of no such queue.
+    """
+    checked = checked_name(caller, name)
     if here.reset is None:
-        await switch(here, caller, _checked_name(caller, name), paused=paused, reason=reason)
+        await switch(here, caller, checked, paused=paused, reason=reason)
     else:  # the conformance suite pauses queues that it never named
-        checked = _checked_name(caller, name)
         await QueueDecisions(here.log, by=actor(caller)).switch(checked, paused=paused, reason=reason)
-    queue = await _details(here, caller, name, may_be_new=True)
-    return {"queue": _queue_of(queue), "name": name, "status": _status(queue)}
+    return await _details(here, caller, checked, may_be_new=True)
 
 
 async def _details(here: Components, caller: Principal, name: str, *, may_be_new: bool = False) -> QueueDetails:
@@ -121,18 +133,25 @@ async def _details(here: Components, caller: Principal, name: str, *, may_be_new
     return find(name, known)
 
 
-def _checked_name(caller: Principal, name: str) -> str:
+def checked_name(caller: Principal, name: str) -> str:
+    """Return the name of a queue.
+
+    Raises:
+        Problem: no queue has such a name, or the caller does not reach it.
+    """
     if not envelope.QUEUE.fullmatch(name) or not caller.reaches(name):
         raise Problem(404, "not-found", f"no queue is called {name!r}")
     return name
 
 
-def _status(queue: QueueDetails) -> str:
+def status_of(queue: QueueDetails) -> str:
+    """Return the state of a queue (ojs-queue-config §5.1)."""
     return "active" if queue.paused is None else "paused"
 
 
-def _config_of(section: Section | None, retention_days: int) -> dict[str, Any]:
+def config_of(here: Components, name: str) -> dict[str, Any]:
     """Return the configuration of a queue (ojs-queue-config §6); fields without a value are left out."""
+    section, retention_days = here.settings.queues.get(name), here.settings.execution.history_retention_days
     concurrency, rate = (None, None) if section is None else (section.concurrency, section.rate)
     return {
         **({} if concurrency is None else {"concurrency": concurrency}),
@@ -142,5 +161,5 @@ def _config_of(section: Section | None, retention_days: int) -> dict[str, Any]:
 
 
 def _queue_of(queue: QueueDetails) -> dict[str, Any]:
-    status = _status(queue)
+    status = status_of(queue)
     return {"name": queue.name, "paused": status == "paused", "status": status, "available": queue.waiting or 0}

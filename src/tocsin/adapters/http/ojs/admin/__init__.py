@@ -1,0 +1,10 @@
+"""`/ojs/v1/admin`: what operators and dashboards read and do (ojs-admin-api).
+
+The answers rest on the history, which may be a moment old.
+"""
+
+from typing import Final
+
+from . import jobs, queues, workers
+
+ROUTERS: Final = (queues.router, jobs.router, workers.router)

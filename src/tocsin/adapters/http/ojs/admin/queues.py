@@ -1,0 +1,145 @@
+"""`/ojs/v1/admin/queues` and `/stats`: queues, their counts and decisions on them (ojs-admin-api §6, §10)."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from .....domain.access import Principal
+from .....domain.events import JobState
+from .....ports.summaries import QueueCounts
+from .....services import queues as queue_service
+from .....services.agents import AgentRegistry
+from .....services.queues import QueueDetails
+from ...api.dependencies import Components, Here, Reason
+from ...auth.security import Reader, SharedOperator, actor
+from ...auth.visible_agents import seen_agents
+from .. import job_view, protocol
+from ..protocol import Body
+from ..queues import PERIOD, STATES, checked_name, config_of, measured, status_of, switch_queue
+from .pages import (
+    DEFAULT_PER_PAGE,
+    Json,
+    Page,
+    PerPage,
+    admin_router,
+    paged,
+    refused,
+    require_confirmation,
+    soon_current,
+)
+
+COUNTED_TOGETHER: Final = 8
+"""Queues whose jobs are counted at the same time."""
+PURGED: Final = ["available"]
+"""The states of the jobs that a purge covers."""
+_MINUTES: Final = PERIOD.total_seconds() / 60
+
+router = admin_router()
+
+
+@router.get("/queues", operation_id="adminListQueues")
+async def list_queues(here: Here, caller: Reader, page: Page = 1, per_page: PerPage = DEFAULT_PER_PAGE) -> Json:
+    """List the queues with the number of their jobs by state."""
+    shown, pagination = paged(await here.queues(caller), page, per_page)
+    counts = await _counted(here, caller, shown)
+    return {"items": list(map(_item, shown, counts)), "pagination": pagination}
+
+
+@router.get("/queues/{name}", operation_id="adminGetQueue")
+async def show_queue(here: Here, caller: Reader, name: str) -> Json:
+    """Show a queue with its configuration, which is that of the settings."""
+    checked = checked_name(caller, name)
+    await soon_current(here)
+    queue, counts = await measured(here, caller, checked)
+    return {**_item(queue, counts), "configuration": config_of(here, checked)}
+
+
+@router.post("/queues/{name}/pause", operation_id="adminPauseQueue")
+async def pause_queue(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> Json:
+    """Pause a queue: no job is handed out, and new jobs are accepted."""
+    return _paused(await switch_queue(here, caller, name, reason, paused=True))
+
+
+@router.post("/queues/{name}/resume", operation_id="adminResumeQueue")
+async def resume_queue(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> Json:
+    """Resume a queue: jobs are handed out again."""
+    return _paused(await switch_queue(here, caller, name, reason, paused=False))
+
+
+@router.delete(
+    "/queues/{name}/jobs",
+    operation_id="adminPurgeQueue",
+    openapi_extra=protocol.body_schema(
+        "states",
+        "confirm",
+        states={"type": "array", "items": {"type": "string", "enum": PURGED}},
+        confirm={"type": "boolean"},
+    ),
+)
+async def purge_queue(here: Here, caller: SharedOperator, name: str, body: Body, reason: Reason = None) -> Json:
+    """Cancel the jobs that wait in a queue now.
+
+    Ended jobs are evidence, and are not deleted. The answer has the number of jobs that it covers, and comes before all of them are cancelled.
+    """
+    require_confirmation(body)
+    if body.get("states") != PURGED:
+        raise refused("states", 'must be `["available"]`: no other jobs are purged')
+    if body.get("older_than") is not None:
+        raise refused("older_than", "must be absent: a purge covers all jobs that wait")
+    known = await here.queues(caller)
+    purged = await queue_service.purge(here.log, known, checked_name(caller, name), by=actor(caller), reason=reason)
+    return {"purged_count": (purged.waiting or 0) if purged.changed else 0, "states": PURGED}
+
+
+@router.get("/stats", operation_id="adminStats")
+async def stats(here: Here, caller: Reader) -> Json:
+    """Count the queues, the workers and the jobs by state that the caller reaches."""
+    known = await here.queues(caller)
+    counts = await _counted(here, caller, known)
+    agents = seen_agents(caller, await AgentRegistry(here.log, here.projections).agents())
+    return {
+        "queues": len(known),
+        "workers": len(agents),
+        "jobs": {state: sum(each.states.get(state, 0) for each in counts) for state in STATES},
+        "throughput": _throughput(counts),
+        "uptime_seconds": round(time.monotonic() - here.began),
+    }
+
+
+async def _counted(here: Components, caller: Principal, queues: Sequence[QueueDetails]) -> list[QueueCounts]:
+    """Count the jobs of queues, some queues at a time."""
+    await soon_current(here)
+    since, counts = here.clock.now() - PERIOD, list[QueueCounts]()
+    async with here.job_searches.turn(caller.party):
+        for first in range(0, len(queues), COUNTED_TOGETHER):
+            part = queues[first : first + COUNTED_TOGETHER]
+            counts += await asyncio.gather(*(here.history.summaries.of_queue(queue.name, since) for queue in part))
+    return counts
+
+
+def _item(queue: QueueDetails, counts: QueueCounts) -> Json:
+    return {
+        "name": queue.name,
+        "state": status_of(queue),
+        "counts": {state: counts.states.get(state, 0) for state in STATES},
+        "throughput": _throughput([counts]),
+        **_paused(queue),
+    }
+
+
+def _throughput(counts: Sequence[QueueCounts]) -> dict[str, float]:
+    """Return the mean of the last hour."""
+
+    def per_minute(*states: JobState) -> float:
+        return round(sum(each.ended.get(state, 0) for each in counts for state in states) / _MINUTES, 4)
+
+    return {
+        "processed_per_minute": per_minute("completed", "discarded"),
+        "failed_per_minute": per_minute("discarded"),
+    }
+
+
+def _paused(queue: QueueDetails) -> Json:
+    since = None if queue.paused is None else job_view.instant(queue.paused.since)
+    return {"name": queue.name, "paused": since is not None, **({} if since is None else {"paused_at": since})}

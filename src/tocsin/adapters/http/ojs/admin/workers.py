@@ -1,0 +1,83 @@
+"""`/ojs/v1/admin/workers`: the worker processes, and what they have (ojs-admin-api §9)."""
+
+from typing import Final
+
+from .....domain.access import Principal
+from .....domain.agent import AgentRecord, AgentState
+from .....services.agents import AgentRegistry
+from .....services.operations.errors import NotFound
+from ...api.agents import require_reached
+from ...api.dependencies import Components, Here, Reason
+from ...auth.security import Reader, SharedOperator, actor
+from ...auth.visible_agents import seen_agents
+from .. import job_view
+from .pages import DEFAULT_PER_PAGE, Json, Page, PerPage, admin_router, paged
+
+STATES: Final = {
+    AgentState.ENABLED: "running",
+    AgentState.DISABLED: "quiet",
+    AgentState.DRAINING: "quiet",
+    AgentState.LOST: "stale",
+}
+
+router = admin_router()
+
+
+@router.get("/workers", operation_id="adminListWorkers")
+async def list_workers(here: Here, caller: Reader, page: Page = 1, per_page: PerPage = DEFAULT_PER_PAGE) -> Json:
+    """List the worker processes: agents, workers over HTTP, and executors of hip-62's queue."""
+    known = await _workers(here, caller)
+    shown, pagination = paged(known, page, per_page)
+    states = [STATES[record.state] for record in known]
+    summary = {state: states.count(state) for state in ("running", "quiet", "stale")}
+    return {
+        "items": list(map(_item, shown)),
+        "summary": {"total": len(known), **summary},
+        "pagination": pagination,
+    }
+
+
+@router.get("/workers/{id}", operation_id="adminGetWorker")
+async def show_worker(here: Here, caller: Reader, id: str) -> Json:  # noqa: A002 - the field has this name
+    """Show a worker process with the executions whose jobs it has."""
+    for record in await _workers(here, caller):
+        if record.agent_id == id:
+            jobs = dict.fromkeys(held.partition(".")[0] for held in record.held)
+            return {**_item(record), "active_executions": list(jobs)}
+    raise NotFound(f"no worker has the id {id!r}. GET /ojs/v1/admin/workers lists all")
+
+
+@router.post("/workers/{id}/quiet", operation_id="adminQuietWorker")
+async def quiet(here: Here, caller: SharedOperator, id: str, reason: Reason = None) -> Json:  # noqa: A002 - as above
+    """Let an agent finish its jobs and take no more.
+
+    Other workers do not register, and cannot be drained.
+    """
+    await require_reached(here, caller, id)
+    drained = await AgentRegistry(here.log, here.projections).drain(id, by=actor(caller), reason=reason)
+    if drained:
+        return {"id": id, "state": "quiet", "changed": True}
+    states = {record.agent_id: STATES[record.state] for record in await _workers(here, caller)}
+    return {"id": id, "state": states.get(id, "quiet"), "changed": False}
+
+
+async def _workers(here: Components, caller: Principal) -> list[AgentRecord]:
+    return seen_agents(caller, await AgentRegistry(here.log, here.projections).agents())
+
+
+def _item(record: AgentRecord) -> Json:
+    slots = record.slots if record.slots is not None else record.max_concurrent_jobs
+    return {
+        "id": record.agent_id,
+        "name": record.name,
+        "kind": record.kind,
+        "hostname": record.host,
+        "state": STATES[record.state],
+        "queues": record.queues,
+        "concurrency": slots,
+        "active_jobs": len(record.held),
+        "version": record.version,
+        "metadata": record.labels,
+        **({} if record.heard_at is None else {"last_heartbeat_at": job_view.instant(record.heard_at)}),
+        **({} if record.since is None else {"changed_at": job_view.instant(record.since)}),
+    }

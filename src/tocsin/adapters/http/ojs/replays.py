@@ -1,0 +1,55 @@
+"""Dead letters that were retried.
+
+A job keeps the id of its first execution, and its newest execution stands for it.
+"""
+
+from typing import Final
+
+from .... import subjects
+from ....archive.stream_reader import wherever
+from ....domain import dead_letter, execution
+from ....domain.access import Principal
+from ....domain.execution import Execution
+from ....subjects import DecodeError
+from ..api.dependencies import Components
+from ..auth.visibility import Run
+from .job_view import about_of
+
+MAX_REPLAYS: Final = 100
+"""Executions of one job that are read to find the first."""
+
+
+async def newest_replay(here: Components, job: str, execution_id: str) -> str | None:
+    """Return the execution that retried a dead letter last, if it has begun.
+
+    A retried dead letter stays in the history's list until it is resolved.
+    """
+    facts = await wherever(here.log, here.stored, subjects.dead_letter(job, execution_id))
+    replays = dead_letter.fold(facts).replays
+    if not replays or not await wherever(here.log, here.stored, subjects.execution(job, replays[-1].execution_id)):
+        return None
+    return replays[-1].execution_id
+
+
+async def id_of(here: Components, caller: Principal, state: Execution) -> str:
+    """Return the id by which `job_view.find` finds an execution.
+
+    It is that of the job's first execution. If a later retry or another definition keeps the first from leading to this execution, it
+    is the execution's own.
+    """
+    request = state.request
+    if (own := about_of(request.plan.meta).get("id")) is not None:  # a retry has the same plan
+        return str(own)
+    current, before = request.execution_id, request.replay_of
+    for _ in range(MAX_REPLAYS):
+        try:
+            if before is None or await newest_replay(here, request.job, before) != current:
+                break
+            facts = await wherever(here.log, here.stored, subjects.execution(request.job, before))
+        except DecodeError:  # of a later version
+            break
+        requested = execution.fold(facts).requested
+        if requested is None or not await here.visibility.may_see_run(caller, Run.of_facts(request.job, facts)):
+            break
+        current, before = before, requested.replay_of
+    return current
