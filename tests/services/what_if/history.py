@@ -95,6 +95,8 @@ class History:
     _read_upto: int = 0
     _waiting: dict[str, str] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
+    _held: list[Requested] = field(default_factory=list)
+    """Executions that wait until the queue is resumed."""
 
     @property
     def now(self) -> datetime:
@@ -177,6 +179,10 @@ class History:
 
     async def _switch_queue(self, paused: bool) -> None:  # noqa: FBT001 - what the script says
         await QueueDecisions(self.world.log, by=ADA).switch("default", paused=paused)
+        if not paused:
+            for request in self._held:
+                self._put(self.now + timedelta(seconds=1), "start", request)
+            self._held.clear()
 
     async def _edit(self, job: str, number: int) -> None:
         del number
@@ -206,7 +212,7 @@ class History:
         if state.is_over:
             return
         if (await QueueDecisions(self.world.log).state("default")).is_paused:
-            self._put(self.now + timedelta(seconds=1), "start", request)
+            self._held.append(request)
             return
         step = request.plan.steps[0].name
         started = Started(
