@@ -219,7 +219,7 @@ expressions = st.sampled_from(
     [
         *("{{ job }}", "{{ reason }}", "{{ why }}", "{{ reason | trim }}", "{{ why | trim }}", "{{ url ~ reason }}"),
         *("{{ other_jobs | join }}", "{{ job ~ reason }}", "{% if reason %}{{ reason | last }}{% endif %}"),
-        *("{{ (job ~ why) | trim }}", "{% if why %}{{ why | first }}{% endif %}", " ", "("),
+        *("{{ (job ~ why) | trim }}", "{% if why %}{{ why | first }}{% endif %}", " ", "(", "&"),
     ]
 )
 values = texts | st.sampled_from(["click [here]", " (https://evil)", "& ", "lt;", " ", "", "&", "[a", "](b)", "(b)"])
@@ -241,6 +241,10 @@ def test_filtered_and_joined_values_have_no_effect(parts: list[str], job: str, r
         ("{{ reason }}({{ job }})", "click [here］(& )"),
         ("{{ job | trim }}lt;", "＆lt;"),
         ("[text]{{ why | trim }}", "[text]（https://evil)"),
+        ("&{{ reason }}", "＆click [here］"),
+        ("&#{% if job %}{{ reason }}{% endif %}", "＆#click [here］"),
+        ("&l {{- reason }}", "＆lclick [here］"),
+        ("R&D & {{ reason }}", "R&D & click [here］"),
         ("{{ url }}", "https://tocsin.example.com/executions/e1?a=1&b=2"),
     ],
 )

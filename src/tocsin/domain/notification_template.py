@@ -5,6 +5,7 @@ undefined name stops the start, and loses no notification.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -27,6 +28,8 @@ MAX_TEMPLATE: Final = 10_000
 """Characters of a template."""
 MAX_RENDERED: Final = 50_000
 """Characters of the result, before it is cut."""
+_JOINED: Final = re.compile(r"&(?=#?\w*(?:\{[{%#]|\s+\{[{%#]-))")
+"""An `&` that makes an HTML entity with the beginning of what `{{ … }}` inserts."""
 MAX_BODY: Final = 20_000
 """Characters of the body of an e-mail; a longer one is cut."""
 
@@ -52,7 +55,7 @@ def body_by(template: str, notification: Notification) -> str:
 def chat_subject_by(template: str, notification: Notification) -> str:
     """Return the line that a template makes, for a chat.
 
-    What `{{ … }}` inserts has nothing that a chat acts on; the text of the template may.
+    What `{{ … }}` inserts has nothing that a chat acts on, also together with the text before it; the text of the template may.
 
     Raises:
         TemplateError: it cannot be rendered.
@@ -165,7 +168,7 @@ def _for_chat(template: str, notification: Notification, form: Form = "text") ->
     values = _values(notification)
     values["why"] = cut(str(values["why"]), MAX_CHAT_LINES)
     values["url"] = Verbatim(values["url"])
-    return _rendered(template, values, form=form, clean=value_without_markup)
+    return _rendered(_JOINED.sub("＆", template), values, form=form, clean=value_without_markup)
 
 
 def _samples() -> Iterator[Notification]:
