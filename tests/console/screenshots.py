@@ -19,6 +19,11 @@ ROOT: Final = Path(__file__).parents[2]
 IMAGES: Final = ROOT / "docs/images/console"
 RUN_S: Final = 60.0
 """How long the jobs run first, so that there is something to see."""
+EVENTS: Final = 15
+SHOWN: Final = """rows => !document.querySelector(".loading")
+    && document.querySelectorAll("main tbody tr").length >= rows
+    && ![...document.querySelectorAll("main td")].some((one) => one.textContent === "…")"""
+"""Whether a page shows its data."""
 SIZE: Final[ViewportSize] = {"width": 1280, "height": 800}
 PAGES: Final = {
     "now": "/console",
@@ -27,12 +32,13 @@ PAGES: Final = {
     "execution": "/console/executions/{execution}",
     "executions": "/console/executions",
     "dead-letters": "/console/dead-letters",
+    "dead-letter": "/console/dead-letters/{letter}",
     "queues": "/console/queues",
     "agents": "/console/agents",
     "schedule": "/console/schedule",
     "events": "/console/events",
     "changes": "/console/changes",
-    "what-if": "/console/what-if?job=provider-health-check&days=-1",
+    "what-if": "/console/what-if?job=provider-health-check&days=1",
     "edit-job": "/console/edit-job/provider-health-check",
 }
 
@@ -49,6 +55,7 @@ def main() -> int:
         execution = console.api("GET", "/v1/executions?job=daily-analytics-etl&status=completed&limit=1")["executions"][
             0
         ]
+        [letter] = console.api("GET", "/v1/dead-letters?limit=1")["dead_letters"]
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=OPTIONS)
             context = browser.new_context(base_url=console.url, viewport=SIZE, timezone_id="UTC")
@@ -56,11 +63,24 @@ def main() -> int:
             _sign_in(page, console)
             IMAGES.mkdir(parents=True, exist_ok=True)
             for name, path in PAGES.items():
-                page.goto(path.format(execution=execution["execution_id"]))
+                page.goto(path.format(execution=execution["execution_id"], letter=letter["id"]))
                 page.locator("h1").wait_for()
+                if name == "what-if":
+                    _ask(page)
+                page.wait_for_function(SHOWN, arg=EVENTS if name == "events" else 0)
                 page.wait_for_timeout(2_000)
                 page.screenshot(path=IMAGES / f"{name}.png")
     return 0
+
+
+def _ask(page: Page) -> None:
+    """Try another schedule, and show the answer."""
+    editor = page.get_by_label("Definition to try, as YAML")
+    page.wait_for_function("() => document.querySelector('textarea').value.includes('*/5')")
+    editor.fill(editor.input_value().replace("*/5", "*/20"))
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("heading", level=2).first.scroll_into_view_if_needed()
+    page.mouse.wheel(0, SIZE["height"])
 
 
 def _sign_in(page: Page, console: Console) -> None:
