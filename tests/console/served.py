@@ -86,6 +86,13 @@ async def broken(context: Context) -> None:
 async def slow(context: Context) -> None:
     await context.progress(0.5, HOSTILE)
     await asyncio.sleep(3600)
+
+@worker.task("chatty")
+async def chatty(context: Context) -> None:
+    for number in range(18_000):
+        context.logger.info(f"line {{number}}.")
+        await context.progress(0.25, f"part {{number}}.")
+        await asyncio.sleep(0.2)
 """
 
 

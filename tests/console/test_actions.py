@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.conftest import SignIn
 from tests.console.served import Console
@@ -40,6 +40,67 @@ def test_edit_shows_its_plan_first(sign_in: SignIn, console: Console) -> None:
     assert console.api("GET", "/v1/jobs/edited")["schedule"] == "0 4 * * *"
 
 
+def test_job_is_paused_in_the_list(sign_in: SignIn, console: Console) -> None:
+    define(console, "listed")
+    page = sign_in(path="/console/jobs?search=listed")
+    row = page.get_by_role("row").filter(has_text="listed")
+    row.get_by_role("button", name="Actions of listed").click()
+    row.get_by_role("button", name="Pause").click()
+    page.get_by_label("Reason").fill("a trial")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("paused")
+    expect(row.get_by_role("button", name="Resume")).to_be_visible()
+    [change] = console.api("GET", "/v1/changes?job=listed&type=paused")["changes"]
+    assert change["reason"] == "a trial"
+    row.get_by_role("link", name="Edit").click()
+    expect(page.get_by_label("Definition, as YAML")).to_have_value(re.compile("listed"))
+
+
+def test_job_is_triggered_in_the_list(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(role="scheduler-operator", path="/console/jobs?search=etl")
+    page.get_by_role("button", name="Actions of etl").click()
+    page.get_by_role("button", name="Trigger").click()
+    page.get_by_label("Day *").fill("friday")
+    page.get_by_role("dialog").get_by_role("button", name="Trigger").click()
+    expect(page).to_have_url(re.compile("/console/executions/"))
+    assert console.api("GET", f"/v1/executions/{page.url.rpartition('/')[2]}")["job_name"] == "etl"
+
+
+def test_lost_answer_triggers_once(sign_in: SignIn, console: Console) -> None:
+    define(console, "triggered-once")
+    page = sign_in(path="/console/jobs/triggered-once")
+
+    def lose_the_answer(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    page.route("**/trigger", lose_the_answer, times=1)
+    page.get_by_role("button", name="Trigger").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Trigger").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The API cannot be reached.")
+    dialog.get_by_role("button", name="Trigger").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("completed")
+    page.get_by_role("button", name="Run again").click()
+    page.route("**/trigger", lose_the_answer, times=1)
+    dialog.get_by_role("button", name="Run again").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The API cannot be reached.")
+    first = page.url
+    dialog.get_by_role("button", name="Run again").click()
+    expect(page).not_to_have_url(first)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("completed")
+    assert len(console.api("GET", "/v1/executions?job=triggered-once")["executions"]) == 2
+
+
+def test_list_offers_only_what_the_job_permits(sign_in: SignIn, console: Console) -> None:
+    define(console, "of-another")
+    page = sign_in(role="scheduler-author", path="/console/jobs?search=of-another")
+    row = page.get_by_role("row").filter(has_text="of-another")
+    row.get_by_role("button", name="Actions of of-another").click()
+    expect(row).to_contain_text("You may not act on this job.")
+    expect(row.get_by_role("button")).to_have_count(1)
+
+
 def test_second_editor_gets_a_conflict(sign_in: SignIn, console: Console) -> None:
     define(console, "contended")
     first, second = sign_in(path="/console/edit-job/contended"), sign_in(path="/console/edit-job/contended")
@@ -49,6 +110,25 @@ def test_second_editor_gets_a_conflict(sign_in: SignIn, console: Console) -> Non
     expect(first).to_have_url(re.compile("/console/jobs/contended$"))
     expect(second.get_by_role("alert")).to_contain_text("Another person has changed this job")
     assert console.api("GET", "/v1/jobs/contended")["schedule"] == "0 4 * * *"
+
+
+def test_new_job_replaces_no_other(sign_in: SignIn, console: Console) -> None:
+    define(console, "existing")
+    define(console, "renamed")
+    page = sign_in(path="/console/new-job")
+    edit(page, "my-job", "existing")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("alert")).to_contain_text("A job with the name existing exists already.")
+    page.goto("/console/edit-job/renamed")
+    edit(page, "name: renamed", "name: existing")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("alert")).to_contain_text("A job with the name existing exists already.")
+    assert console.api("GET", "/v1/jobs/existing")["schedule"] == "0 3 * * *"
+    editor = page.get_by_label("Definition, as YAML")
+    editor.fill(editor.input_value().replace("existing", "of-another-name"))
+    page.get_by_role("button", name="Show the plan").click()
+    page.get_by_role("button", name="Apply").click()
+    expect(page).to_have_url(re.compile("/console/jobs/of-another-name$"))
 
 
 def test_wrong_definition_names_its_field(sign_in: SignIn, console: Console) -> None:

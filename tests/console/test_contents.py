@@ -59,7 +59,8 @@ def test_now_shows_each_part(sign_in: SignIn, console: Console) -> None:
         expect(region(page, "Next hour")).to_contain_text("minutely")
         expect(region(page, "Last hour")).to_contain_text(re.compile("[1-9][0-9]* failed"))
         expect(region(page, "Leaders")).to_contain_text("ticker")
-        expect(region(page, "Health")).to_contain_text(re.compile("no findings|[a-z]+-[a-z]+"))
+        finding = region(page, "Health").locator(".finding").filter(has_text="replicas")  # of each single server
+        expect(finding.locator(".remedy")).to_contain_text("run three servers as a cluster")
         for label in ("running", "waiting", "failing jobs"):
             expect(page.locator(".figure").filter(has_text=label).locator("strong")).not_to_have_text("0")
     finally:
@@ -93,26 +94,61 @@ def test_jobs_are_filtered_and_show_outcomes(sign_in: SignIn, console: Console) 
 
 
 def test_job_shows_durations_and_differences(sign_in: SignIn, console: Console) -> None:
-    for schedule in ("0 3 * * *", "0 4 * * *"):
-        define(console, "contents-revised", schedule=schedule, timezone="Europe/Prague")
+    for fields in ({"schedule": "0 3 * * *"}, {"schedule": "0 4 * * *", "concurrency": {"limit": 2}}):
+        define(console, "contents-revised", timezone="Europe/Prague", **fields)
     console.run("contents-revised", "completed")
     page = sign_in(path="/console/jobs/contents-revised")
     expect(region(page, "Durations").get_by_role("img")).to_be_visible()
+    expect(region(page, "Durations")).to_contain_text(re.compile("p50.*p95"))
     expect(region(page, "Days").locator(".heat-completed")).to_have_count(1)
     revisions = region(page, "Revisions")
     revisions.get_by_role("row").last.get_by_role("button").first.click()
     expect(region(page, "differences")).to_contain_text("0 3 * * *")
     expect(region(page, "differences")).to_contain_text("0 4 * * *")
+    expect(region(page, "differences")).to_contain_text('{"limit":2}')
+    expect(region(page, "differences").locator("tbody tr")).to_have_count(2)
+
+
+def instant(console: Console, job: str, status: str) -> str:
+    """Wait for an execution of a status, and return its instant."""
+    begun = time.monotonic()
+    while not (rows := console.api("GET", f"/v1/executions?job={job}&status={status}&limit=1")["executions"]):
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.1)
+    at: str = rows[0]["scheduled_time"]
+    return at
 
 
 def test_ledger_shows_other_decisions(sign_in: SignIn, console: Console) -> None:
     define(console, "contents-secondly", schedule="* * * * * *", function="broken", retry={"max_attempts": 1})
     page = sign_in(path="/console/jobs/contents-secondly")
     expect(page.locator(".ledger .instant-failed").first).to_be_attached()
+    page.goto(f"/console/jobs/contents-secondly?at={instant(console, 'contents-secondly', 'failed')}")
+    expect(page.locator(".why dl").first).to_contain_text(f"ValueError: {HOSTILE}")
     console.api("POST", "/v1/jobs/contents-secondly/pause", json={})
     expect(page.locator(".ledger .version-paused").first).to_be_attached()
     expect(page.locator(".ledger").locator(".instant-paused, .instant-future-paused").first).to_be_attached()
     console.api("DELETE", "/v1/jobs/contents-secondly")
+
+
+def test_ledger_says_why_a_run_was_skipped(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-skipped", schedule="* * * * * *", function="slow", overlap_policy="skip")
+    page = sign_in(path="/console/jobs/contents-skipped")
+    try:
+        expect(page.locator(".ledger .instant-skipped").first).to_be_attached()
+        skipped = instant(console, "contents-skipped", "skipped")
+        page.goto(f"/console/jobs/contents-skipped?at={skipped}")
+        expect(page.locator(".why").first).to_contain_text("skipped")
+        expect(page.locator(".why dl").first).to_contain_text("was active")
+        expect(page.locator(".why dl").first.get_by_role("link")).to_have_count(1)
+        page.goto("/console/jobs/nightly")
+        page.locator(".ledger").click(position={"x": 40, "y": 4})  # between the marks
+        expect(page).to_have_url(re.compile("at="))
+        expect(page.locator(".why .state").first).to_be_visible()
+    finally:
+        console.api("DELETE", "/v1/jobs/contents-skipped")
+        for row in console.api("GET", "/v1/executions?job=contents-skipped&status=running")["executions"]:
+            console.api("POST", f"/v1/executions/{row['execution_id']}/cancel", json={})
 
 
 def test_execution_shows_its_values(sign_in: SignIn, console: Console) -> None:
@@ -156,7 +192,7 @@ def test_function_without_worker_stands_out(sign_in: SignIn, console: Console) -
     define(console, "contents-unserved", function="nowhere")
     execution = console.run("contents-unserved", "pending")
     page = sign_in(path="/console/queues")
-    row = page.get_by_role("row").filter(has=page.locator("#default"))
+    row = page.get_by_role("row").filter(has=page.locator("#queue-default"))
     expect(row).to_contain_text("nowhere (1): no agent has it")
     expect(row.locator("time").first).to_be_visible()  # the oldest
     expect(row.locator("td.number").nth(2)).not_to_have_text("0")  # slots

@@ -128,3 +128,11 @@ def test_what_if_shows_the_difference(sign_in: SignIn) -> None:
     card = page.get_by_role("region", name="minutely").first
     expect(card).to_contain_text("Instants that go")
     expect(card).not_to_contain_text("Instants that come")
+
+
+def test_what_if_counts_other_workers(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/what-if?days=-1")
+    page.get_by_label("Slots of workers by queue").fill("default=0")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("region", name="All jobs together")).to_contain_text("waits for a worker")
+    expect(page.get_by_role("region", name="minutely").first).to_contain_text("Executions with another course")

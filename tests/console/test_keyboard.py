@@ -39,7 +39,7 @@ MOUSE_ONLY = f"""({WORDS})([...document.querySelectorAll("main *")].filter((one)
   Object.keys(one.__a ?? {{}}).some((name) => /click|mouse|pointer/i.test(name))
   && !one.closest("a[href], button, input, select, textarea, summary, svg.ledger")))"""
 """Elements that listen to the mouse, and are no control. The ledger has a table with the same actions."""
-MOST_STOPS = 600
+MOST_STOPS = 900
 QUICK = ("now", "jobs", "job", "execution", "dead letters", "what if", "queues")
 """Pages whose controls are reached in every run; those of the others are much the same."""
 

@@ -65,6 +65,15 @@ def policy(console: Console) -> str:
     return reason
 
 
+SOURCES: Final = """
+window.EventSource = class extends window.EventSource {
+  constructor(...given) {
+    super(...given);
+    window.source = this;
+  }
+};
+"""
+"""Keep the event stream of the page where a test finds it."""
 LIVE: Final[dict[str, tuple[str, Change]]] = {
     "now": ("/console", runs),
     "jobs": ("/console/jobs?search=live", defined),
@@ -123,17 +132,71 @@ def test_job_page_follows_its_job(sign_in: SignIn, console: Console) -> None:
     execution = console.run(name, "completed")
     runs = page.get_by_role("region", name="Last runs")
     expect(runs.locator(f'a[title="{execution}"]')).to_be_visible()
+    expect(page.get_by_role("region", name="Days", exact=True).locator(".heat-completed")).to_have_count(1)
+    expect(page.get_by_role("region", name="Durations", exact=True).get_by_role("img")).to_be_visible()
+    revisions = page.get_by_role("region", name="Revisions", exact=True)
+    expect(revisions).to_contain_text("a trial")
+    pause = revisions.get_by_role("row").filter(has_text="paused")
+    expect(pause.get_by_role("button")).to_have_count(0)  # it has no definition to compare
+    expect(revisions.get_by_role("button", name="Roll back")).to_have_count(0)  # a pause changes no definition
     assert not was_reloaded(page)
 
 
+def test_answer_to_why_follows_its_job(sign_in: SignIn, console: Console) -> None:
+    name = defined(console)
+    at = console.api("GET", f"/v1/jobs/{name}")["next_fire_times"][0]
+    page = opened(sign_in, f"/console/jobs/{name}?at={at}")
+    expect(page.locator(".why")).to_contain_text("future")
+    console.api("POST", f"/v1/jobs/{name}/pause", json={})
+    expect(page.locator(".why")).to_contain_text("paused")
+    assert not was_reloaded(page)
+
+
+def test_page_is_current_after_a_lost_stream(sign_in: SignIn, console: Console) -> None:
+    name = defined(console, None, function="slow")
+    page = sign_in()
+    page.add_init_script(SOURCES)
+    page.goto(f"/console/jobs/{name}")
+    expect(page.get_by_text("No execution matches.")).to_be_visible()
+    expect(page.locator(".live-live")).to_be_visible()
+    page.route("**/v1/events", lambda route: route.fulfill(status=503))
+    page.evaluate("window.source.close(); window.source.onerror()")
+    expect(page.locator(".live-reconnecting")).to_be_visible()
+    execution = console.run(name, "running")
+    page.unroute("**/v1/events")
+    expect(page.locator(f'a[title="{execution}"]')).to_be_visible()
+    console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+
+
+def test_log_and_progress_go_on(sign_in: SignIn, console: Console) -> None:
+    execution = console.run(defined(console, None, function="chatty"), "running")
+    page = opened(sign_in, f"/console/executions/{execution}")
+    log, steps = page.get_by_role("log"), page.get_by_role("region", name="steps", exact=True)
+    expect(log).to_contain_text("line ")
+    page.route("**/logs?*", lambda route: route.abort(), times=1)
+    with page.expect_event("requestfailed", lambda request: "/logs" in request.url):
+        pass
+    last, parts = re.findall(r"line (\d+)\.", log.inner_text())[-1], steps.inner_text()
+    expect(log).to_contain_text(f"line {int(last) + 10}.")
+    expect(steps).to_contain_text("part ")
+    expect(steps).not_to_have_text(parts, use_inner_text=True)
+    assert not was_reloaded(page)
+    console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+    expect(page.locator("h1 .state-cancelled")).to_be_visible()
+
+
 def test_execution_page_follows_its_end(sign_in: SignIn, console: Console) -> None:
-    name = runs(console)
+    name = fresh("live")
+    steps = [{"step": "first", "function": "slow"}, {"step": "second", "function": "ok", "depends_on": ["first"]}]
+    console.api("PUT", f"/v1/jobs/{name}", json={"dag": steps})
+    page = opened(sign_in, f"/console/executions/{console.run(name, 'running')}")
+    expect(page.locator(".graph .node-running")).to_have_count(1)
     [row] = console.api("GET", f"/v1/executions?job={name}")["executions"]
-    page = opened(sign_in, f"/console/executions/{row['execution_id']}")
     console.api("POST", f"/v1/jobs/{name}/trigger", json={})
     expect(page.get_by_role("link", name="Next run")).to_be_visible()
     console.api("POST", f"/v1/executions/{row['execution_id']}/cancel", json={})
     expect(page.locator("h1 .state-cancelled")).to_be_visible()
+    expect(page.locator(".graph .node-running")).to_have_count(0)
     assert not was_reloaded(page)
 
 

@@ -1,10 +1,11 @@
 """Each page of the console in a real browser: what it shows, that it is accessible, and that no content runs."""
 
 import re
+import time
 from typing import Final, Literal
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.console.conftest import SignIn, violations
 from tests.console.served import HOSTILE, Console
@@ -16,12 +17,17 @@ expect.set_options(timeout=PATIENCE * 1000)
 
 @pytest.fixture(scope="module")
 def runs(console: Console) -> dict[str, str]:
-    """Executions of some jobs, by job."""
-    return {
+    """Executions of some jobs, by job, and a dead letter."""
+    runs = {
         "etl": console.run("etl", "completed"),
         "broken": console.run("broken", "failed"),
         "slow": console.run("slow", "running"),
     }
+    begun = time.monotonic()
+    while not (letters := console.api("GET", "/v1/dead-letters?job=broken")["dead_letters"]):
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.1)
+    return runs | {"letter": letters[0]["id"]}
 
 
 PAGES: Final = {
@@ -36,6 +42,7 @@ PAGES: Final = {
     "failed execution": ("/console/executions/{broken}", "broken"),
     "running execution": ("/console/executions/{slow}", "slow"),
     "dead letters": ("/console/dead-letters", "Dead letters"),
+    "dead letter": ("/console/dead-letters/{letter}", "Dead letter"),
     "schedule": ("/console/schedule", "Schedule"),
     "what if": ("/console/what-if?job=nightly", "What if"),
     "changes": ("/console/changes", "Changes"),
@@ -64,6 +71,39 @@ def test_pages_are_accessible(scheme: Literal["light", "dark"], sign_in: SignIn,
     assert found == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_sign_in_is_accessible_and_by_keyboard(
+    scheme: Literal["light", "dark"], browser: Browser, console: Console
+) -> None:
+    context = browser.new_context(
+        base_url=console.url, color_scheme=scheme, viewport={"width": 360, "height": 700}, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.goto("/console/jobs")
+    token = page.get_by_label("Token")
+    expect(token).to_be_visible()
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.keyboard.press("Tab")
+    expect(token).to_be_focused()
+    page.keyboard.type(console.tokens["scheduler-viewer"])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="nightly")).to_be_visible()
+    context.close()
+
+
+def test_dialog_is_accessible(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs/etl")
+    page.get_by_role("button", name="Trigger").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert violations(page) == []
+
+
+def test_dev_names_the_console(console: Console) -> None:
+    [api] = [line for line in console.dev.lines if line.get("event") == "api"]
+    assert api["console"] == f"{api['url']}/console"
+
+
 @pytest.mark.parametrize("width", [360, pytest.param(2560, marks=pytest.mark.full)])
 def test_pages_fit_their_width(width: int, sign_in: SignIn, runs: dict[str, str]) -> None:
     page = sign_in(width=width)
@@ -85,7 +125,8 @@ def test_execution_shows_its_steps(sign_in: SignIn, runs: dict[str, str]) -> Non
     page = sign_in(path=f"/console/executions/{runs['etl']}")
     expect(page.locator(".graph .node-completed")).to_have_count(4)
     expect(page.locator(".graph .edge")).to_have_count(4)
-    expect(page.locator(".lane")).to_have_count(4)
+    expect(page.locator(".lane .bar-wait")).to_have_count(4)
+    expect(page.locator(".lane .bar-completed")).to_have_count(4)
     expect(page.get_by_role("log")).to_contain_text(HOSTILE)
 
 

@@ -41,7 +41,7 @@ NEUTRAL: Final = frozenset(
 LETTERS: Final = {"Replay all that match", "Replay", "Resolve"}
 MATRIX: Final[dict[str, dict[str, set[str]]]] = {
     "/console": {},
-    "/console/jobs": {ADMIN: {"New job"}, AUTHOR: {"New job"}},
+    "/console/jobs": {ADMIN: {"New job", "Actions"}, OPERATOR: {"Actions"}, AUTHOR: {"New job", "Actions"}},
     "/console/jobs/owned": {
         ADMIN: {"Trigger", "Pause", "Delete", "Edit", "What if", "Roll back"},
         OPERATOR: {"Trigger"},

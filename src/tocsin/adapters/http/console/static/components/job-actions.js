@@ -1,13 +1,13 @@
 // What a person may do with a job: trigger, pause, resume, delete. A button that would be refused is not shown.
 
 import { html, useState } from "../lib/html.js";
-import { post, reasonHeader, request, v1 } from "../lib/api.js";
+import { post, reasonHeader, request, trigger, v1 } from "../lib/api.js";
 import { jsonOf } from "../lib/input.js";
 import { navigate, to } from "../lib/router.js";
 import { ActionButton } from "./basics.js";
 
-/** Buttons for a job. `job`: its details with `permitted`, as `/v1/jobs/{name}` answers; `reload` loads it again. */
-export function JobActions({ job, reload }) {
+/** Buttons for a job. `job`: its details with `permitted`, as `/v1/jobs/{name}` answers; `reload` loads it again; `deleted` is called when it is no more. */
+export function JobActions({ job, reload, deleted = () => navigate(to("jobs")) }) {
   const may = (permission) => (job.permitted || []).includes(permission);
   const name = job.name;
   return html`<div class="actions">
@@ -16,7 +16,7 @@ export function JobActions({ job, reload }) {
       ? html`<${ActionButton} label=${job.paused ? "Resume" : "Pause"} title=${`${job.paused ? "Resume" : "Pause"} ${name}`} done=${reload}
           details=${html`<p>${job.paused ? "Instants that passed during the pause do not fire." : "Instants pass without firing until the job is resumed. What runs goes on."}</p>`}
           act=${(reason) => post(v1(["jobs", name, job.paused ? "resume" : "pause"]), { reason: reason || null })} />
-        <${ActionButton} label="Delete" title=${`Delete ${name}`} danger done=${() => navigate(to("jobs"))}
+        <${ActionButton} label="Delete" title=${`Delete ${name}`} danger done=${deleted}
           details=${html`<p>The job fires no more. What runs goes on, and the history remains.</p>`}
           act=${(reason) => request("DELETE", v1(["jobs", name]), { headers: reasonHeader(reason) })} />`
       : null}
@@ -27,13 +27,9 @@ export function JobActions({ job, reload }) {
 export function TriggerButton({ job }) {
   const definition = job.definition;
   const schema = definition.input_schema;
-  const act = async (reason, form) => {
-    const { execution_id: id } = await post(v1(["jobs", job.name, "trigger"]), {
-      input: schema?.properties ? inputOf(schema, form) : jsonOf(form.get("input")),
-      reason: reason || null,
-      trigger: "manual",
-    });
-    navigate(to("executions", id));
+  const act = async (reason, form, key) => {
+    const input = schema?.properties ? inputOf(schema, form) : jsonOf(form.get("input"));
+    navigate(to("executions", await trigger(job.name, input, reason, key)));
   };
   return html`<${ActionButton} label="Trigger" title=${`Trigger ${job.name}`} act=${act}
     details=${schema?.properties ? html`<${InputFields} schema=${schema} values=${definition.input || {}} />` : html`<${JsonField} value=${definition.input} />`} />`;

@@ -3,12 +3,12 @@
 // Up to some hundreds of instants are marks; more are columns, which the server has counted. Above them are the
 // definitions that were in force, and behind them the spans without a leading ticker.
 
-import { html, useEffect, useState } from "../lib/html.js";
-import { get, v1 } from "../lib/api.js";
+import { html, useState } from "../lib/html.js";
+import { v1 } from "../lib/api.js";
 import { isOfJob, useResource } from "../lib/live.js";
 import { setQuery } from "../lib/router.js";
 import { duration, relative, stamp } from "../lib/time.js";
-import { Card, ExecutionLink, Loaded, Refusal, State, Table } from "./basics.js";
+import { Card, ExecutionLink, JobLink, Loaded, State, Table } from "./basics.js";
 
 const HOUR_MS = 3_600_000;
 const SPANS = [["1 h", 1], ["6 h", 6], ["1 d", 24], ["7 d", 168], ["30 d", 720], ["90 d", 2_160]];
@@ -169,22 +169,14 @@ function Marks({ lines, zone, onZoom }) {
 
 /** Why the job ran at a time, or why it did not. */
 function Why({ job, at }) {
-  const [answer, setAnswer] = useState({ value: null, error: null });
-  useEffect(() => {
-    let isGone = false;
-    get(v1(["jobs", job.name, "why"], { time: at })).then(
-      (value) => !isGone && setAnswer({ value, error: null }),
-      (error) => !isGone && setAnswer({ value: null, error }),
-    );
-    return () => (isGone = true);
-  }, [job.name, at]);
-  if (answer.error) return html`<${Refusal} error=${answer.error} />`;
-  if (!answer.value) return html`<p class="loading">Loading …</p>`;
-  return html`<div class="why" aria-live="polite">
-    ${answer.value.answers.map((one) => html`<div key=${one.at}>
+  const found = useResource(v1(["jobs", job.name, "why"], { time: at }), { concerns: isOfJob(job.name) });
+  return html`<${Loaded} resource=${found}>${({ answers }) => html`<div class="why">
+    ${answers.map((one) => html`<div key=${one.at}>
       <h3>${stamp(one.at, job.timezone)} ${job.timezone} <span class="hint">${stamp(one.at, "UTC")} UTC, ${relative(one.at)}</span></h3>
-      <p><${State} of=${one.verdict} /> ${one.reason || one.exclusion || ""} ${one.execution_id ? html`<${ExecutionLink} id=${one.execution_id}>execution<//>` : null} ${one.outcome?.status ? html`<${State} of=${one.outcome.status} />` : null}</p>
+      <p aria-live="polite"><${State} of=${one.verdict} /> ${one.reason || one.exclusion || ""} ${one.execution_id ? html`<${ExecutionLink} id=${one.execution_id}>execution<//>` : null} ${one.outcome?.status ? html`<${State} of=${one.outcome.status} />` : null}</p>
       <dl class="facts">
+        ${one.outcome ? html`<${OutcomeFacts} of=${one.outcome} />` : null}
+        ${one.backfills.map((run) => html`<dt key=${run.execution_id}>Backfill</dt><dd>${run.backfill}: <${ExecutionLink} id=${run.execution_id} /> ${run.outcome ? html`<${State} of=${run.outcome.status} />` : null}</dd>`)}
         ${one.schedule ? html`<dt>Schedule then</dt><dd><code>${one.schedule}</code> (revision ${one.definition})</dd>` : null}
         ${one.moved_to ? html`<dt>Moves to</dt><dd><button class="plain" onClick=${() => setQuery({ at: one.moved_to })}>${stamp(one.moved_to, job.timezone)}</button></dd>` : null}
         ${one.outcome?.start_delay != null ? html`<dt>Jitter</dt><dd>delayed the start by ${duration(one.outcome.start_delay)}</dd>` : null}
@@ -197,5 +189,19 @@ function Why({ job, at }) {
         ${one.after ? html`<dt>After</dt><dd><button class="plain" onClick=${() => setQuery({ at: one.after })}>${stamp(one.after, job.timezone)}</button></dd>` : null}
       </dl>
     </div>`)}
-  </div>`;
+  </div>`}<//>`;
+}
+
+/** Why the execution of an instant ended so, or what it waits for. */
+function OutcomeFacts({ of: outcome }) {
+  const waits = outcome.held_up_by.map((one) => one.message);
+  if (outcome.circle) waits.push(`jobs wait for each other: ${outcome.circle}`);
+  if (outcome.acknowledgements) waits.push(`acknowledgements of agents: ${outcome.acknowledgements}`);
+  return html`
+    ${outcome.active_execution_id ? html`<dt>Skipped</dt><dd>because <${ExecutionLink} id=${outcome.active_execution_id} /> was active</dd>` : null}
+    ${outcome.reason ? html`<dt>Reason</dt><dd>${outcome.reason}${outcome.by ? ` by ${outcome.by.identity}` : ""}</dd>` : null}
+    ${outcome.error ? html`<dt>Error</dt><dd>${outcome.error}</dd>` : null}
+    ${outcome.shards ? html`<dt>Shards</dt><dd>${outcome.shards}</dd>` : null}
+    ${outcome.waits_for_jobs.length > 0 ? html`<dt>Waits for</dt><dd>${outcome.waits_for_jobs.map((name) => html`<${JobLink} key=${name} name=${name} /> `)}</dd>` : null}
+    ${waits.length > 0 ? html`<dt>Held up</dt><dd>${[...new Set(waits)].join("; ")}</dd>` : null}`;
 }

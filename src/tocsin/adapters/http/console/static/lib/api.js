@@ -13,6 +13,11 @@ export class Problem extends Error {
   }
 }
 
+/** Return whether the same request may succeed later. */
+export function isPassing(problem) {
+  return problem.status === 0 || problem.status === 429 || problem.status >= 500;
+}
+
 export function keepSession(session, signedOut) {
   csrfToken = session.csrf_token;
   onSignedOut = signedOut;
@@ -80,6 +85,12 @@ export async function get(url, options) {
 
 export async function post(url, body, options = {}) {
   return (await request("POST", url, { body, ...options })).value;
+}
+
+/** Trigger a job, and return the id of the execution. After a lost answer, the same `key` starts no second one. */
+export async function trigger(job, input, reason, key) {
+  const body = { input, reason: reason || null, trigger: "manual" };
+  return (await post(v1(["jobs", job, "trigger"]), body, { headers: { "Idempotency-Key": key } })).execution_id;
 }
 
 /** A reason may hold any text, and a header only ASCII (RFC 8187). */

@@ -14,7 +14,9 @@ const SETTLE_MS = 2500;
 const RECONNECT_MS = 5000;
 const listeners = new Set();
 const watchers = new Set();
+const resources = new Set();
 let source = null;
+let wasOpen = false;
 let state = "connecting";
 
 function tell(next) {
@@ -34,7 +36,12 @@ export function listen(listener) {
 
 function connect() {
   source = new EventSource("/v1/events");
-  source.onopen = () => tell("live");
+  source.onopen = () => {
+    tell("live");
+    // Events may have passed meanwhile.
+    if (wasOpen) for (const refresh of resources) refresh();
+    wasOpen = true;
+  };
   source.onerror = () => {
     tell("reconnecting");
     if (source?.readyState === EventSource.CLOSED) {
@@ -81,15 +88,15 @@ export function useLiveState() {
   return current;
 }
 
-/** Load a resource, and again after events that `concerns` accepts, and every `every` milliseconds.
+/** Load a resource, and again after events that `concerns` accepts, and every `every` milliseconds while the last value `needs` it.
  *
  * Returns `{value, error, reload}`. The last value stays while a newer one is loaded or cannot be.
  */
-export function useResource(url, { concerns = null, every = 0 } = {}) {
+export function useResource(url, { concerns = null, every = 0, needs = () => true } = {}) {
   const [loaded, setLoaded] = useState({ url: null, value: null, error: null });
   const running = useRef(null);
-  const wanted = useRef(concerns);
-  wanted.current = concerns;
+  const wanted = useRef(null);
+  wanted.current = { concerns, isNeeded: loaded.value === null || needs(loaded.value) };
 
   const load = useCallback(async () => {
     if (!url) return;
@@ -139,12 +146,14 @@ export function useResource(url, { concerns = null, every = 0 } = {}) {
       clearTimeout(settling);
       settling = setTimeout(refresh, SETTLE_MS);
     };
-    const stop = isLive ? listen((type, stored) => wanted.current?.(type, stored) && changed()) : () => {};
-    const repeat = every ? setInterval(refresh, every) : null;
+    const stop = isLive ? listen((type, stored) => wanted.current.concerns?.(type, stored) && changed()) : () => {};
+    if (isLive) resources.add(changed);
+    const repeat = every ? setInterval(() => wanted.current.isNeeded && refresh(), every) : null;
     document.addEventListener("visibilitychange", shown);
     return () => {
       isGone = true;
       stop();
+      resources.delete(changed);
       clearTimeout(timer);
       clearTimeout(settling);
       clearInterval(repeat);

@@ -10,7 +10,7 @@ export function to(...parts) {
 }
 
 export function navigate(href, { replace = false } = {}) {
-  if (href === location.pathname + location.search) return;
+  if (href === location.pathname + location.search + location.hash) return;
   history[replace ? "replaceState" : "pushState"](null, "", href);
   dispatchEvent(new Event("tocsin:navigated"));
 }
@@ -63,7 +63,7 @@ export function followLinks(root) {
     if (link.pathname !== ROOT && !link.pathname.startsWith(`${ROOT}/`)) return;
     if (link.hasAttribute("data-document")) return;
     event.preventDefault();
-    navigate(link.pathname + link.search);
+    navigate(link.pathname + link.search + link.hash);
     scrollTo(0, 0);
     document.querySelector("main")?.focus({ preventScroll: true });
   });

@@ -60,9 +60,12 @@ function Editor({ name, text, version }) {
     setPlan({ of: current, definition, applied: value });
   });
   const apply = guarded(async () => {
-    const headers = { ...reasonHeader(reason.current.trim()), ...(version ? { "If-Match": version } : { "If-None-Match": "*" }) };
     const job = plan.definition.name ?? name;
-    await request("PUT", v1(["jobs", job]), { body: plan.definition, headers });
+    const isNew = job !== name; // also if the editor of a job got another name
+    const headers = { ...reasonHeader(reason.current.trim()), ...(isNew ? { "If-None-Match": "*" } : { "If-Match": version }) };
+    await request("PUT", v1(["jobs", job]), { body: plan.definition, headers }).catch((refused) => {
+      throw Object.assign(refused, { existing: isNew ? job : null });
+    });
     navigate(to("jobs", job));
   });
   const isPlanned = plan !== null && plan.of === current;
@@ -82,9 +85,13 @@ function Editor({ name, text, version }) {
 }
 
 function Conflict({ error, name }) {
+  if (error?.status === 412 && error.existing) {
+    return html`<div class="refusal" role="alert"><strong>A job with the name ${error.existing} exists already.</strong> <code>${error.code}</code>
+      <p>Nothing was applied. <a href=${to("jobs", error.existing)}>Look at it</a>, or choose another name.</p></div>`;
+  }
   if (error?.status === 412) {
     return html`<div class="refusal" role="alert"><strong>Another person has changed this job since you opened it.</strong> <code>${error.code}</code>
-      <p>Nothing was applied. <a href=${name ? to("jobs", name) : to("jobs")}>Look at the job as it is now</a>, then edit it again.</p></div>`;
+      <p>Nothing was applied. <a href=${to("jobs", name)}>Look at the job as it is now</a>, then edit it again.</p></div>`;
   }
   return html`<${Refusal} error=${error} />`;
 }

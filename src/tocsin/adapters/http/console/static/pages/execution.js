@@ -1,7 +1,7 @@
 // One execution: its steps, its attempts over time, its log, its input and result, and its events.
 
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { get, post, v1 } from "../lib/api.js";
+import { get, isPassing, post, trigger, v1 } from "../lib/api.js";
 import { isOfJob, useResource } from "../lib/live.js";
 import { navigate, to } from "../lib/router.js";
 import { milliseconds, relative, stamp } from "../lib/time.js";
@@ -14,13 +14,14 @@ const OPEN = new Set(["pending", "running"]);
 const LINES_AT_ONCE = 200;
 const MOST_LINES = 2_000;
 const LOGS_MS = 1_500;
+const PROGRESS_MS = 2_000; // the event stream has no events of progress
 
 export function Execution({ name: id }) {
   useTitle(`Execution ${id}`);
   const onShards = useRef(new Set());
   const isOfThis = (_type, stored) =>
     stored.fact?.execution_id === id || onShards.current.has(stored.fact?.execution_id) || stored.subject?.includes(`.${id}.`);
-  const details = useResource(v1(["executions", id]), { concerns: isOfThis });
+  const details = useResource(v1(["executions", id]), { concerns: isOfThis, every: PROGRESS_MS, needs: (one) => OPEN.has(one.status) });
   onShards.current = new Set((details.value?.fan_out?.runs || []).map((run) => run.execution_id));
   return html`<${Loaded} resource=${details}>${(one) => html`<${Shown} one=${one} reload=${details.reload} isOfThis=${isOfThis} />`}<//>`;
 }
@@ -99,10 +100,7 @@ function DeadLetterLink({ one }) {
 function RunAgain({ one, plan }) {
   return html`<${ActionButton} label="Run again" title=${`Run ${one.job_name} again`}
     details=${html`<p>A new execution with the same input, under the job's present definition.</p>`}
-    act=${async (reason) => {
-      const { execution_id: next } = await post(v1(["jobs", one.job_name, "trigger"]), { input: plan?.input || null, reason: reason || null, trigger: "manual" });
-      navigate(to("executions", next));
-    }} />`;
+    act=${async (reason, _form, key) => navigate(to("executions", await trigger(one.job_name, plan?.input || null, reason, key)))} />`;
 }
 
 /** The runs of the same job before and after this one. */
@@ -166,6 +164,7 @@ function Log({ id, isOpen }) {
   useEffect(() => {
     let isGone = false;
     let timer = null;
+    let wasOver = false; // lines may come after the end
     after.current = 0;
     setLines([]);
     const read = async () => {
@@ -178,9 +177,12 @@ function Log({ id, isOpen }) {
           after.current = answer.next;
         }
         if (answer.lines.length === LINES_AT_ONCE) timer = setTimeout(read, 0);
-        else if (!answer.is_over) timer = setTimeout(read, LOGS_MS);
+        else if (answer.lines.length > 0 || !wasOver) timer = setTimeout(read, LOGS_MS);
+        wasOver = answer.is_over;
       } catch (refused) {
-        if (!isGone) setError(refused);
+        if (isGone) return;
+        setError(refused);
+        if (isPassing(refused)) timer = setTimeout(read, LOGS_MS);
       }
     };
     read();

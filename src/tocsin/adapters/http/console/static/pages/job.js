@@ -18,6 +18,14 @@ import { ExecutionTable } from "./executions.js";
 const RUNS = 20;
 const DAY_MS = 86_400_000;
 const HEAT_DAYS = 91;
+const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
+const ENDS = new Set(["completed", "failed", "cancelled", "skipped", "cron.missed", "cron.skipped"]);
+
+/** Return a test whether an event is of a job and of some types. */
+function isOf(name, types) {
+  const isOfThis = isOfJob(name);
+  return (type, stored) => types.has(type) && isOfThis(type, stored);
+}
 
 export function Job({ name, query }) {
   useTitle(name);
@@ -75,7 +83,7 @@ function Runs({ job }) {
 
 function Durations({ job }) {
   const [since] = useState(() => new Date(Date.now() - 14 * DAY_MS).toISOString());
-  const found = useResource(v1(["jobs", job.name, "durations"], { since, buckets: 56 }));
+  const found = useResource(v1(["jobs", job.name, "durations"], { since, buckets: 56 }), { concerns: isOf(job.name, ENDS) });
   return html`<${Card} title="Durations" aside="14 days">
     <${Loaded} resource=${found}>${({ buckets, sampled }) => html`
       ${buckets.some((one) => one.count > 0)
@@ -92,36 +100,42 @@ function Durations({ job }) {
 
 function Calendar({ job }) {
   const [since] = useState(() => new Date(Date.now() - HEAT_DAYS * DAY_MS).toISOString());
-  const found = useResource(v1(["jobs", job.name, "calendar"], { since, timezone: job.timezone }));
+  const found = useResource(v1(["jobs", job.name, "calendar"], { since, timezone: job.timezone }), { concerns: isOf(job.name, ENDS) });
   return html`<${Card} title="Days" aside=${job.timezone}>
     <${Loaded} resource=${found}>${({ days }) => html`<${HeatMap} days=${days} count=${HEAT_DAYS} zone=${job.timezone} />`}<//>
   <//>`;
 }
 
 function Revisions({ job, reload, selected }) {
-  const list = useResource(v1(["jobs", job.name, "revisions"], { limit: 50 }), { concerns: (type, stored) => type === "defined" && stored.fact?.job === job.name });
+  const list = useResource(v1(["jobs", job.name, "revisions"], { limit: 50 }), { concerns: isOf(job.name, CHANGES) });
   const may = (job.permitted || []).includes("register");
   return html`<${Card} title="Revisions" wide>
-    <${Loaded} resource=${list}>${({ revisions }) => html`
+    <${Loaded} resource=${list}>${({ revisions, next }) => html`
       <${Table} label="revisions" rows=${revisions} keyOf=${(one) => one.sequence}
         columns=${[
-          ["Revision", (one) => html`<button aria-pressed=${String(one.sequence) === selected} onClick=${() => setQuery({ revision: String(one.sequence) === selected ? null : one.sequence })}>${one.sequence}</button>${one.is_current ? html` <span class="tag">current</span>` : null}`],
+          ["Revision", (one) => html`${one.kind === "defined" ? html`<button aria-pressed=${String(one.sequence) === selected} onClick=${() => setQuery({ revision: String(one.sequence) === selected ? null : one.sequence })}>${one.sequence}</button>` : one.sequence}${one.is_current ? html` <span class="tag">current</span>` : null}`],
           ["Time", (one) => html`<${Time} at=${one.at} far />`],
           ["What", (one) => one.kind],
           ["By", (one) => one.by || ""],
           ["Changed", (one) => one.changed.join(", "), "text"],
           ["Reason", (one) => one.reason || "", "text"],
           ...(may
-            ? [["", (one) => (one.kind === "defined" && !one.is_current
+            ? [["", (one) => (one.kind === "defined" && one.sequence !== inForce(revisions)
                 ? html`<${ActionButton} label="Roll back" title=${`Roll ${job.name} back to revision ${one.sequence}`} done=${reload}
                     details=${html`<p>The definition of this revision is registered again, as a new revision. What runs goes on.</p>`}
                     act=${(reason) => request("POST", v1(["jobs", job.name, "rollback"]), { body: { sequence: one.sequence, reason: reason || null }, headers: { "If-Match": `"${job.sequence}"` } })} />`
                 : "")]]
             : []),
         ]} />
+      ${next ? html`<p class="hint">Only the newest ${revisions.length} revisions are shown. The command line lists all of them.</p>` : null}
       ${selected ? html`<${Difference} key=${selected} job=${job} sequence=${selected} />` : null}`}
     <//>
   <//>`;
+}
+
+/** The revision whose definition is in force; a pause changes none. Undefined: it is not among these. */
+function inForce(revisions) {
+  return revisions.find((one) => one.kind === "defined")?.sequence;
 }
 
 /** The fields in which a revision differs from the present definition. */
@@ -131,11 +145,8 @@ function Difference({ job, sequence }) {
   if (!past.value) return html`<p class="loading">Loading …</p>`;
   const before = past.value.fact.definition || {};
   const after = job.definition;
-  const text = (value) => (value === undefined ? "–" : JSON.stringify(value));
-  // Stored definitions leave out what has its default.
-  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter(
-    (field) => before[field] !== undefined && text(before[field]) !== text(after[field]),
-  );
+  const text = (value) => JSON.stringify(withoutNull(value)) ?? "–";
+  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((field) => text(before[field]) !== text(after[field]));
   return html`<h3>Revision ${sequence} and the present definition</h3>
     <${Table} label="differences" empty="No field of this revision differs." rows=${fields} keyOf=${(field) => field}
       columns=${[
@@ -143,4 +154,11 @@ function Difference({ job, sequence }) {
         [`Revision ${sequence}`, (field) => html`<del>${text(before[field])}</del>`, "text"],
         ["Now", (field) => html`<ins>${text(after[field])}</ins>`, "text"],
       ]} />`;
+}
+
+/** Events leave out what is null. */
+function withoutNull(value) {
+  if (value === null || typeof value !== "object") return value ?? undefined;
+  if (Array.isArray(value)) return value.map((one) => withoutNull(one) ?? null);
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, withoutNull(one)]).filter(([, one]) => one !== undefined));
 }

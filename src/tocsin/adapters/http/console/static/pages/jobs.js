@@ -1,12 +1,13 @@
 // All jobs: search and filters, their last outcomes, and their next instants.
 
-import { html } from "../lib/html.js";
+import { html, useState } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
-import { useResource } from "../lib/live.js";
+import { isOfJob, useResource } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
 import { clock, LOCAL_ZONE } from "../lib/time.js";
 import { Choice, JobLink, Loaded, Pager, SearchField, State, Strip, Table, Time } from "../components/basics.js";
+import { JobActions } from "../components/job-actions.js";
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 50;
@@ -40,6 +41,7 @@ export function Jobs({ query }) {
         columns=${[
           ["Job", (job) => html`<${JobLink} name=${job.name} />`],
           ["State", (job) => html`<${State} of=${job.state} />`],
+          ...(may("trigger") || may("register") ? [["", (job) => html`<${RowActions} name=${job.name} reload=${page.reload} />`]] : []),
           ["Schedule", (job) => html`${job.schedule || "–"} ${job.schedule && job.timezone !== "UTC" ? html`<span class="hint">${job.timezone}</span>` : null}`, "text"],
           ["Last outcomes", (job) => (outcomes === null ? "…" : html`<${Strip} outcomes=${Object.hasOwn(outcomes, job.name) ? outcomes[job.name] : []} />`)],
           ["Next", (job) => html`<${Time} at=${job.next_fire_time} zone=${job.timezone} far />${job.next_fire_time && job.timezone !== LOCAL_ZONE ? html`<br /><span class="hint">${clock(job.next_fire_time, job.timezone)} ${job.timezone}</span>` : null}`],
@@ -48,6 +50,28 @@ export function Jobs({ query }) {
         ]} />
       <${Pager} name="after" current=${after} next=${next} />`}
     <//>`;
+}
+
+/** What a person may do with the job of a row. The list does not say it, so a row loads it when it is opened. */
+function RowActions({ name, reload }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<div class="actions">
+    <button aria-label=${`Actions of ${name}`} aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Actions</button>
+    ${isOpen ? html`<${OpenActions} name=${name} reload=${reload} />` : null}
+  </div>`;
+}
+
+function OpenActions({ name, reload }) {
+  const job = useResource(v1(["jobs", name]), { concerns: isOfJob(name) });
+  const changed = () => {
+    job.reload();
+    reload();
+  };
+  return html`<${Loaded} resource=${job}>${(one) => {
+    const may = (permission) => one.permitted.includes(permission);
+    if (!may("trigger") && !may("register")) return html`<span class="hint">You may not act on this job.</span>`;
+    return html`<${JobActions} job=${one} reload=${changed} deleted=${reload} />${may("register") ? html`<a class="button" href=${to("edit-job", name)}>Edit</a>` : null}`;
+  }}<//>`;
 }
 
 /** Return the last outcomes of some jobs by name; null while they are loaded for the first time. */

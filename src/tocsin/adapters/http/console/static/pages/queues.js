@@ -1,6 +1,6 @@
 // Queues: depth, the oldest task, capacity, and functions without a worker.
 
-import { html } from "../lib/html.js";
+import { html, useEffect } from "../lib/html.js";
 import { post, v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { to } from "../lib/router.js";
@@ -18,11 +18,16 @@ export function Queues() {
   const list = useResource(v1("queues", { limit: 500 }), { every: REFRESH_MS });
   const agents = useResource(v1("agents", { limit: 500 }), { every: REFRESH_MS });
   const slots = agents.value === null || agents.value.next ? null : slotsOf(agents.value.agents);
+  const isLoaded = list.value !== null;
+  useEffect(() => {
+    // An address may name a queue: /console/queues#NAME.
+    if (isLoaded && location.hash) document.getElementById(`queue-${location.hash.slice(1)}`)?.scrollIntoView({ block: "center" });
+  }, [isLoaded, location.hash]);
   return html`<h1>Queues</h1>
     <${Loaded} resource=${list}>${({ queues, next }) => html`
       <${Table} label="queues" empty="There are no queues." keyOf=${(queue) => queue.name} rows=${queues}
         columns=${[
-          ["Queue", (queue) => html`<span class="name" id=${queue.name}>${queue.name}</span> ${queue.transport === "matched" ? "" : html`<span class="hint">${queue.transport}</span>`}`],
+          ["Queue", (queue) => html`<span class="name" id=${`queue-${queue.name}`}>${queue.name}</span> ${queue.transport === "matched" ? "" : html`<span class="hint">${queue.transport}</span>`}`],
           ["State", (queue) => html`<${QueueState} queue=${queue} />`, "text"],
           ["Waiting", (queue) => queue.waiting ?? "–", "number"],
           ["Running", (queue) => queue.taken ?? "–", "number"],
