@@ -160,6 +160,15 @@ def test_hostile_reports_hide_no_finding(busy: World) -> None:
     assert unproven.startswith("3 of the messages of REPORTS, where all workers may publish, prove no claim")
 
 
+@pytest.mark.parametrize("stream", [Stream.LEDGER, Stream.LOG])
+def test_stream_without_its_beginning_fails_the_audit(busy: World, stream: Stream) -> None:
+    busy.log.stream(stream).remove(1)
+    result = busy.call("audit", "-o", "json")
+    assert result.out, result.err
+    [reason] = [found["reason"] for found in result.json["violations"] if found["entity"] == f"stream {stream}"]
+    assert (result.code, reason) == (1, "sequences 1 to 1 were removed, and no archive holds them")
+
+
 def test_unreadable_decision_fails_the_audit(busy: World) -> None:
     sequence = busy.log.receive(FUTURE, b"{}", headers=guarded(FUTURE))
     result = busy.call("audit")

@@ -123,6 +123,8 @@ class Timeline:
         return [list(islice(self._named(upto, anchor), limit)) for anchor in range(most)]
 
     def _named(self, upto: datetime, anchor: int) -> Iterator[Named]:
+        if not self.regimes:
+            return  # the stream lost the definition
         ends = (*(regime.since for regime in self.regimes[1:]), upto)
         for regime, end in zip(self.regimes, ends, strict=True):
             rule = regime.rule
