@@ -9,7 +9,7 @@ import pytest
 
 from tests.ojs.runner import cases
 from tocsin.adapters.http.api.problems import Problem
-from tocsin.adapters.http.ojs import envelope
+from tocsin.adapters.http.ojs import envelope, workflow_envelope
 from tocsin.adapters.http.ojs.envelope import RULES, Defaults
 from tocsin.domain.events import Actor, Enqueued
 
@@ -106,6 +106,24 @@ def test_invalid_field_is_answered_by_its_rule(change: Mapping[str, Any], field:
 
 def test_every_rule_has_an_invalid_example() -> None:
     assert {rule for _, _, rule in INVALID} == set(RULES)
+
+
+@pytest.mark.parametrize("secret", ["${env:TOKEN}", "${file:/run/secrets/token}"])
+@pytest.mark.parametrize("kind", ["job", "workflow"])
+def test_args_refer_to_no_secret(kind: str, secret: str) -> None:
+    """Args often have the text of an end user, who must not choose what a handler gets."""
+    job = {"type": "mail.send", "args": [{"name": [f"Ada {secret}"]}]}
+    if kind == "job":
+        problem = refused(job)
+        assert read({"type": "mail.send", "args": ["$${env:TOKEN} costs $5"]}).definition.args
+    else:
+        with pytest.raises(Problem) as caught:
+            workflow_envelope.read({"type": "chain", "steps": [job]}, MADE, DEFAULTS, Actor(identity="ada"))
+        problem = caught.value
+    [error] = problem.errors
+    assert (problem.status, error.value) == (400, f'"{secret}"')
+    assert error.field == ("args" if kind == "job" else "steps[0].args")
+    assert "$${" in (error.right or "")
 
 
 @pytest.mark.parametrize("field", ["type", "args"])

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from tests.domain.given import KEY, proven
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import ids
-from tocsin.domain.definition import JobDefinition
+from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.events import (
     Acquired,
     Actor,
@@ -324,6 +325,30 @@ async def test_replay_may_not_choose_a_secret(world: World) -> None:
     await replayed(world, letter.id, number=2, input={"b": "${env:OTHER}"})
     [refused] = await world.stored(PoisonMessage)
     assert (refused.code, "`${env:OTHER}`" in refused.reason) == ("invalid-definition", True)
+
+
+async def test_replay_of_unregistered_job_chooses_no_secret(world: World) -> None:
+    """Also if the request passed another door; and its input has the usual limit."""
+    definition = JobDefinition.model_validate(etl(overlap_policy="allow", input={"a": "${env:KNOWN}"}))
+    request = Enqueued(execution_id="0193a5b0-0000-7000-8000-00000000000a", definition=definition)
+    await world.log.publish(subjects.subject_of(request), request, message_id="m")
+    await run(world)
+    await answer(world, request.execution_id, "failed")
+    [letter] = await world.stored(DeadLettered)
+    wrong: list[tuple[dict[str, JsonValue], str]] = [
+        ({"b": ["${env:OTHER}"]}, "secret-reference-not-allowed"),
+        ({"b": "x" * 70_000}, "too-large"),
+    ]
+    for number, (given, code) in enumerate(wrong, 1):
+        with pytest.raises(DefinitionError) as caught:
+            await dead_letters.replay(world.log, letter.id, input=given)
+        assert [problem.code for problem in caught.value.problems] == [code]
+        await replayed(world, letter.id, number=number, input=given)
+    assert [refused.code for refused in await world.stored(PoisonMessage)] == ["invalid-definition"] * len(wrong)
+    again = await dead_letters.replay(world.log, letter.id, input={"b": 1}, again=True)
+    await run(world)
+    [planned] = [fact for fact in await world.stored(Requested) if fact.execution_id == again.execution_id]
+    assert planned.plan.input == {"a": "${env:KNOWN}", "b": 1}
 
 
 async def test_replay_of_archived_dead_letter_becomes_dead_letter(world: World) -> None:

@@ -112,6 +112,20 @@ async def test_refused_trigger_is_answered_without_its_input(world: World) -> No
     assert b"secret" not in first.encode()
 
 
+@pytest.mark.parametrize("more", [b"", b', "event_trigger": {"source": ["nats"], "subject": "orders.paid"}'])
+@pytest.mark.parametrize("subject", [subjects.trigger(JOB), f"outside.shop.trigger.{JOB}"])
+@pytest.mark.parametrize("field", [b'"input": {"a": ["x${env:TOKEN}"]}', b'"args": ["${file:/run/secrets/token}"]'])
+async def test_no_trigger_refers_to_a_secret(world: World, subject: str, field: bytes, more: bytes) -> None:
+    """Not one of the API, of a program, or on an event; the definition may."""
+    await defined(world, "allow", input={"a": "${env:TOKEN}"})
+    world.log.receive(subject, b"{%s%s}" % (field, more), message_id="a")
+    world.log.receive(subjects.trigger(JOB), b"{}", message_id="b")
+    await run(world)
+    [letter] = await world.stored(PoisonMessage)
+    assert (letter.code, "only a definition may refer to a secret" in letter.reason) == ("invalid-definition", True)
+    assert [begun.plan.input for begun in await world.stored(Admitted)] == [{"a": "${env:TOKEN}"}]
+
+
 async def test_what_others_refuse_has_no_answer(world: World) -> None:
     await world.given(PoisonMessage.of(JOB, "planner-enqueued", "enqueue.mail.x", 7, b"", "unreadable"))
     await run(world)

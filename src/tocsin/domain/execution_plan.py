@@ -10,7 +10,16 @@ from typing_extensions import override
 
 from . import ids, start_jitter, trace_context
 from .callbacks import dependencies_of, workflow_of
-from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
+from .definition import (
+    MAX_COPIES_BYTES,
+    DefinitionError,
+    DefinitionProblem,
+    JobDefinition,
+    OverlapPolicy,
+    Step,
+    check_replay_input,
+    show,
+)
 from .definition.builtin_work import SQL_FUNCTIONS, specification
 from .errors import TocsinError
 from .event_trigger import ignored_event
@@ -154,9 +163,15 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     """Plan the replay of an execution of an unregistered job.
 
     The plan is the original plan, because no definition is registered.
+
+    Raises:
+        DefinitionError: the job does not accept the replay's input.
     """
     fact, plan = replayed.message, before.plan
-    changes = {"start_at": None, "expires_at": None, "input": {**plan.input, **(fact.input or {})}}
+    input_ = {**plan.input, **(fact.input or {})}
+    if fact.input:
+        check_replay_input(before.job, input_, fact.input)
+    changes = {"start_at": None, "expires_at": None, "input": input_}
     return Admitted(
         job=before.job,
         execution_id=ids.replay_id(before.job, fact.id, fact.number, replayed.time),

@@ -146,7 +146,10 @@ def _planned(
     fact, job = replay.fact, replay.fact.job
     request = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
     if isinstance(cause, DeadLettered) and (original := _unregistered_request(cause, states)) is not None:
-        return execution_plan.from_replay_of(request, original)
+        try:
+            return execution_plan.from_replay_of(request, original)
+        except DefinitionError as error:
+            return refuse_request(error, states, job=job, execution_id=replay.execution_id)
     in_force = None if job == ANY else states(IN_FORCE((job, fact.ledger)))
     old_sequence = cause.definition if isinstance(cause, DeadLettered) else 0
     old = states(DEFINITION((job, old_sequence))) if old_sequence else None

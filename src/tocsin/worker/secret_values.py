@@ -31,7 +31,7 @@ class SecretValues:
     def __init__(self, allowed: Collection[str]) -> None:
         """Resolve the names in `allowed` only.
 
-        Anyone who may trigger a job may write a reference into its input.
+        Each author of a job may write any name into its definition.
         """
         self._allowed = allowed
         self._references: dict[str, str] = {}

@@ -39,6 +39,7 @@ from .fields import (
     json_problem,
     size_of,
 )
+from .inputs import check_replay_input
 from .job_class import LEADER_ONLY, MAX_PROPOSED_TO, QUORUM_REPLICAS, QUORUM_REQUIRED, JobClass
 from .model import (
     DEFAULT_MAX_WAITING,
@@ -103,6 +104,7 @@ __all__ = [
     "Timeout",
     "channel_name",
     "check_input",
+    "check_replay_input",
     "day_rules",
     "fans_out",
     "is_name",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references, reference
 from . import schema_check
-from .errors import DefinitionProblem, shorten, show
+from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
 _COMPLETED_BY_KEYS: Final = frozenset(
@@ -65,6 +66,19 @@ def reference_problems(written: JsonValue) -> Iterator[DefinitionProblem]:
         quoted = ", ".join(f"`{reference(name)}`" for name in names)
         reason = f"it refers to {quoted}, and only a definition may refer to a secret; write $${{ for a literal ${{"
         yield DefinitionProblem(reason, field="input", code="secret-reference-not-allowed")
+
+
+def check_replay_input(job: str, input: Mapping[str, JsonValue], written: Mapping[str, JsonValue]) -> None:  # noqa: A002 - the name of the field
+    """Check the input of a replay of a job that is not registered.
+
+    `written`: the keys of it that the requester wrote.
+
+    Raises:
+        DefinitionError: it is not plain JSON, or too large, or what the requester wrote refers to secrets.
+    """
+    problems = tuple(input_problems(input, ())) or tuple(reference_problems({**written}))
+    if problems:
+        raise DefinitionError(*(replace(problem, job=f"job `{job}`") for problem in problems))
 
 
 def _schema_problems(

@@ -14,7 +14,7 @@ from typing import Final
 
 from ... import subjects
 from ...domain import dead_letter, execution, execution_plan
-from ...domain.definition import DefinitionError, check_input
+from ...domain.definition import DefinitionError, check_input, check_replay_input
 from ...domain.events import Actor, DeadLettered, Input, Message, Plan, Recorded, Trigger
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
@@ -190,6 +190,8 @@ async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_on
             )
         return None
     if isinstance(cause, DeadLettered) and (original := await unregistered_request(log, cause)) is not None:
+        if over:
+            check_replay_input(job, {**original.plan.input, **over}, over)
         if failed_only:
             await _check_remains(log, letter, original.plan)
         return None

@@ -29,6 +29,7 @@ from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, s
 from ....domain.definition.errors import problems
 from ....domain.events import Actor, Enqueued, StartRate, UniqueRule
 from ....domain.namespaces import declared_of
+from ....domain.secret_reference import find_references, reference
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
 from ....domain.visibility_lease import MAX_LEASE_S
@@ -264,6 +265,12 @@ _OWN_ID: Final = Rule(
 )
 
 
+_NO_SECRETS: Final = Rule(
+    "must refer to no secret of a worker, because only a registered definition may; write `$${` for a literal `${`"
+)
+"""Args often have what an end user wrote."""
+
+
 def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> Enqueued:
     """Return an input in the namespace of its queues.
 
@@ -327,6 +334,8 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
     except (DefinitionError, ValidationError) as error:
         reason = why_refused(error)
         raise Problem(400, "invalid-request", reason, (FieldError(right=reason),)) from None
+    if names := find_references(envelope.args):
+        raise _invalid("args", reference(names[0]), _NO_SECRETS)
     if defaults.max_timeout is not None and definition.timeout > defaults.max_timeout:
         requirement = f"must be at most {duration.short(defaults.max_timeout)}, `job_timeout` of the scheduler policy"
         raise _invalid("timeout", duration.short(definition.timeout), Rule(requirement))
