@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests.domain.given import proven
 from tests.security.installations import connected, installed
 from tests.security.server import Server
 from tests.security.test_outside_requests import deciding
@@ -16,8 +17,26 @@ from tests.system.running import Running
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.consumers.stage_router import BATCH
 from tocsin.bootstrap import Installation
-from tocsin.domain.events import CancelRequest, Due, PoisonMessage, Queued, Requested, Skipped, Trigger
-from tocsin.ports import Publish
+from tocsin.bootstrap.installation import report_key
+from tocsin.domain import execution
+from tocsin.domain.events import (
+    Cancelled,
+    CancelRequest,
+    Completed,
+    Dispatched,
+    Due,
+    Message,
+    PoisonMessage,
+    Queued,
+    Recorded,
+    Report,
+    Requested,
+    Skipped,
+    Started,
+    Trigger,
+)
+from tocsin.ports import Append, Publish
+from tocsin.stages import lock_keeper
 
 FLOOD: Final = 8 * BATCH
 WAITING: Final = 4 * BATCH
@@ -116,6 +135,92 @@ async def test_waiting_list_of_a_job_yields_to_others(secured: Server, tmp_path:
             [skipped] = await tocsin.stored("execution.own.>", Skipped, 1)
             queued = await tocsin.stored("lock.burst.>", Queued, 1)
     assert sum(recorded.sequence < skipped.sequence for recorded in queued) <= AHEAD
+
+
+async def test_burst_of_reports_yields_to_others(secured: Server, tmp_path: Path) -> None:
+    """Of one job, and of a worker that invents jobs; the report on another job's task comes last."""
+    async with (
+        connected(secured, tmp_path, "operator") as it,
+        connected(secured, tmp_path, "scheduler") as scheduler,
+        connected(secured, tmp_path, "worker") as worker,
+    ):
+        tocsin, key = Running(it), await report_key(scheduler)
+        for name in ("burst", "own"):
+            await tocsin.apply({"name": name, "function": "f", "overlap_policy": "allow"})
+        async with running(scheduler, "planner"):
+            await it.log.write(burst()[:WAITING])
+            await tocsin.trigger("own")
+            tasks = await tocsin.stored("execution.>", Dispatched, WAITING + 1)
+        claims = [Append((claim_of(task.message),), expect=task.sequence) for task in tasks]
+        stored = await scheduler.log.write(claims)
+        reports = [report_of(task, claim.sequences[0], key) for task, claim in zip(tasks, stored, strict=True)]
+        invented = [replace_job(reports[0], f"invented-{number}") for number in range(WAITING)]
+        in_order = sorted(reports, key=lambda report: report.job)  # `own` is the last
+        for report in (*invented, *in_order):
+            await worker.connection.client.publish(worker.names.to_wire(subjects.subject_of(report)), report.encode())
+        await worker.connection.client.flush()
+        await tocsin.stored("report.>", Report, 2 * WAITING + 1)
+        async with running(scheduler, "dag_advancer"):
+            ends = await tocsin.stored("execution.>", Completed, WAITING + 1)
+    [own] = [end for end in ends if end.message.job == "own"]
+    assert sum(end.sequence < own.sequence for end in ends) <= AHEAD
+
+
+def claim_of(task: Dispatched) -> Started:
+    place = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
+    return Started.model_validate({**place, "delivery": 1, "worker": "w"})
+
+
+def report_of(task: Recorded[Dispatched], claim: int, key: bytes) -> Report:
+    """Return the report of the worker that has a claim."""
+    fact = task.message
+    report = Report(
+        job=fact.job,
+        execution_id=fact.execution_id,
+        outcome="completed",
+        step=fact.step,
+        attempt=fact.attempt,
+        delivery=1,
+        token=fact.token,
+        claim=claim,
+        claimed_after=task.sequence,
+        sole=execution.sole_step(fact),
+    )
+    return proven(report, key=key)
+
+
+def replace_job(report: Report, job: str) -> Report:
+    """Return a report on a task of another job, which its proof does not cover."""
+    return report.model_copy(update={"job": job, "proof": "0" * 32})
+
+
+async def test_ends_of_a_job_yield_to_others(secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock keeper finds the ends of many cancelled executions before that of another job."""
+    handled: dict[str, str] = {}
+    may_hold = lock_keeper._may_hold
+
+    def noted(end: Message) -> bool:
+        assert isinstance(end, Cancelled)
+        handled[end.execution_id] = end.job
+        return may_hold(end)
+
+    async with connected(secured, tmp_path, "operator") as it, connected(secured, tmp_path, "scheduler") as scheduler:
+        tocsin = Running(it)
+        for name in ("burst", "own"):
+            await tocsin.apply({"name": name, "function": "f", "overlap_policy": "allow"})
+        async with running(scheduler, "planner"):
+            await it.log.write(burst()[:WAITING])
+            await tocsin.trigger("own")
+            begun = await tocsin.stored("execution.>", Requested, WAITING + 1)
+        in_order = sorted(begun, key=lambda request: request.message.job)  # `own` is the last
+        await scheduler.log.write(
+            [Append(tuple(execution.cancel(execution.fold([each]))), expect=each.sequence) for each in in_order]
+        )
+        monkeypatch.setattr(lock_keeper, "_may_hold", noted)
+        async with running(scheduler, "lock_keeper"), asyncio.timeout(tocsin.patience):
+            while "own" not in handled.values():  # noqa: ASYNC110 - the stage stores nothing
+                await asyncio.sleep(0.01)
+    assert [*handled.values()].index("own") <= AHEAD
 
 
 async def test_flood_of_cancels_yields_to_other_work(secured: Server, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Workers, in accounts of their own: everything that a worker does, and nothing that it must not do."""
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -306,12 +307,12 @@ async def test_large_hold_lists_stop_no_other_account(
 
 @pytest.fixture(scope="module")
 def boundless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run a server whose users of workers have no rules but those of their accounts."""
+    """Run a server whose users outside have no rules but those of their accounts."""
 
     def without_rules(settings: Settings) -> dict[str, Permissions]:
         return {
             name: replace(rules, publish=(">",), subscribe=(">",), deny_publish=(), deny_subscribe=())
-            if name.startswith("worker")
+            if rules.outside is not None
             else rules
             for name, rules in permissions(settings).items()
         }
@@ -337,6 +338,37 @@ async def test_account_alone_protects_the_streams(
                 await client.publish(subject, b"{}", reply=reply, headers=headers)
         await client.flush()
         await client.request(ASKED[role][0], b"{}", timeout=DEADLINE)  # all earlier messages were handled
+        assert await everything(tocsin.installation, role) == before
+
+
+REQUESTS: Final = [
+    f"$JS.API.{verb}"
+    for stream in ("TOCSIN_LEDGER", "TOCSIN_LOG", "KV_tocsin_tokens")
+    for verb in (
+        *(f"STREAM.{what}.{stream}" for what in ("INFO", "CREATE", "UPDATE", "PURGE", "DELETE", "SNAPSHOT", "RESTORE")),
+        *(f"STREAM.{what}.{stream}" for what in ("MSG.GET", "MSG.DELETE", "LEADER.STEPDOWN")),
+        *(f"CONSUMER.{what}.{stream}" for what in ("CREATE", "LIST", "NAMES")),
+        *(f"CONSUMER.{what}.{stream}.planner" for what in ("INFO", "CREATE", "DELETE", "MSG.NEXT", "PAUSE")),
+        *(f"DIRECT.GET.{stream}", f"DIRECT.GET.{stream}.tocsin.0.ledger.victim.defined"),
+    )
+] + ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.SERVER.REMOVE"]
+"""Requests to JetStream that an outsider may send to no stream of the installation."""
+
+
+@pytest.mark.parametrize("role", ASKED)
+async def test_account_alone_answers_no_request(role: str, boundless: Server, tmp_path: Path) -> None:
+    """No answer comes to the outsider, and none into a stream of the installation."""
+    async with victim(boundless, tmp_path) as tocsin, connected(boundless, tmp_path, role) as outside:
+        before, client = await everything(tocsin.installation, role), outside.connection.client
+        own = await client.subscribe(client.new_inbox())
+        for request in REQUESTS:
+            for reply in (own.subject, *REPLIES):
+                await client.publish(request, b'{"seq":1}', reply=reply)
+        await client.flush()
+        await client.request(ASKED[role][0], b"{}", timeout=DEADLINE)  # all earlier messages were handled
+        while own.pending_msgs:
+            answer = await own.next_msg(timeout=DEADLINE)
+            assert answer.data == b"" or "error" in json.loads(answer.data), answer  # empty: nothing hears the request
         assert await everything(tocsin.installation, role) == before
 
 

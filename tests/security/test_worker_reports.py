@@ -15,6 +15,7 @@ from tests.security.installations import connected, installed
 from tests.security.server import Server
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.domain import ids
 from tocsin.domain.events import (
     Completed,
     Dispatched,
@@ -50,6 +51,14 @@ def forged(task: Dispatched, own: Dispatched) -> Iterator[tuple[str, bytes]]:
         yield subject, b"no json"
         yield subject.removesuffix(".1"), meant.encode()
         yield ".".join(subject.split(".")[:4]), meant.encode()
+
+
+def ids_of(task: Dispatched, own: Dispatched, subject: str) -> Iterator[str]:
+    """Yield the message ids that such a worker can give, so that the report of the other would look like a copy."""
+    place = f"{task.execution_id}.{task.step}.{task.attempt}"
+    for known in ("", own.token, task.execution_id):
+        yield from (ids.report_id(known, text) for text in (subject, place, subjects.scope_of(task)))
+    yield from (subject, place, place.replace(".", "-"))
 
 
 STAGES: Final = ("planner", "dag_advancer", "matcher", "retrier", "agent_keeper")
@@ -106,7 +115,9 @@ async def test_reports_on_tasks_of_others_change_nothing(secured: Server, tmp_pa
         [claim] = await tocsin.of_executions("limited", Started)
         [task] = [task for task in tasks if task.execution_id == claim.execution_id]
         for subject, body in forged(task, own):
-            await mail.connection.client.publish(mail.names.to_wire(subject), body)
+            for message_id in ids_of(task, own, subject):
+                headers = {"Nats-Msg-Id": message_id}
+                await mail.connection.client.publish(mail.names.to_wire(subject), body, headers=headers)
         await mail.connection.client.flush()
         for number in range(MARKERS):
             await tocsin.trigger("marker")

@@ -342,6 +342,7 @@ LOCK_KEEPER: Final = Stage(
             Stream.LOG,
             _ENDS,
             low_priority=True,
+            takes_turns=True,
             decide=LockKeeper.on_end,
             on_signal=LockKeeper.take_signal,
         ),

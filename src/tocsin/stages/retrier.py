@@ -58,6 +58,7 @@ RETRIER: Final = Stage(
             subjects.RETRIER,
             Stream.REPORTS,
             (subjects.filter_for("report.failed"),),
+            takes_turns=True,
             decide=Retrier.on_failure,
             learn=Retrier.claim,
             is_proven=Retrier.is_proven,

@@ -309,6 +309,9 @@ def turn_of(subject: str) -> tuple[str, str]:
 
     The publisher is empty for those of the API, of operators and of stages, and for programs without an account of their own.
     """
+    kind, job, *_ = f"{subject}..".split(".", 2)
+    if kind in _OF_EXECUTION:
+        return "", job  # most messages
     publisher = publisher_of(subject) or ""
     _, job, *rest = f"{request_subject(subject)}.".split(".", 2)
     return publisher, f"{job}.{rest[0]}" if is_trigger(subject) else job

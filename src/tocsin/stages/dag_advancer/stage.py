@@ -266,6 +266,7 @@ DAG_ADVANCER: Final = Stage(
             Stream.REPORTS,
             (subjects.filter_for("report.completed"),),
             low_priority=True,
+            takes_turns=True,
             decide=DagAdvancer.on_success,
             learn=DagAdvancer.claim,
             is_proven=DagAdvancer.is_proven,

@@ -31,6 +31,8 @@ PULL_WAIT_S: Final = 2.0
 """A pull request stays with the server this long; a stage that stops waits for it."""
 FINISH_TIMEOUT_S: Final = 30.0
 """A stage that stops may finish its messages within this time."""
+_UNPROVEN: Final = "*"
+"""The publisher of messages that prove none. No program has this name."""
 
 
 def stage_router(
@@ -61,7 +63,7 @@ def stage_router(
             finish_within=finish_within,
             turns=turns,
             postponed=postponed,
-            order=FairOrder(partial(_turn_of, names)) if subscription.takes_turns else None,
+            order=FairOrder(partial(_turn_of, names, subscription.is_proven)) if subscription.takes_turns else None,
             read_ahead_s=subscription.ack_wait / 3,
             fast_client=fast_client,
         )
@@ -137,8 +139,14 @@ def _handler(
     return handle
 
 
-def _turn_of(names: Names, subject: str) -> tuple[str, str]:
-    return subjects.turn_of(names.from_wire(subject))
+def _turn_of(names: Names, is_proven: Callable[[str], bool] | None, subject: str) -> tuple[str, str]:
+    """Return the publisher and the job that take turns.
+
+    Subjects that prove no publisher have a turn together: a worker may invent any number of jobs.
+    """
+    relative = names.from_wire(subject)
+    publisher, job = subjects.turn_of(relative)
+    return (publisher, job) if is_proven is None or is_proven(relative) else (_UNPROVEN, job)
 
 
 def _payload(subscription: BoundSubscription) -> object:
