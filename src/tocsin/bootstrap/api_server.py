@@ -43,6 +43,7 @@ from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import QueueDetails, Reaches, Sees, queues
+from ..services.shared_read import SharedRead
 from ..services.webhooks import Webhooks
 from . import Installation, health_target
 from .installation import report_key, require_archive_extra
@@ -117,7 +118,7 @@ async def serving(
             status=partial(_status, installation),
             doctor=partial(_doctor, installation),
             leadership=partial(_leadership, installation),
-            absent_streams=partial(absent_streams_of, installation),
+            absent_streams=SharedRead(partial(absent_streams_of, installation)).answer,
             queue_details=partial(_queues, installation),
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),

@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/definition-settings", tags=["jobs"])
 async def get_definition_settings(here: Here, caller: Author) -> DefinitionSettings:
     """List the channels of notifications, and the sources that are open to triggers of jobs.
 
-    The answer has no names of secrets, and no channels outside the namespaces of the caller.
+    The answer has no names of secrets, and no channels outside the namespaces of the caller. Its `absent` may be a second old.
     """
     known = replace(DefinitionSettings.of(here.settings), absent=await here.absent_streams())
     return known.shown_to(caller.reaches)

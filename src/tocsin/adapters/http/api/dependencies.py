@@ -80,7 +80,7 @@ class Components:
     webhooks: Webhooks
     """Receives requests to webhooks."""
     absent_streams: Callable[[], Awaitable[Sequence[str]]]
-    """Returns the streams that the settings open to triggers, and that do not exist."""
+    """Returns the streams that the settings open to triggers, and that do not exist, up to a second ago."""
     instants: NextInstants = field(default_factory=NextInstants)
     search_keys: SearchKeys = field(default_factory=SearchKeys)
     schedule_groups: ScheduleGroups = field(default_factory=ScheduleGroups)
