@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Final, TypeAlias, cast
 from uuid import uuid4
 
@@ -630,6 +631,23 @@ async def test_event_that_was_set_aside_is_skipped(world: World) -> None:
     with pytest.raises(SequenceConflict):
         await world.log.append(started("e1"), expect=first)
     await world.log.append(started("e1"), expect=sequence)
+
+
+async def test_process_remembers_few_events_set_aside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks up the others again."""
+    module = import_module("tocsin.subjects.set_aside")  # the package has a function of this name
+    monkeypatch.setattr(module, "MAX_KNOWN", 1)
+    known: dict[object, None] = {}
+    monkeypatch.setattr(module, "_known", known)
+    at, scopes = datetime(2026, 1, 1, tzinfo=UTC), [f"execution.a_job.e{number}" for number in (1, 2)]
+    for scope in scopes:
+        subject, body = f"{scope}.from-the-future", f'{{"v": 9, "id": "{uuid4()}"}}'.encode()
+        sequence, digest = await world.decide(subject, body), subjects.digest_of(body)
+        voided = Voided(stream="LOG", sequence=sequence, subject=subject, stored_at=at, found="", digest=digest)
+        await world.log.append(voided, expect=0)
+    for scope in (*scopes, *scopes):
+        assert all(subjects.is_foreign(one) for one in await world.log.load(f"{scope}.>"))
+        assert len(known) == 1
 
 
 async def test_readable_event_counts_although_it_was_voided(world: World) -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.domain.given import ID
+from tests.system.running import DEADLINE
 from tocsin.domain.events import AgentDrainStarted, AgentRegistered, Message, QueuePaused, QueuePurged, Recorded, Voided
 from tocsin.domain.task_board import TaskBoard
 from tocsin.engine import foreign_reports
@@ -14,7 +15,7 @@ from tocsin.engine.foreign_reports import ForeignReports, load_scope, not_voided
 from tocsin.ports import LogUnavailable
 from tocsin.stages.agent_keeper.roster import Roster
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import Bucket, DecodeError, Stream, UnreadableMessage
 from tocsin.telemetry.foreign import ForeignMessages
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
@@ -63,6 +64,24 @@ async def test_voided_messages_are_not_reported() -> None:
     fields: dict[str, Any] = {"subject": "ledger.j.due", "stored_at": clock.now(), "found": "no guard", "digest": "00"}
     await log.append(Voided(stream="LEDGER", sequence=8, **fields), expect=0)
     assert [report.sequence for report in await not_voided(log, projections)] == [7, 9]
+
+
+async def test_unreadable_events_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, log, foreign = ManualClock(), InMemoryEventLog(), ForeignMessages()
+    projections, barrier = InMemoryProjections(clock), asyncio.Barrier(5)
+    for sequence in range(1, 6):
+        unread = UnreadableMessage(Stream.LOG, "execution.j.e.unknown", sequence, clock.now(), "00")
+        foreign.report_unreadable(unread, "no type")
+    await ForeignReports(projections, clock, foreign).run_once()
+
+    async def get(subject: str, sequence: int) -> None:
+        await barrier.wait()
+        if sequence == 3:
+            raise DecodeError(subject)
+
+    monkeypatch.setattr(log, "get", get)
+    async with asyncio.timeout(DEADLINE):
+        assert [report.sequence for report in await not_voided(log, projections)] == [3]
 
 
 def test_message_without_a_guard_makes_no_scope_read() -> None:

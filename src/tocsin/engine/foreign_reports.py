@@ -95,7 +95,8 @@ async def not_voided(log: EventLog, projections: Projections) -> tuple[ForeignRe
     reports = (ForeignReport.model_validate_json(value) for value in entries.values())
     listed = [report for report in reports if (report.stream, report.sequence) not in voided]
     doubtful = [report for report in listed if report.is_unreadable][:MAX_READ_AGAIN]
-    readable = {report for report in doubtful if await _is_readable(log, report)}
+    are_readable = await asyncio.gather(*(_is_readable(log, report) for report in doubtful))
+    readable = {report for report, is_readable in zip(doubtful, are_readable, strict=True) if is_readable}
     return tuple(
         sorted(
             (report for report in listed if report not in readable), key=lambda report: (report.stream, report.sequence)

@@ -15,7 +15,10 @@ from .names import Stream
 VOIDED: Final = "an operator set it aside, because no version reads it"
 """The reason why readers skip such an event."""
 
-_known: Final[set[tuple[str, int, str]]] = set()
+MAX_KNOWN: Final = 100_000
+"""Events that a process remembers as set aside, about 25 MB; it looks up the others at each read."""
+
+_known: Final[dict[tuple[str, int, str], None]] = {}
 
 
 class UnreadableMessage(NamedTuple):
@@ -36,7 +39,9 @@ def digest_of(body: bytes) -> str:
 
 def set_aside(voided: Voided) -> None:
     """Let the readers of this process skip a message, if they cannot read it."""
-    _known.add((voided.stream, voided.sequence, voided.digest))
+    _known[voided.stream, voided.sequence, voided.digest] = None
+    if len(_known) > MAX_KNOWN:
+        del _known[next(iter(_known))]
 
 
 def is_set_aside(message: UnreadableMessage) -> bool:
