@@ -202,6 +202,26 @@ async def test_cleanup_without_a_turn_is_named(is_task: bool) -> None:  # noqa: 
             await simulation.trigger("tick")
 
 
+@pytest.mark.parametrize("is_task", [True, False])
+async def test_end_without_a_turn_is_named(is_task: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Several ignore that they are cancelled, and compute when they are ended against their will."""
+
+    async def spin(*_: Context) -> None:
+        try:
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(600)
+        finally:
+            while True:
+                pass
+
+    worker = worker_of(tick=parent(spin, []) if is_task else spin)
+    name = "task spin of the handler tick" if is_task else "async handler tick"
+    with pytest.raises(SimulationError, match=f"^the {name} did not end when the simulation cancelled it"):
+        async with Simulation(worker, definitions=[job(overlap_policy="allow")], thread_limit=0.5) as simulation:
+            await asyncio.gather(simulation.trigger("tick"), simulation.trigger("tick"))
+
+
 async def test_cleanup_that_polls_too_often_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "CLEANUP_WAKES", 1_000)
     wakes = 0

@@ -1,18 +1,20 @@
 """Waiting until everything in a simulation waits, or has ended."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..adapters.memory.clock import ManualClock
 from .loop_time import LoopTime
 from .watchdog import Watchdog
 from .worker_process import Handling
 
+T = TypeVar("T")
 BUSY_ROUNDS: Final = 100_000
 """Turns of the event loop in one moment, after which the simulation gives up."""
 THREAD_POLL_S: Final = 0.0005
+END_POLL_S: Final = 0.01
 CLEANUP_S: Final = 60.0
 """Simulated seconds that async handlers may take to end after they were cancelled."""
 CLEANUP_WAKES: Final = 10_000
@@ -100,11 +102,24 @@ async def stop(
             stubborn |= {f"async handler {name}" for name in handling.abandon()}
         handling.started.cancel()
         if not await _is_stopped(clock, time, handling.started.all, watchdog, lambda: bool(handling.started)):
-            stubborn |= {f"task {name}" for name in await handling.started.abandon()}
+            names = await _watched(handling.started.abandon(), watchdog)
+            stubborn |= {f"task {name}" for name in names}
         if (name := handling.held_up_by) is not None and name != held_up_before:
             stubborn |= {name}
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await _watched(asyncio.gather(*tasks, return_exceptions=True), watchdog)
     return stubborn
+
+
+async def _watched(ends: Awaitable[T], watchdog: Watchdog) -> T:
+    """Wait for ends, where code may compute that ignores each of its ends."""
+    waiting = asyncio.ensure_future(ends)
+    try:
+        while not waiting.done():
+            watchdog.turn()
+            await asyncio.wait({waiting}, timeout=END_POLL_S)
+    finally:
+        watchdog.rest()
+    return waiting.result()
 
 
 async def _is_stopped(
