@@ -94,10 +94,10 @@ def main(key_file: str, export_file: str) -> int:
     chains = {"LEDGER": Chain(), "LOG": Chain()}
     with gzip.open(export_file, "rt") if export_file.endswith(".gz") else Path(export_file).open() as export:
         found = list(problems(key, export, chains))
-    for chain in chains.values():
-        for newest in chain.parts[-1:]:
-            text = "{stream}: up to {last}, checkpoint {number}, signed {signed}, installation {installation}"
-            print(text.format(**newest), f"({chain.unsigned} newer messages are not proven)")
+    for stream, chain in chains.items():
+        text = "{stream}: up to {last}, checkpoint {number}, signed {signed}, installation {installation}"
+        signed = text.format(**chain.parts[-1]) if chain.parts else f"{stream}: nothing is signed"
+        print(f"{signed} ({chain.unsigned} newer messages are not proven)")
     print("\n".join(found) or "proven: unchanged")
     return 1 if found else 0
 

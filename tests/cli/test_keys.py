@@ -150,6 +150,9 @@ def test_export_is_proven_without_the_installation(world: World, keys: tuple[str
     assert found(world, "--file", str(export), "--public-key", keys[1]) == []
     code, text = example(keys[1], export)
     assert (code, text.splitlines()[-1]) == (0, "proven: unchanged")
+    ledger, log, _ = text.splitlines()
+    assert ledger.startswith("LEDGER: up to 3, checkpoint 2, signed ")
+    assert log == "LOG: nothing is signed (0 newer messages are not proven)"  # a stranger sees that a stream is missing
 
 
 def test_export_stays_readable_for_replay(world: World, export: Path) -> None:

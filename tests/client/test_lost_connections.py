@@ -1,13 +1,13 @@
 """Waiting for a run survives a lost connection, and ends when the token does."""
 
 import asyncio
-import socket
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.client.conftest import Functions, Site
+from tests.ports import free_port
 from tests.system.running import DEADLINE, running
 from tocsin import Client
 from tocsin.adapters.http.api import events
@@ -19,12 +19,6 @@ from tocsin.domain.events import Completed
 from tocsin.ports import NotPermitted
 
 JOB = {"name": "hold", "function": "hold"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_restart_of_the_api_is_survived(nats_url: str, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from tests.client.test_lost_connections import free_port
 from tests.domain.given import ID, JOB, NOON, admitted, started
 from tests.grpc.conftest import LIMITS, Served, Stub
 from tests.http.test_job_runs import ran
+from tests.ports import free_port
 from tests.system.running import DEADLINE, running
 from tocsin.adapters.grpc import server
 from tocsin.adapters.grpc.server import SERVICE
