@@ -31,6 +31,7 @@ from benchmarks.peers.peer import peer
 from benchmarks.plots import Bar, Chart, Mark
 from benchmarks.registered import registered
 from benchmarks.replay import replay
+from benchmarks.responsiveness import ATTACKS, figures
 from benchmarks.scale_out import matcher, scale_out
 from benchmarks.seed import fill
 from benchmarks.servers import initialized, servers
@@ -314,6 +315,14 @@ async def test_executions_start_beside_unserved_tasks() -> None:
     measured = await unserved(Conditions(tasks=30), executions=3)
     assert {"p99_ms (0 tasks)", "p99_ms (30 tasks)", "p99_ratio", "bare_rate"} <= measured.keys()
     assert measured["restart_to_first_start_s (30 tasks)"] > 0
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_health_is_measured_during_each_attack() -> None:
+    found = await figures(seconds=0.5)
+    assert found.keys() == ATTACKS.keys()
+    assert all(0 < metrics["p50_ms"] <= metrics["p99_ms"] <= metrics["max_ms"] for metrics in found.values())
 
 
 @pytest.mark.full
