@@ -43,7 +43,10 @@ SCHEDULES: Final = ("30 2 * 3 0L", "0 12 29 2 1#5")
 
 
 async def ask(port: int, method: str, path: str, body: object = None, *, source: str = ATTACKER) -> int:
-    """Send a request over a connection of its own, and return the status of the answer; 0: there is none."""
+    """Send a request over a new connection, and return the status of the answer.
+
+    0: the server closed the connection.
+    """
     reader, writer = await asyncio.open_connection(HOST, port, local_addr=(source, 0))
     try:
         await send(writer, method, path, body)

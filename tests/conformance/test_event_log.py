@@ -634,7 +634,7 @@ async def test_event_that_was_set_aside_is_skipped(world: World) -> None:
 
 
 async def test_process_remembers_few_events_set_aside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks up the others again."""
+    """Others are looked up again."""
     module = import_module("tocsin.subjects.set_aside")  # the package has a function of this name
     monkeypatch.setattr(module, "MAX_KNOWN", 1)
     known: dict[object, None] = {}

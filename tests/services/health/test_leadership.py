@@ -1,4 +1,4 @@
-"""How soon a leader that stores nothing shows."""
+"""The time after which a leader that stores nothing shows."""
 
 from datetime import timedelta
 
