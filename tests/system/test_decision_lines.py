@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.domain.given import ID, admitted
+from tests.domain.given import ID, JOB, NOON, admitted, started
 from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
 from tocsin.adapters import decision_lines
@@ -206,7 +206,7 @@ async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_pa
     ],
 )
 def test_line_about_a_message_names_its_execution(field: str, text: str, ids: dict[str, object]) -> None:
-    trace_ids.note(admitted().model_copy(update={"traceparent": TRACEPARENT}))
+    trace_ids.note(admitted().model_copy(update={"job": ids["job"], "traceparent": TRACEPARENT}))
     stream = io.StringIO()
     telemetry.configure("info", "json", stream=stream)
     telemetry.get_logger("tocsin.test").info("handler failed", **{field: text})
@@ -222,6 +222,16 @@ def test_line_about_another_subject_names_none(subject: str) -> None:
     telemetry.get_logger("tocsin.test").info("handler failed", subject=subject)
     [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert line.keys().isdisjoint({"execution_id", "step", "trace_id"})
+
+
+def test_same_id_of_another_job_shows_no_duration() -> None:
+    stream = io.StringIO()
+    telemetry.configure("info", "json", stream=stream)
+    end = Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="api")
+    for event in (started(), end.model_copy(update={"job": "other"}), end):
+        decision_lines.write_lines(Append((event,), 0), [7])
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["job"], "duration_ms" in line) for line in lines] == [("other", False), (JOB, True)]
 
 
 def test_answer_sent_again_shows_no_json() -> None:

@@ -34,7 +34,8 @@ _PLAIN: Final = (str, int, float, datetime)
 _NAME: Final = "tocsin.decisions"
 _level: Final = logging.getLogger(_NAME)
 _log: Final = telemetry.get_logger(_NAME)
-_starts: Final[OrderedDict[str, float]] = OrderedDict()
+_starts: Final[OrderedDict[tuple[str, str], float]] = OrderedDict()
+"""By job and id of the execution."""
 
 
 def note(write: Write, sequences: Sequence[int]) -> None:
@@ -110,7 +111,7 @@ def _fields(message: Message) -> dict[str, Any]:
     if isinstance(error, Failure):
         fields["error"] = _short(failure_summary(error))
     own = parse(getattr(message, "traceparent", None))  # a trigger has no execution yet
-    trace_id = own.trace_id if own is not None else trace_ids.trace_id(fields.get("execution_id"))
+    trace_id = own.trace_id if own is not None else trace_ids.trace_id(fields.get("job"), fields.get("execution_id"))
     return fields if trace_id is None else {**fields, "trace_id": trace_id}
 
 
@@ -121,15 +122,15 @@ def _schedule(event: Defined) -> dict[str, Any]:
 
 
 def _note_start(event: Message) -> None:
-    if type(event) is Started and event.execution_id not in _starts:
-        _starts[event.execution_id] = monotonic()
+    if type(event) is Started and (key := (event.job, event.execution_id)) not in _starts:
+        _starts[key] = monotonic()
         if len(_starts) > MAX_STARTS:
             _starts.popitem(last=False)
 
 
 def _duration(end: Message) -> dict[str, int]:
     """Return the time since the first start of an execution, if this process stored it."""
-    start = _starts.pop(getattr(end, "execution_id", ""), None)
+    start = _starts.pop((getattr(end, "job", ""), getattr(end, "execution_id", "")), None)
     return {} if start is None else {"duration_ms": round((monotonic() - start) * 1_000)}
 
 

@@ -18,6 +18,9 @@ def complete(_logger: object, _method: str, event: MutableMapping[str, Any]) -> 
         if isinstance(subject, str):
             for name, value in subjects.ids_in(subject).items():
                 event.setdefault(name, value)
-    if "trace_id" not in event and (trace_id := trace_ids.trace_id(event.get("execution_id"))) is not None:
+    if (
+        "trace_id" not in event
+        and (trace_id := trace_ids.trace_id(event.get("job"), event.get("execution_id"))) is not None
+    ):
         event["trace_id"] = trace_id
     return event

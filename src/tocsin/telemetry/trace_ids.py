@@ -16,7 +16,8 @@ MAX_KNOWN: Final = 20_000
 _CARRIERS: Final = frozenset({Dispatched, Report, Planned, Admitted, Skipped})
 """The messages of an execution with its trace context. A set, because `isinstance` takes microseconds for models of pydantic."""
 
-_known: Final[OrderedDict[str, str]] = OrderedDict()
+_known: Final[OrderedDict[tuple[str, str], str]] = OrderedDict()
+"""By job and id: jobs of the Open Job Spec may bring the id of another job's execution."""
 
 
 def note(message: Message) -> None:
@@ -29,18 +30,19 @@ def note(message: Message) -> None:
     carrier = cast("Dispatched | Report | Planned | Admitted | Skipped", message)
     if carrier.traceparent is None:
         return
-    known = _known.get(carrier.execution_id)
+    key = carrier.job, carrier.execution_id
+    known = _known.get(key)
     if known is not None and (known in carrier.traceparent or type(carrier) is Report):
         return
     if (context := parse(carrier.traceparent)) is not None:
-        _known[carrier.execution_id] = context.trace_id
+        _known[key] = context.trace_id
         if len(_known) > MAX_KNOWN:
             _known.popitem(last=False)
 
 
-def trace_id(execution_id: object) -> str | None:
-    """Return the trace id of an execution.
+def trace_id(job: object, execution_id: object) -> str | None:
+    """Return the trace id of an execution of a job.
 
     None: it has no trace, or this process has not met it.
     """
-    return _known.get(execution_id) if isinstance(execution_id, str) else None
+    return _known.get((job, execution_id)) if isinstance(job, str) and isinstance(execution_id, str) else None
