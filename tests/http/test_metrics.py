@@ -108,6 +108,21 @@ async def test_oldest_jobs_keep_their_series(world: World, metrics: Metrics) -> 
     assert counts["tocsin_metrics_jobs_left_out",] == 2
 
 
+async def test_locks_beyond_the_limit_have_no_series(world: World, metrics: Metrics) -> None:
+    for number in range(4):
+        await world.given(name=f"job-{number}", schedule=None)
+        await world.projections.put(Bucket.LOCKS, lock_key(f"job-{number}"), b"{}")
+        world.clock.advance(1)
+    await world.projections.put(Bucket.LOCKS, lock_key("deleted"), b"{}")
+    counts = await result(metrics)
+    assert {key[1] for key in counts if key[0] == "hanzo_scheduler_lock_held"} == {"job-0", "job-1", "job-2"}
+
+
+async def test_lock_of_a_deleted_job_is_reported(world: World, metrics: Metrics) -> None:
+    await world.projections.put(Bucket.LOCKS, lock_key("shop.deleted"), b"{}")
+    assert (await result(metrics))["hanzo_scheduler_lock_held", "shop.deleted"] == 1
+
+
 async def test_totals_of_an_incomplete_rebuild_are_left_out(world: World, metrics: Metrics) -> None:
     await world.history.record(Stream.LOG, recorded(story(*A_FAILURE)), after=0, upto=7)
     await world.history.forget()

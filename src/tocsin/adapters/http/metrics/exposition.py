@@ -117,8 +117,12 @@ class Metrics:
 
     async def _locks(self) -> list[Family]:
         held = self._gauge(catalog.LOCKS)
-        for key in await self._parts.projections.entries(Bucket.LOCKS):
-            held.add_metric((key.removeprefix(_LOCK),), 1)
+        holding = {key.removeprefix(_LOCK) for key in await self._parts.projections.entries(Bucket.LOCKS)}
+        registered = [job.name for job in await self._oldest_first()]
+        others = sorted(holding.difference(registered))  # a deleted job may still run
+        for name in [*registered, *others][: self._max_jobs]:
+            if name in holding:
+                held.add_metric((name,), 1)
         return [held]
 
     async def _leader(self) -> list[Family]:
