@@ -64,7 +64,8 @@ PUBLIC_SUBJECTS: Final = (
         events.Trigger,
         "Run a job",
         "Publish to run a registered job now. The body may be empty. An object with none of these fields is the input "
-        "itself; an object with one of them is not, and its other fields are ignored. The planner admits the execution by "
+        "itself; an object with one of them is not, and its other fields are ignored. `priority` and `traceparent` count only beside another "
+        "of them, such as `input`, because inputs often have such keys. The planner admits the execution by "
         "the definition in force then, or records why not. `by` is ignored, and `backfill` is refused: only the API "
         "backfills. JetStream acknowledges the message after it is stored; send a `Nats-Msg-Id` header to publish again "
         "safely. If the installation has `screener.enabled`, the screener acknowledges it in the same form, and all headers but this and "

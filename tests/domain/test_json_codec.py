@@ -16,6 +16,7 @@ from pydantic import AwareDatetime, BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
 from tests.properties import examples
+from tocsin import subjects
 from tocsin.domain import events, json_codec
 from tocsin.domain.definition import (
     STORED,
@@ -406,3 +407,28 @@ def test_copy_of_read_message_can_change() -> None:
     assert read is not None
     assert read.model_copy(update={"reason": "s"}) == Trigger(reason="s")
     assert read == Trigger(reason="r")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"traceparent": "00-a"},
+        {"priority": 5},
+        {"priority": 5, "traceparent": "00-a"},
+        {"priority": 5, "traceparent": None},
+        {"priority": None},
+        {"v": 1, "type": "trigger", "priority": 5},
+        {"reason": "r", "traceparent": "00-a"},
+        {"input": None, "priority": 5},
+        {"input": {}, "priority": 5},
+        {},
+    ],
+)
+def test_shared_names_of_a_trigger_are_read_alike(body: dict[str, object]) -> None:
+    text = json.dumps(body).encode()
+    expected = validated(Trigger, text)
+    assert expected is not None
+    read = subjects.decode("trigger.nightly", text)
+    assert same(read, expected)
+    is_bare = any(body.values()) and body.keys() <= {"priority", "traceparent"}
+    assert (expected.model_dump()["input"] == body) is is_bare

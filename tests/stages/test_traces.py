@@ -97,10 +97,18 @@ async def test_body_may_name_the_trace(world: World) -> None:
     assert (first.traceparent, first.task.input) == (GIVEN, {"day": 1})
 
 
-async def test_bare_input_may_have_such_a_key(world: World) -> None:
+@pytest.mark.parametrize("more", [{"day": 1}, {}, {"priority": 5}, {"priority": None}])
+async def test_bare_input_may_have_such_a_key(world: World, more: dict[str, object]) -> None:
     await world.define(job())
-    first = await triggered(world, {"traceparent": GIVEN, "day": 1})
-    assert (first.traceparent, first.task.input) == (None, {"traceparent": GIVEN, "day": 1})
+    first = await triggered(world, {"traceparent": GIVEN, **more})
+    assert (first.traceparent, first.task.input) == (None, {"traceparent": GIVEN, **more})
+
+
+async def test_header_continues_a_trace_beside_such_an_input(world: World) -> None:
+    await world.define(job())
+    other = GIVEN.replace("4736", "4737")
+    first = await triggered(world, {"traceparent": other}, {"traceparent": GIVEN})
+    assert (first.traceparent, first.task.input) == (GIVEN, {"traceparent": other})
 
 
 @pytest.mark.parametrize("given", ["", "00-zz", "x" * 60_000, "ff" + GIVEN[2:], "\x00", GIVEN.upper()])

@@ -82,7 +82,8 @@ class Trigger(Message):
         if not isinstance(body, dict) or not body:
             return body
         if (cls.model_fields.keys() - _SHARED_NAMES).isdisjoint(body):
-            return {"input": body}
+            is_empty = body.keys() <= _SHARED_NAMES and all(value is None for value in body.values())
+            return {} if is_empty else {"input": body}
         if any(body.get(name) is not None for name in _SHARED_NAMES) and body.get("input") is None:
             body = {**body, "input": {}}  # so that what is written of it has a second field too
         if isinstance(body.get("traceparent"), str | None):

@@ -25,8 +25,10 @@ _SLOTS: Final = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "_
 """The slots that pydantic fills in a model. `BaseModel.__setstate__` sets the same, only slower."""
 _ABSENT: Final = object()
 """Stands for a field that a body leaves out, if its value would be converted; a default is not validated."""
-_HARMLESS: Final = frozenset({"_open_to_newer_versions", "_takes_bare_input", "_lose_no_trigger", "_names_its_builtin"})
+_HARMLESS: Final = frozenset({"_open_to_newer_versions", "_lose_no_trigger", "_names_its_builtin"})
 """Validators that change nothing in a stored body of known fields; a body with unknown fields is left to pydantic."""
+_BARE_INPUT: Final = "_takes_bare_input"
+"""The validator that makes an input of a body. It changes bodies of known fields only if `_refuse_bare` raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,21 @@ def _checks(model: type[BaseModel]) -> tuple[Callable[[Any], object], ...]:
     for decorator in model.__pydantic_decorators__.model_validators.values():
         if decorator.cls_var_name in _HARMLESS:
             continue
+        if decorator.cls_var_name == _BARE_INPUT:
+            checks.append(_refuse_bare)
+            continue
         if decorator.info.mode != "after":
             raise _NotReadable
         check: Any = decorator.func
         takes_info = len(inspect.signature(check).parameters) > 1
         checks.append(_with_context(check) if takes_info else check)
     return tuple(checks)
+
+
+def _refuse_bare(made: Any) -> None:  # noqa: ANN401 - a trigger
+    """Leave a body to pydantic that may be an input as a whole."""
+    if made.input is None and not (made.priority is None and made.traceparent is None):
+        raise ValueError("it may be an input")
 
 
 def _with_context(check: Callable[[Any, _Stored], object]) -> Callable[[Any], object]:
