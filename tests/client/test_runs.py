@@ -4,10 +4,12 @@ import asyncio
 from uuid import uuid4
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import format_span_id, format_trace_id
 
-from tests.client.conftest import TRANSPORTS, Site
+from tests.client.conftest import TRANSPORTS, Site, in_thread
 from tests.system.running import DEADLINE
-from tocsin import Client
+from tocsin import Client, subjects
 from tocsin.client import (
     ClientClosed,
     InvalidArgument,
@@ -20,8 +22,9 @@ from tocsin.client.event_watch import MAX_FOLLOWERS
 from tocsin.domain.access import MASK
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.errors import TocsinError
-from tocsin.domain.events import Completed, Dispatched, Shard
+from tocsin.domain.events import Completed, Dispatched, Shard, Trigger
 from tocsin.domain.ledger import JobNotFound
+from tocsin.domain.trace_context import TraceContext
 from tocsin.ports import HistoryNotFound
 from tocsin.services.operations.errors import NotFound
 from tocsin.services.shards import ShardMaps
@@ -38,6 +41,26 @@ async def test_several_last_steps_give_a_mapping(client: Client) -> None:
     run = await client.trigger("graph")
     assert await run.result(DEADLINE) == {"b": "b", "c": "c"}
     assert await run.results(DEADLINE) == {"a": "a", "b": "b", "c": "c"}
+
+
+async def test_run_continues_the_current_trace(client: Client, site: Site, transport: str) -> None:
+    def trigger() -> None:
+        with site.blocking(transport) as blocking:
+            blocking.trigger("echo")
+
+    provider = TracerProvider()
+    with provider.get_tracer("program").start_as_current_span("order") as span:
+        await client.trigger("echo")
+        await in_thread(trigger)
+    await client.trigger("echo")
+    provider.shutdown()
+    of_span = span.get_span_context()
+    assert of_span.is_valid
+    stored = [recorded.message for recorded in await site.running.log.read(subjects.trigger("echo"))]
+    trace = TraceContext(format_trace_id(of_span.trace_id), format_span_id(of_span.span_id), is_sampled=True)
+    assert [message.traceparent for message in stored if isinstance(message, Trigger)] == [
+        *(trace.traceparent, trace.traceparent, None)
+    ]
 
 
 async def test_run_that_ended_before_has_its_result(client: Client) -> None:

@@ -28,6 +28,7 @@ from tocsin.domain.events import Failed, Failure, Trigger
 from tocsin.subjects import Stream
 
 STATUS = grpc.StatusCode
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 async def refusal(call: Any, request: Any, **options: Any) -> tuple[Any, str | None]:  # noqa: ANN401 - grpc has no types
@@ -56,11 +57,13 @@ async def test_jobs_are_listed_switched_and_triggered(stub: Any, served: Served)
     assert not (await stub.ResumeJob(switch)).changed
     request = stub.pb.TriggerJobRequest(name="a", reason="now", idempotency_key="k", priority=3)
     request.input.update({"day": 1, "list": [1, 2.5, None]})
-    answers = [await stub.TriggerJob(request) for _ in range(2)]
+    trace = (("traceparent", TRACEPARENT),)
+    answers = [await stub.TriggerJob(request, metadata=metadata) for metadata in (trace, ())]
     assert answers[0].execution_id == answers[1].execution_id
     stored = (await served.world.facts("trigger.a"))[0].message
     assert isinstance(stored, Trigger)
     assert (stored.input, stored.priority, stored.reason) == ({"day": 1, "list": [1, 2.5, None]}, 3, "now")
+    assert stored.traceparent == TRACEPARENT
     assert stored.by is not None
     assert stored.by.source == "127.0.0.1"
 

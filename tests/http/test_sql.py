@@ -60,6 +60,14 @@ async def test_answer_names_what_no_worker_serves(world: World) -> None:
     assert dropped.json()["unserved"] == []
 
 
+@pytest.mark.parametrize("given", ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "nonsense"])
+async def test_execution_continues_the_trace_of_its_caller(world: World, given: str) -> None:
+    await sql(world, f"{CREATE}; EXECUTE JOB nightly", traceparent=given)
+    [stored] = [fact.message for fact in await world.facts("trigger.nightly")]
+    assert isinstance(stored, Trigger)
+    assert stored.traceparent == (given if given.startswith("00") else None)
+
+
 async def refused(world: World, text: str, **headers: str) -> tuple[int, str, str]:
     answer = await world.ask("POST", "/v1/sql", {"sql": text}, **headers)
     problem = answer.json()

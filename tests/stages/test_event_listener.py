@@ -44,6 +44,7 @@ TRIGGER = {"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}
 OPENED = Triggers(streams={"ORDERS": ("orders.>",)}, webhooks={"SECRET": ("/hooks/shop",)})
 MAX_JOBS = 2
 """Jobs with metrics of their own."""
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 JOB = {"name": "invoice", "function": "f", "triggers": [TRIGGER]}
 
 
@@ -156,6 +157,21 @@ async def test_request_to_a_deleted_job_starts_nothing(world: World) -> None:
         await listener.handle(name, delivered)
         assert [message.answers for message in delivered] == [["ack"]] * 3
     assert await requested(world) == ["new", "bare"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [({"traceparent": TRACE}, TRACE), ({"Traceparent": TRACE}, TRACE), ({"traceparent": "00-zz"}, None), ({}, None)],
+)
+async def test_trace_of_an_event_is_continued(world: World, headers: dict[str, str], expected: str | None) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        [message] = messages(world, '{"n": 2, "id": "a"}')
+        message.headers = headers
+        await listener.handle(name, [message])
+    [trigger] = await triggers(world)
+    assert trigger.traceparent == expected
 
 
 async def test_duplicate_is_recorded_once(world: World) -> None:

@@ -155,6 +155,8 @@ class Client:
     ) -> Run:
         """Request a run now, independently of the schedule.
 
+        The run continues the trace of the current span of OpenTelemetry, if there is one.
+
         Args:
             job: the name of the job.
             input: keys that override those of the definition's input.

@@ -16,6 +16,7 @@ from ..domain.events import Actor, Input, Message, Namespace, Recorded, Shard
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..settings import Settings
+from ..telemetry.current_trace import current_traceparent
 from .agents import AgentRegistry
 from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
 from .operations.errors import OperationError
@@ -145,7 +146,14 @@ class LocalOperator:
     ) -> str:
         """See `Operator`."""
         return await self._registry.trigger(
-            job, input, args, by=self._by, priority=priority, reason=reason, idempotency_key=idempotency_key
+            job,
+            input,
+            args,
+            by=self._by,
+            priority=priority,
+            reason=reason,
+            traceparent=current_traceparent(),
+            idempotency_key=idempotency_key,
         )
 
     async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":

@@ -169,6 +169,8 @@ class StatementRunner:
     list_agents: Callable[[], Awaitable[Sequence[AgentRecord]]] | None = None
     calculate: Calculator = in_place
     """Checks definitions; that of a large `input_schema` takes a second."""
+    traceparent: str | None = None
+    """The trace that the runs continue, if it is valid (W3C Trace Context)."""
 
     async def run(self, statement: Statement, *, asking: RequestName | None = None) -> StatementResult:
         """Carry out a statement; `asking` is the idempotency key of a run that it requests.
@@ -254,7 +256,12 @@ class StatementRunner:
     async def _execute(self, statement: ExecuteJob, asking: RequestName | None) -> StatementResult:
         check = await self.rights.trigger()
         execution_id = await self.registry.trigger(
-            statement.job, by=self.by, reason=self.reason, check=check, asking=asking
+            statement.job,
+            by=self.by,
+            reason=self.reason,
+            traceparent=self.traceparent,
+            check=check,
+            asking=asking,
         )
         message = f"triggered job {statement.job!r}: run {execution_id}"
         return StatementResult("EXECUTE JOB", message, statement.job, execution_id, changed=True)

@@ -39,11 +39,14 @@ class Caller:
 
     address: str
     authorization: str | None = None
+    traceparent: str | None = None
+    """The trace of the call (W3C Trace Context)."""
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers of the caller's requests."""
-        return {"Host": "localhost"} | ({"Authorization": self.authorization} if self.authorization else {})
+        given = {"Host": "localhost", "Authorization": self.authorization, "traceparent": self.traceparent}
+        return {name: value for name, value in given.items() if value}
 
 
 class Api:

@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from starlette.types import ASGIApp
 
 from ... import telemetry
+from ...domain.trace_context import parse
 from ...settings import Grpc
 from ..http.api.dependencies import Components
 from ..http.sockets import PortInUseError
@@ -138,10 +139,15 @@ async def _abort(context: Any, refused: Refused) -> None:  # noqa: ANN401 - like
 
 
 def _caller_of(context: Any) -> Caller:  # noqa: ANN401 - likewise
-    """Return the address and the token of a call."""
+    """Return the address, the token and the trace of a call."""
     metadata = dict(context.invocation_metadata() or ())
     authorization = metadata.get("authorization")
-    return Caller(address_of(context.peer()), authorization if isinstance(authorization, str) else None)
+    trace = parse(metadata.get("traceparent"))
+    return Caller(
+        address_of(context.peer()),
+        authorization if isinstance(authorization, str) else None,
+        None if trace is None else trace.traceparent,
+    )
 
 
 def _snake_case(name: str) -> str:

@@ -52,6 +52,7 @@ from ...services.statements import StatementResult
 from ...services.timeline import Revision, no_definition
 from ...services.trigger_test import GivenEvent, TriggerAnswer
 from ...services.what_if import Question, WhatIfReport
+from ...telemetry.current_trace import current_traceparent
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
 from .event_stream import FIRST, follow_events
@@ -173,7 +174,8 @@ class HttpOperator:
             **({} if priority is None else {"priority": priority}),
             **({} if idempotency_key is None else {"idempotency_key": idempotency_key}),
         }
-        headers = {"Idempotency-Key": uuid4().hex}
+        trace = current_traceparent()
+        headers = {"Idempotency-Key": uuid4().hex, **({} if trace is None else {"traceparent": trace})}
         triggered = await self._api.request("POST", f"{job_path(job)}/trigger", body, headers=headers)
         return str(triggered["execution_id"])
 

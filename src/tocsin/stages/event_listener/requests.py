@@ -25,7 +25,6 @@ from ...domain.events import Cancelled, Completed, EventOrigin, EventReference, 
 from ...ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, Delivery, Publish
 from .trigger_index import ActiveTrigger
 
-TRACEPARENT = "traceparent"
 _ADDED: Final = frozenset({WEBHOOK_PATH, WEBHOOK_DELIVERY, WEBHOOK_REGISTRATION})
 """The headers that the API adds to a request to a webhook."""
 MAX_REASON: Final = 1_000
@@ -186,7 +185,8 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
     reference = reference_of(active, delivery, subject, hops)
     if verdict.outcome == "condition_false":
         return _record(active, reference, key) if active.trigger.record == "all" else None
-    return _request(active, verdict, name, reference, headers.get(TRACEPARENT), key)
+    trace = subjects.trace_header(headers)
+    return _request(active, verdict, name, reference, None if trace is None else trace[1], key)
 
 
 def refusal_of(active: ActiveTrigger, delivery: Delivery, error: Exception, key: bytes) -> Publish:

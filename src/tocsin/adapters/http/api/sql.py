@@ -27,7 +27,7 @@ from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permit
 from ..auth.visibility import Run
 from ..auth.visible_agents import sees_agent
 from ..middleware.idempotency import IdempotentRoute, request_name
-from .dependencies import Calculate, Components, Here, Reason, ReasonText
+from .dependencies import Calculate, Components, Here, Reason, ReasonText, Traceparent
 from .problems import Problem, problem_of
 from .unserved_tasks import UnservedTasks, known_workers, unserved_tasks
 
@@ -61,7 +61,13 @@ class SqlResults(BaseModel):
 
 @router.post("", operation_id="runSql")
 async def run_sql(
-    here: Here, caller: Reader, calculate: Calculate, request: Request, body: SqlRequest, reason: Reason = None
+    here: Here,
+    caller: Reader,
+    calculate: Calculate,
+    request: Request,
+    body: SqlRequest,
+    reason: Reason = None,
+    traceparent: Traceparent = None,
 ) -> SqlResults:
     """Carry out statements one after the other, until the first that fails.
 
@@ -85,6 +91,7 @@ async def run_sql(
         list_runs=lambda query: here.history.executions(replace(query, namespaces=caller.reached)),
         list_agents=AgentRegistry(here.log, here.projections).agents,
         calculate=calculate,
+        traceparent=traceparent,
     )
     has_select = any(isinstance(statement, Select) for statement in statements)
     async with here.selects.turn(caller.party) if has_select else nullcontext():
