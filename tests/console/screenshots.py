@@ -35,6 +35,7 @@ PAGES: Final = {
     "dead-letter": "/console/dead-letters/{letter}",
     "queues": "/console/queues",
     "agents": "/console/agents",
+    "silences": "/console/silences",
     "schedule": "/console/schedule",
     "events": "/console/events",
     "changes": "/console/changes",
@@ -51,6 +52,8 @@ def main() -> int:
         return 1
     jobs, worker = ((ROOT / "examples" / name).read_text() for name in ("demo.yaml", "demo_worker.py"))
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), jobs, worker) as console:
+        silence = {"job": "provider-health-check", "duration": "2h", "reason": "the provider moves its API"}
+        console.api("POST", "/v1/silences", "scheduler-operator", json=silence)
         time.sleep(RUN_S)
         execution = console.api("GET", "/v1/executions?job=daily-analytics-etl&status=completed&limit=1")["executions"][
             0

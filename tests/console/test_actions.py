@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import SignIn
-from tests.console.served import Console
+from tests.console.conftest import SignIn, violations
+from tests.console.served import HOSTILE, Console
 from tests.ojs.served import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -150,6 +150,54 @@ def test_queue_is_paused_with_a_reason(sign_in: SignIn, console: Console) -> Non
     row.get_by_role("button", name="Resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     expect(row.get_by_role("button", name="Pause")).to_be_visible()
+
+
+def test_silence_is_started_and_ended(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(role="scheduler-operator", path="/console/silences")
+    expect(page.get_by_text("No silence is in force")).to_be_visible()
+    page.get_by_role("button", name="Start a silence").click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator("[name=kind]").select_option("tag")
+    dialog.locator("[name=of]").fill("billing")
+    dialog.locator("[name=duration]").fill("soon")
+    dialog.get_by_role("button", name="Start the silence").click()
+    assert dialog.get_by_label("Reason").evaluate("field => field.validity.valueMissing")
+    dialog.get_by_label("Reason").fill(HOSTILE)
+    dialog.get_by_role("button", name="Start the silence").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("duration")
+    dialog.locator("[name=duration]").fill("2h")
+    dialog.get_by_role("button", name="Start the silence").click()
+    expect(dialog).to_have_count(0)
+    row = page.get_by_role("region", name="silences", exact=True).locator("tbody tr")
+    for text in ("jobs with the tag billing", re.compile("in (2 h|1 h 59 min)"), "token:scheduler-operator", HOSTILE):
+        expect(row).to_contain_text(text)
+    assert violations(page) == []
+    [silence] = console.api("GET", "/v1/silences")["silences"]
+    assert (silence["tag"], silence["reason"]) == ("billing", HOSTILE)
+    row.get_by_role("button", name="End").click()
+    dialog.get_by_label("Reason").fill("it is over")
+    dialog.get_by_role("button", name="End the silence").click()
+    expect(page.get_by_text("No silence is in force")).to_be_visible()
+    assert page.evaluate("window.hacked") is None
+    [ended, _] = console.api("GET", "/v1/changes?type=silences-defined&limit=2")["changes"]
+    assert (ended["by"]["identity"], ended["reason"]) == ("scheduler-operator", "it is over")
+
+
+def test_job_is_silenced_on_its_page(sign_in: SignIn, console: Console) -> None:
+    define(console, "silenced", "scheduler-author")
+    page = sign_in(role="scheduler-author", path="/console/jobs/silenced")
+    page.get_by_role("button", name="Silence", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator("[name=duration]").fill("30m")
+    dialog.get_by_label("Reason").fill("the database moves")
+    dialog.get_by_role("button", name="Start the silence").click()
+    expect(page).to_have_url(re.compile("/console/silences$"))
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="silenced"))
+    expect(row).to_contain_text("the database moves")
+    row.get_by_role("button", name="End").click()
+    dialog.get_by_role("button", name="End the silence").click()
+    expect(row).to_have_count(0)
+    assert console.api("GET", "/v1/silences")["silences"] == []
 
 
 def test_session_ends_when_its_token_is_revoked(sign_in: SignIn, console: Console) -> None:

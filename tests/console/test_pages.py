@@ -48,6 +48,7 @@ PAGES: Final = {
     "changes": ("/console/changes", "Changes"),
     "queues": ("/console/queues", "Queues"),
     "agents": ("/console/agents", "Agents"),
+    "silences": ("/console/silences", "Silences"),
     "events": ("/console/events", "Events"),
     "unknown page": ("/console/nothing", "No such page"),
 }

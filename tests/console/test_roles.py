@@ -43,13 +43,13 @@ MATRIX: Final[dict[str, dict[str, set[str]]]] = {
     "/console": {},
     "/console/jobs": {ADMIN: {"New job", "Actions"}, OPERATOR: {"Actions"}, AUTHOR: {"New job", "Actions"}},
     "/console/jobs/owned": {
-        ADMIN: {"Trigger", "Pause", "Delete", "Edit", "What if", "Roll back"},
-        OPERATOR: {"Trigger"},
-        AUTHOR: {"Trigger", "Pause", "Delete", "Edit", "What if", "Roll back"},
+        ADMIN: {"Trigger", "Silence", "Pause", "Delete", "Edit", "What if", "Roll back"},
+        OPERATOR: {"Trigger", "Silence"},
+        AUTHOR: {"Trigger", "Silence", "Pause", "Delete", "Edit", "What if", "Roll back"},
     },
     "/console/jobs/minutely": {
-        ADMIN: {"Trigger", "Pause", "Delete", "Edit", "What if"},
-        OPERATOR: {"Trigger"},
+        ADMIN: {"Trigger", "Silence", "Pause", "Delete", "Edit", "What if"},
+        OPERATOR: {"Trigger", "Silence"},
     },
     "/console/executions": {},
     "/console/executions/{slow}": {ADMIN: {"Cancel"}, OPERATOR: {"Cancel"}},
@@ -59,6 +59,7 @@ MATRIX: Final[dict[str, dict[str, set[str]]]] = {
     "/console/dead-letters/{letter}": {ADMIN: {"Replay", "Resolve"}, OPERATOR: {"Replay", "Resolve"}},
     "/console/queues": {ADMIN: {"Pause", "Purge"}, OPERATOR: {"Pause", "Purge"}},
     "/console/agents": {ADMIN: {"Drain", "Disable"}, OPERATOR: {"Drain", "Disable"}},
+    "/console/silences": {role: {"Start a silence", "End"} for role in (ADMIN, OPERATOR, AUTHOR)},
     "/console/schedule": {},
     "/console/events": {},
     "/console/changes": {},
@@ -80,7 +81,13 @@ def made(console: Console) -> Iterator[dict[str, str]]:
             assert time.monotonic() - begun < PATIENCE
             time.sleep(0.1)
     letters = console.api("GET", f"/v1/dead-letters?job=broken&id_prefix={broken}")["dead_letters"]
+    silences = [
+        console.api("POST", "/v1/silences", role, json={"job": job, "duration": "1d", "reason": "a test"})["id"]
+        for job, role in (("owned", AUTHOR), ("minutely", OPERATOR))
+    ]
     yield made | {"letter": letters[0]["id"]}
+    for silence in silences:
+        console.api("DELETE", f"/v1/silences/{silence}")
     console.api("POST", f"/v1/executions/{made['slow']}/cancel", json={})
 
 
@@ -113,6 +120,18 @@ def test_author_selects_only_letters_of_its_jobs(sign_in: SignIn) -> None:
     expect(of_others).to_be_visible()
     expect(of_others.get_by_role("checkbox")).to_have_count(0)
     expect(of_others.get_by_role("button")).to_have_count(0)
+
+
+@pytest.mark.usefixtures("made")
+def test_author_ends_only_silences_of_its_jobs(sign_in: SignIn) -> None:
+    page = sign_in(role=AUTHOR, path="/console/silences")
+    rows = page.get_by_role("region", name="silences", exact=True).locator("tbody tr")
+    expect(rows.filter(has_text="owned").get_by_role("button", name="End")).to_be_visible()
+    expect(rows.filter(has_text="minutely")).to_contain_text("token:scheduler-operator")
+    expect(rows.filter(has_text="minutely").get_by_role("button")).to_have_count(0)
+    page.get_by_role("button", name="Start a silence").click()
+    expect(page.get_by_role("dialog").locator("[name=of]")).to_be_visible()
+    expect(page.get_by_role("dialog").locator("[name=kind]")).to_have_count(0)  # a tag or all jobs are for operators
 
 
 def letter_of(console: Console, job: str) -> str:

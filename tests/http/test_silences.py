@@ -22,7 +22,7 @@ async def test_silence_is_started_listed_and_ended(world: World) -> None:
     assert answer.status_code == 201, answer.text
     silence = answer.json()
     assert (silence["job"], silence["reason"]) == ("report", "the database moves")
-    assert (await world.ask("GET", "/v1/silences")).json() == {"silences": [silence]}
+    assert (await world.ask("GET", "/v1/silences")).json() == {"silences": [silence | {"permitted": ["cancel"]}]}
     assert (await world.ask("DELETE", f"/v1/silences/{silence['id']}")).json() == silence
     assert (await world.ask("GET", "/v1/silences")).json() == {"silences": []}
     assert (await world.ask("DELETE", f"/v1/silences/{silence['id']}")).status_code == 404
@@ -68,7 +68,7 @@ async def test_silence_of_a_hidden_job_stays_hidden(world: World) -> None:
     assert (await world.ask("GET", "/v1/silences", Authorization=bearer)).json() == {"silences": []}
     answer = await world.ask("DELETE", path, Authorization=bearer)
     assert (answer.status_code, "report" in answer.text) == (404, False)
-    assert (await world.ask("GET", "/v1/silences")).json() == {"silences": [silence]}
+    assert (await world.ask("GET", "/v1/silences")).json() == {"silences": [silence | {"permitted": ["cancel"]}]}
     assert (await world.ask("DELETE", path)).status_code == 200
 
 
@@ -113,7 +113,9 @@ async def test_author_silences_no_job_of_others(world: World, chosen: dict[str, 
     silence = (await world.ask("POST", "/v1/silences", body, Authorization=admin)).json()
     answer = await world.ask("DELETE", f"/v1/silences/{silence['id']}", Authorization=eve)
     assert answer.status_code == 403
-    assert (await world.ask("GET", "/v1/silences", Authorization=eve)).json() == {"silences": [silence]}
+    assert (await world.ask("GET", "/v1/silences", Authorization=eve)).json() == {
+        "silences": [silence | {"permitted": []}]
+    }
 
 
 async def test_hidden_job_is_not_found_by_an_author(world: World) -> None:
@@ -122,6 +124,37 @@ async def test_hidden_job_is_not_found_by_an_author(world: World) -> None:
     eve = await bearer(world, Role.AUTHOR, "eve")
     body = {"job": "report", "duration": "2h", "reason": "quiet"}
     assert (await world.ask("POST", "/v1/silences", body, Authorization=eve)).status_code == 404
+
+
+async def test_list_says_what_the_caller_may_end(world: World) -> None:
+    ada, olga = await bearer(world, Role.AUTHOR, "ada"), await bearer(world, Role.OPERATOR)
+    await world.ask("POST", "/v1/jobs", JOB, Authorization=ada)
+    await world.ask("POST", "/v1/jobs", JOB | {"name": "shop.sync"}, Authorization=await bearer(world, Role.ADMIN))
+    for chosen in ({"job": "report"}, {"job": "shop.sync"}, {"tag": "billing"}, {"all": True}):
+        body = {**chosen, "duration": "2h", "reason": "quiet"}
+        assert (await world.ask("POST", "/v1/silences", body, Authorization=olga)).status_code == 201
+    callers = {
+        olga: {"report", "shop.sync", "billing", None},
+        ada: {"report"},
+        await bearer(world, Role.AUTHOR, "eve"): set[str | None](),
+        await bearer(world, Role.VIEWER, "vera"): set[str | None](),
+        f"Bearer {await world.token('ben', Role.OPERATOR, namespaces=('shop',))}": {"shop.sync"},
+    }
+    for caller, expected in callers.items():
+        silences = (await world.ask("GET", "/v1/silences", Authorization=caller)).json()["silences"]
+        assert {each["job"] or each["tag"] for each in silences if each["permitted"]} == expected
+        for each in silences:  # what is offered is what is done
+            if each["permitted"]:
+                continue
+            refused = await world.ask("DELETE", f"/v1/silences/{each['id']}", Authorization=caller)
+            assert refused.status_code == 403
+    await world.ask("DELETE", "/v1/jobs/report", Authorization=ada)
+    [of_deleted] = [
+        each
+        for each in (await world.ask("GET", "/v1/silences", Authorization=ada)).json()["silences"]
+        if each["job"] == "report"
+    ]
+    assert of_deleted["permitted"] == []
 
 
 async def test_owners_leave_room_for_silences_of_operators(world: World) -> None:

@@ -1,18 +1,20 @@
 """`/v1/silences`: list, start and end silences of notifications."""
 
+from datetime import datetime
 from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Timeout
-from ....domain.events import Silence
+from ....domain.events import Actor, Silence
+from ....domain.ledger import JobNotFound
 from ....domain.silence import LONGEST_S, MAX_TAG
 from ....services.silences import Silences, silence_not_found
 from ..auth.security import Canceller, Reader, actor, forbidden, visible
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import Here, Reason, ReasonText
+from .dependencies import Components, Here, Reason, ReasonText
 from .problems import Problem, documented
 
 OF_INSTALLATION: Final = "by an operator of the installation"
@@ -21,10 +23,33 @@ OF_INSTALLATION: Final = "by an operator of the installation"
 router = APIRouter(prefix="/v1/silences", tags=["notifications"], route_class=IdempotentRoute)
 
 
+class ListedSilence(BaseModel):
+    """A silence in a list."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    id: str
+    """The id of the silence (UUIDv7)."""
+    job: str | None
+    """The job; null: any."""
+    tag: str | None
+    """A tag that the job has; null: any."""
+    since: datetime
+    """The time (UTC) at which it began."""
+    until: datetime
+    """The time (UTC) at which it ends."""
+    by: Actor | None
+    """The identity that started it."""
+    reason: str
+    """The reason that was given."""
+    permitted: tuple[Permission, ...] = ()
+    """`cancel`, if the caller may end it."""
+
+
 class SilenceList(BaseModel):
     """The silences in force, the oldest first."""
 
-    silences: list[Silence]
+    silences: list[ListedSilence]
 
 
 class SilenceRequest(BaseModel):
@@ -51,7 +76,11 @@ class SilenceRequest(BaseModel):
 @router.get("", operation_id="listSilences")
 async def list_silences(here: Here, caller: Reader) -> SilenceList:
     """List the silences in force, of jobs that the caller sees."""
-    return SilenceList(silences=await _seen(here, caller))
+    listed = [
+        ListedSilence(**dict(silence), permitted=(Permission.CANCEL,) if await _may_end(here, caller, silence) else ())
+        for silence in await _seen(here, caller)
+    ]
+    return SilenceList(silences=listed)
 
 
 @router.post("", operation_id="startSilence", status_code=201, responses=documented(404))
@@ -87,12 +116,29 @@ async def end_silence(
     silence = next((silence for silence in await _seen(here, caller) if silence.id == id), None)
     if silence is None:
         raise silence_not_found(id)
-    if not caller.may(Permission.CANCEL) or caller.is_bound:
+    if not _ends_any(caller):
         await _require_right(here, caller, silence.job)
     return await Silences(here.log, here.clock).end(id, reason=reason, by=actor(caller))
 
 
-async def _require_right(here: Here, caller: Principal, job: str | None) -> None:
+def _ends_any(caller: Principal) -> bool:
+    """Return whether the caller may end each silence that it sees."""
+    return caller.may(Permission.CANCEL) and not caller.is_bound
+
+
+async def _may_end(here: Components, caller: Principal, silence: Silence) -> bool:
+    if _ends_any(caller):
+        return True
+    if not (caller.may(Permission.CANCEL) or caller.may(Permission.REGISTER)):
+        return False
+    try:
+        await _require_right(here, caller, silence.job)
+    except (JobNotFound, Problem):
+        return False
+    return True
+
+
+async def _require_right(here: Components, caller: Principal, job: str | None) -> None:
     """Check that the caller may silence a job, or, with None, jobs of others.
 
     Raises:
@@ -113,7 +159,7 @@ async def _require_right(here: Here, caller: Principal, job: str | None) -> None
         raise forbidden(caller, Permission.CANCEL)
 
 
-async def _seen(here: Here, caller: Principal) -> list[Silence]:
+async def _seen(here: Components, caller: Principal) -> list[Silence]:
     """Return the silences in force, without those of jobs that are hidden from the caller.
 
     A caller that is bound to namespaces sees those of all jobs and of tags of its jobs, and not who started them and why.

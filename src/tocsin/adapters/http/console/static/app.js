@@ -16,6 +16,7 @@ const PAGES = {
   "dead-letters": ["./pages/dead-letters.js", "DeadLetters"],
   queues: ["./pages/queues.js", "Queues"],
   agents: ["./pages/agents.js", "Agents"],
+  silences: ["./pages/silences.js", "Silences"],
   schedule: ["./pages/schedule.js", "Schedule"],
   events: ["./pages/events.js", "Events"],
   changes: ["./pages/changes.js", "Changes"],

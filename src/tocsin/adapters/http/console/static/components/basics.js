@@ -31,6 +31,12 @@ export function ExecutionLink({ id, children }) {
   return html`<a class="id" href=${to("executions", id)} title=${id}>${children || short(id)}</a>`;
 }
 
+/** The identity in an event, with its kind and where its request came from. */
+export function identityOf(by) {
+  if (!by) return "";
+  return `${by.kind ? `${by.kind}:` : ""}${by.identity}${by.source ? ` (${by.source})` : ""}`;
+}
+
 export function short(id) {
   const text = String(id);
   return text.length > 13 ? `…${text.slice(-8)}` : text;
@@ -118,9 +124,9 @@ export function Dialog({ title, onClose, children }) {
 
 /** A button that asks for a reason, then acts. A refusal stays in the dialog.
  *
- * `act(reason, form, key)` returns a promise; each opening has another `key`, for a POST that must have its effect once. `details`: what the dialog shows above the reason. `prepare()` is called when it opens.
+ * `needsReason`: the reason may not be empty. `act(reason, form, key)` returns a promise; each opening has another `key`, for a POST that must have its effect once. `details`: what the dialog shows above the reason. `prepare()` is called when it opens.
  */
-export function ActionButton({ label, title, act, done, details, danger = false, confirm = label, asksReason = true, prepare, children }) {
+export function ActionButton({ label, title, act, done, details, danger = false, confirm = label, asksReason = true, needsReason = false, prepare, children }) {
   const [isOpen, setOpen] = useState(false);
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
@@ -156,7 +162,7 @@ export function ActionButton({ label, title, act, done, details, danger = false,
           <form onSubmit=${submit}>
             ${details}
             ${asksReason
-              ? html`<label>Reason <input name="reason" maxlength="1000" autocomplete="off" placeholder="recorded in the log" onInput=${(event) => (reason.current = event.target.value)} /></label>`
+              ? html`<label>Reason <input name="reason" maxlength="1000" required=${needsReason} autocomplete="off" placeholder="recorded in the log" onInput=${(event) => (reason.current = event.target.value)} /></label>`
               : null}
             <${Refusal} error=${error} />
             <div class="buttons">

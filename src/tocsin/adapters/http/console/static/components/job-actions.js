@@ -5,6 +5,7 @@ import { post, reasonHeader, request, trigger, v1 } from "../lib/api.js";
 import { jsonOf } from "../lib/input.js";
 import { navigate, to } from "../lib/router.js";
 import { ActionButton } from "./basics.js";
+import { SilenceButton } from "./silence.js";
 
 /** Buttons for a job. `job`: its details with `permitted`, as `/v1/jobs/{name}` answers; `reload` loads it again; `deleted` is called when it is no more. */
 export function JobActions({ job, reload, deleted = () => navigate(to("jobs")) }) {
@@ -12,6 +13,7 @@ export function JobActions({ job, reload, deleted = () => navigate(to("jobs")) }
   const name = job.name;
   return html`<div class="actions">
     ${may("trigger") ? html`<${TriggerButton} job=${job} />` : null}
+    ${may("cancel") ? html`<${SilenceButton} job=${name} done=${() => navigate(to("silences"))} />` : null}
     ${may("register")
       ? html`<${ActionButton} label=${job.paused ? "Resume" : "Pause"} title=${`${job.paused ? "Resume" : "Pause"} ${name}`} done=${reload}
           details=${html`<p>${job.paused ? "Instants that passed during the pause do not fire." : "Instants pass without firing until the job is resumed. What runs goes on."}</p>`}

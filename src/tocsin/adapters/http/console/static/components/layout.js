@@ -14,6 +14,7 @@ const PAGES = [
   ["dead-letters", "Dead letters", "history"],
   ["queues", "Queues", "read"],
   ["agents", "Agents", "read"],
+  ["silences", "Silences", "read"],
   ["schedule", "Schedule", "read"],
   ["events", "Events", "history"],
   ["changes", "Changes", "history"],

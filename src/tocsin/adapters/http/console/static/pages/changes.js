@@ -4,7 +4,7 @@ import { html } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { setQuery } from "../lib/router.js";
-import { Choice, JobLink, Loaded, Pager, SearchField, Table, Time } from "../components/basics.js";
+import { Choice, identityOf, JobLink, Loaded, Pager, SearchField, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 100;
@@ -41,9 +41,4 @@ export function Changes({ query }) {
         ]} />
       <${Pager} name="after" current=${after} next=${next} label="Older" />`}
     <//>`;
-}
-
-function identityOf(by) {
-  if (!by) return "";
-  return `${by.kind ? `${by.kind}:` : ""}${by.identity}${by.source ? ` (${by.source})` : ""}`;
 }
