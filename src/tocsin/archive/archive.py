@@ -13,8 +13,10 @@ stream of lines, and the manifest names them with their digests.
 belong to open executions.
 """
 
+import asyncio
 import gzip
 import io
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -32,6 +34,9 @@ from .stream_reader import Extents, Selection
 
 CACHED_OBJECTS: Final = 4
 """Objects with messages that a reader keeps in memory."""
+OLDER: Final = 31
+"""Older segments that a manifest names, and so manifests that a reader requests together beside the one that follows."""
+_NAME: Final = re.compile(r"\d{8}-[0-9a-f]{16}")
 
 
 class ArchiveDamaged(TocsinError):
@@ -90,6 +95,9 @@ class Segment(_Model):
     """Smallest and greatest id of a dead letter. An old manifest without it may hold any."""
     output: tuple[LinesObject, ...] = ()
     """The lines of its executions, if the archive keeps them."""
+    older: tuple[str, ...] = ()
+    """Names of segments before `previous`, the newest first, so that a reader requests their manifests together. Only the chain decides
+    which segments belong to the archive."""
 
     @property
     def name(self) -> str:
@@ -172,21 +180,36 @@ class Archive:
             state, _ = await self.state()
         segments: list[Segment] = []
         name, digest = state.head, state.head_sha256
+        ahead: dict[str, bytes | None] = {}
         while name is not None and name != behind:
-            segments.append(await self.segment(name, digest))
+            if segments and name not in self._segments and name not in ahead:
+                ahead = await self._manifests(name, *segments[-1].older, behind=behind)
+            segments.append(await self.segment(name, digest, ahead=ahead))
             name, digest = segments[-1].previous, segments[-1].previous_sha256
         return segments[::-1]
 
-    async def segment(self, name: str, digest: str | None = None) -> Segment:
+    async def _manifests(self, *names: str, behind: str | None) -> dict[str, bytes | None]:
+        """Return manifests as they are stored; None: there is none of that name."""
+        end = names.index(behind) if behind in names else len(names)
+        wanted = [name for name in names[:end] if _NAME.fullmatch(name) and name not in self._segments][: OLDER + 1]
+        return dict(zip(wanted, await asyncio.gather(*map(self._manifest, wanted)), strict=True))
+
+    async def _manifest(self, name: str) -> bytes | None:
+        return await self._store.get(f"{name}.json")
+
+    async def segment(
+        self, name: str, digest: str | None = None, *, ahead: Mapping[str, bytes | None] | None = None
+    ) -> Segment:
         """Return the manifest of a segment.
 
-        `digest`: that of the manifest, as the archive's state or the manifest after it says; None: it is unknown.
+        `digest`: that of the manifest, as the archive's state or the manifest after it says; None: it is unknown. `ahead`: manifests that
+        were read already.
 
         Raises:
             ArchiveDamaged: it is missing, unreadable or changed.
         """
         if name not in self._segments:
-            body = await self._store.get(f"{name}.json")
+            body = ahead[name] if ahead and name in ahead else await self._manifest(name)
             if body is None:
                 raise ArchiveDamaged(f"the archive has no {name}.json, to which its chain leads")
             try:
@@ -213,7 +236,8 @@ class Archive:
             ArchiveDamaged: it is missing, or describes other messages.
         """
         stored = await self.segment(segment.name)
-        if stored.model_copy(update={"upto": segment.upto, "output": segment.output}) != segment:
+        own = {"upto": segment.upto, "output": segment.output, "older": segment.older}
+        if stored.model_copy(update=own) != segment:
             raise ArchiveDamaged(f"{segment.name}.json of the archive was changed: it differs from what was written")
         return sha256(self._segments[segment.name][1]).hexdigest()
 
@@ -334,10 +358,21 @@ class Archive:
             ids=(ids[0], ids[-1]) if ids else None,
             letters=(letters[0], letters[-1]) if letters else None,
             output=tuple(output),
+            older=await self._older(state),
         )
         await self._store.put(f"{segment.name}.jsonl.gz", body)
         await self._store.put(f"{segment.name}.json", segment.model_dump_json(indent=2).encode())
         return segment
+
+    async def _older(self, state: State) -> tuple[str, ...]:
+        """Return the names of segments before the newest."""
+        if state.head is None:
+            return ()
+        try:
+            newest = await self.segment(state.head, state.head_sha256)
+        except ArchiveDamaged:  # readers find it; the streams must still be emptied
+            return ()
+        return () if newest.previous is None else (newest.previous, *newest.older)[:OLDER]
 
 
 def _follows(segment: Segment) -> bool:
