@@ -8,7 +8,7 @@ from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
 from tocsin.cli.input.values import rate
 from tocsin.cli.runtime.errors import UsageError
-from tocsin.domain.events import Attempt, DeadLettered, PoisonMessage, Replayed
+from tocsin.domain.events import Attempt, DeadLettered, PoisonMessage, Replayed, Resolved
 from tocsin.subjects import Stream
 from tocsin.testing import START
 
@@ -192,3 +192,16 @@ def test_invalid_time_is_refused(kept: World) -> None:
     result = kept.call("dead-letters", "replay-all", "--dry-run", "--since", "yesterday", "-o", "json")
     assert result.failure == (2, "invalid-time")
     assert "--since is 'yesterday'" in result.error["message"]
+
+
+def test_job_tells_letters_with_one_id_apart(kept: World) -> None:
+    kept.append(letter().model_copy(update={"job": "other"}))
+    for command in ("show", "resolve", "replay"):
+        refused = kept.call("dead-letters", command, ID, "-o", "json")
+        assert (refused.code, refused.failure[1]) == (2 if command == "show" else refused.code, "ambiguous-id"), command
+        assert "--job" in refused.err
+    assert kept.call("dead-letters", "show", ID, "--job", "other", "-o", "json").json["job"] == "other"
+    assert kept.call("dead-letters", "resolve", ID, "--job", "other").code == 0
+    assert kept.call("dead-letters", "replay", ID, "--job", JOB, "-o", "json").json["job"] == JOB
+    resolved = [recorded.message for recorded in kept.recorded("dead-letter.*.*.resolved")]
+    assert [fact.job for fact in resolved if isinstance(fact, Resolved)] == ["other"]

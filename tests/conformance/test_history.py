@@ -530,6 +530,41 @@ async def test_rows_older_than_the_retention_are_deleted(empty_database: EmptyDa
         assert await history.expire(NOON + 4 * day, after=day) == 1
 
 
+@pytest.mark.parametrize("at_once", [1, 100])
+async def test_letters_of_two_jobs_with_one_id_are_kept(empty_database: EmptyDatabase, at_once: int) -> None:
+    """A client may bring an id that an execution of another job has."""
+    facts = [
+        *story("dead-lettered", execution_id="1", job="nightly"),
+        *story("dead-lettered", execution_id="1", job="other"),
+        *story("dead-lettered", execution_id="12", job="other"),
+        *story("resolved", execution_id="1", job="other"),
+    ]
+    every_one = recorded(facts)
+    async with empty_database() as database, database.open() as history:
+        for start in range(0, len(facts), at_once):
+            some = every_one[start : start + at_once]
+            await history.record(Stream.LOG, some, after=start, upto=start + len(some))
+
+        async def names(**query: Any) -> set[tuple[str, str, bool]]:  # noqa: ANN401 - fields of a query
+            pages = every(history.dead_letters, DeadLetterQuery(limit=1, **query))
+            return {(row.job_name, row.id, row.resolved) async for row in pages}
+
+        first, second, third = ("nightly", "1", False), ("other", "1", True), ("other", "12", False)
+        assert await names() == await names(id_prefix="1") == {first, second, third}
+        assert await names(job="other") == {second, third}
+        assert await names(unresolved=True) == {first, third}
+        groups = await history.summaries.letter_groups(query=DeadLetterQuery(), limit=9)
+        assert {group.job_name: group.count for group in groups.groups} == {"nightly": 1, "other": 2}
+        assert {group.example for group in groups.groups} <= {"1", "12"}
+        assert await history.expire(NOON + timedelta(days=2), after=timedelta(days=1)) == 1
+        assert await names() == {first, third}
+        end = len(facts)
+        for number, job in enumerate(("other", "nightly"), end + 1):
+            resolved = Recorded(facts_of("1", job)["resolved"], f"dead-letter.{job}.1.resolved", number, NOON)
+            await history.record(Stream.LOG, [resolved], after=number - 1, upto=number)
+        assert await names() == {("nightly", "1", True), third}
+
+
 async def test_history_that_is_off_ends_what_it_has(empty_database: EmptyDatabase) -> None:
     before = recorded([*story("admitted", "started", execution_id="1")])
     while_off = recorded(

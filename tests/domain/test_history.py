@@ -262,7 +262,7 @@ def test_a_dead_letter_of_an_execution() -> None:
         last_attempt=at(20),
     )
     assert dead_letter.dead_letters(recorded([letter, admitted()])) == {
-        ID: dead_letter.DeadLetterRecord(ID, JOB, ID, attempts, "ValueError: boom", {"n": 1}, at(10), at(20))
+        (JOB, ID): dead_letter.DeadLetterRecord(ID, JOB, ID, attempts, "ValueError: boom", {"n": 1}, at(10), at(20))
     }
 
 
@@ -272,7 +272,7 @@ def test_poison_message_gives_a_dead_letter() -> None:
     )
     kept: dict[str, JsonValue] = {"durable": "planner", "subject": "ledger.x.due", "sequence": 7, "body": "e30="}
     assert dead_letter.dead_letters(recorded([letter])) == {
-        "planner-7": dead_letter.DeadLetterRecord("planner-7", JOB, None, (), "unreadable", kept, at(1), at(1))
+        (JOB, "planner-7"): dead_letter.DeadLetterRecord("planner-7", JOB, None, (), "unreadable", kept, at(1), at(1))
     }
 
 

@@ -75,12 +75,12 @@ def test_an_execution_never_tried_has_no_attempt() -> None:
 
 def test_only_dead_letters_are_listed() -> None:
     found = dead_letter.dead_letters(recorded([admitted(), LETTER, POISON, Resolved(job=JOB, id=ID)]))
-    assert set(found) == {ID, POISON.id}
-    assert found[ID].execution_id == ID
-    assert found[POISON.id].execution_id is None
+    assert set(found) == {(JOB, ID), (POISON.job, POISON.id)}
+    assert found[JOB, ID].execution_id == ID
+    assert found[POISON.job, POISON.id].execution_id is None
 
 
 def test_only_resolutions_resolve() -> None:
     facts: list[Message] = [LETTER, Resolved(job=JOB, id="other"), POISON]
-    assert dead_letter.resolved(recorded(facts)) == {"other"}
+    assert dead_letter.resolved(recorded(facts)) == {(JOB, "other")}
     assert dead_letter.resolved(recorded([LETTER])) == set()

@@ -16,7 +16,7 @@ class InMemoryHistory:
     def __init__(self) -> None:
         """Empty."""
         self.executions: dict[str, ExecutionRecord] = {}
-        self.dead_letters: dict[str, DeadLetterRecord] = {}
+        self.dead_letters: dict[tuple[str, str], DeadLetterRecord] = {}
         self._offsets = dict.fromkeys(Stream, 0)
 
     def offset_now(self, stream: Stream) -> int:

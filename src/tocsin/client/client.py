@@ -378,6 +378,7 @@ class Client:
         self,
         dead_letter: str,
         *,
+        job: str | None = None,
         input: Mapping[str, JsonValue] | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
@@ -389,6 +390,7 @@ class Client:
 
         Args:
             dead_letter: the id of the dead letter, or its beginning.
+            job: its job, if several jobs have a dead letter with this id.
             input: keys that override those of the failed run.
             reason: recorded with the replay.
             again: also if it was replayed before.
@@ -401,6 +403,7 @@ class Client:
         """
         replay = await self.operator.replay(
             dead_letter,
+            job=job,
             input=None if input is None else dict(input),
             reason=reason,
             again=again,
@@ -410,13 +413,13 @@ class Client:
             return None
         return Run(self._open, replay.job, replay.execution_id, is_requested=True)
 
-    async def resolve(self, dead_letter: str, *, reason: str | None = None) -> "Resolution":
-        """Mark a dead letter as resolved.
+    async def resolve(self, dead_letter: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
+        """Mark a dead letter as resolved; `job`: its job, if several jobs have a dead letter with this id.
 
         Raises:
             NotFound, NotAnId, Ambiguous: `dead_letter` does not name one dead letter.
         """
-        return await self.operator.resolve(dead_letter, reason=reason)
+        return await self.operator.resolve(dead_letter, reason=reason, job=job)
 
     # --- the connection -----------------------------------------------------------------------------------------------
 

@@ -202,6 +202,7 @@ class SyncClient:
         self,
         dead_letter: str,
         *,
+        job: str | None = None,
         input: Mapping[str, JsonValue] | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
@@ -209,13 +210,13 @@ class SyncClient:
     ) -> "SyncRun | None":
         """Run failed work again (see `Client.replay`)."""
         run = self._thread.call(
-            self._client.replay, dead_letter, input=input, reason=reason, again=again, failed_only=failed_only
+            self._client.replay, dead_letter, job=job, input=input, reason=reason, again=again, failed_only=failed_only
         )
         return None if run is None else SyncRun(self._thread, run)
 
-    def resolve(self, dead_letter: str, *, reason: str | None = None) -> "Resolution":
+    def resolve(self, dead_letter: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
         """Mark a dead letter as resolved (see `Client.resolve`)."""
-        return self._thread.call(self._client.resolve, dead_letter, reason=reason)
+        return self._thread.call(self._client.resolve, dead_letter, reason=reason, job=job)
 
 
 class SyncRun:

@@ -8,7 +8,7 @@ dead letter. Implements hip-62, Dead Letter Handling.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, TypedDict, TypeVar
+from typing import Final, TypeAlias, TypedDict, TypeVar
 
 from pydantic import JsonValue
 
@@ -300,15 +300,19 @@ class DeadLetterRecord:
     """The sequence of the definition that the execution ran under, if it is known."""
 
 
-def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[str, DeadLetterRecord]:
-    """Return the dead letters among messages, by id."""
+LetterName: TypeAlias = tuple[str, str]
+"""The job and the id of a dead letter. A client may bring the id that an execution of another job has."""
+
+
+def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[LetterName, DeadLetterRecord]:
+    """Return the dead letters among messages, by job and id."""
     letters = (_dead_letter(recorded) for recorded in messages if type(recorded.message) in _LETTERS)
-    return {letter.id: letter for letter in letters if letter is not None}
+    return {(letter.job, letter.id): letter for letter in letters if letter is not None}
 
 
-def resolved(messages: Iterable[Recorded[Message]]) -> set[str]:
-    """Return the ids of the dead letters that messages resolve."""
-    return {recorded.message.id for recorded in messages if type(recorded.message) is Resolved}
+def resolved(messages: Iterable[Recorded[Message]]) -> set[LetterName]:
+    """Return the jobs and the ids of the dead letters that messages resolve."""
+    return {(recorded.message.job, recorded.message.id) for recorded in messages if type(recorded.message) is Resolved}
 
 
 _LETTERS: Final[frozenset[type[Message]]] = frozenset({DeadLettered, PoisonMessage})

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -275,16 +274,19 @@ class LocalOperator:
         async with self._history() as history:
             return await history.dead_letters(query)
 
-    async def dead_letter(self, given: str) -> "Letter":
+    async def dead_letter(self, given: str, *, job: str | None = None) -> "Letter":
         """See `Operator`."""
         from .operations import dead_letter_lookup  # noqa: PLC0415 - see above
 
-        return await dead_letter_lookup.find(self._log, given, list_dead_letters=self.dead_letters, stored=self._stored)
+        return await dead_letter_lookup.find(
+            self._log, given, job=job, list_dead_letters=self.dead_letters, stored=self._stored
+        )
 
     async def replay(
         self,
         given: str,
         *,
+        job: str | None = None,
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
@@ -296,6 +298,7 @@ class LocalOperator:
         return await dead_letters.replay(
             self._log,
             given,
+            job=job,
             input=input,
             by=self._by,
             reason=reason,
@@ -311,16 +314,19 @@ class LocalOperator:
         """See `Operator`."""
         from .operations import dead_letters  # noqa: PLC0415 - see above
 
-        replay = partial(self.replay, reason=reason)
+        def replay(given: str, job: str) -> "Awaitable[Replay]":
+            return self.replay(given, job=job, reason=reason)
+
         return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
 
-    async def resolve(self, given: str, *, reason: str | None = None) -> "Resolution":
+    async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
         """See `Operator`."""
         from .operations import dead_letters  # noqa: PLC0415 - see above
 
         return await dead_letters.resolve(
             self._log,
             given,
+            job=job,
             by=self._by,
             reason=reason,
             list_dead_letters=self.dead_letters,

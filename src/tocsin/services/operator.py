@@ -312,8 +312,8 @@ class Operator(Protocol):
         """Return a page of dead letters from the history."""
         ...
 
-    async def dead_letter(self, given: str) -> "Letter":
-        """Return the dead letter whose id is `given` or begins with it.
+    async def dead_letter(self, given: str, *, job: str | None = None) -> "Letter":
+        """Return the dead letter whose id is `given` or begins with it; `job`: its job, if it is known.
 
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
@@ -324,6 +324,7 @@ class Operator(Protocol):
         self,
         given: str,
         *,
+        job: str | None = None,
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
@@ -347,7 +348,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def resolve(self, given: str, *, reason: str | None = None) -> "Resolution":
+    async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
         """Mark a dead letter as resolved.
 
         Raises:

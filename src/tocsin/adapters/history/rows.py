@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic_core import to_json
 
+from ...domain.dead_letter import LetterName
 from ...domain.definition import STORED, JobDefinition
 from ...domain.execution_record import ExecutionRecord
 from ...domain.job_record import JobRecord
@@ -124,6 +125,40 @@ def json_text(value: object) -> str:
 def plain(text: str | None) -> str | None:
     """Return a text without U+0000."""
     return text.replace("\0", "\ufffd") if text is not None and "\0" in text else text
+
+
+class LetterKeys:
+    """The keys under which the history keeps dead letters.
+
+    The key is the id. A client may bring an id that an execution of another job has: of the letters with one id, those that come later have
+    their job in the key too.
+    """
+
+    def __init__(self, jobs: Mapping[str, str]) -> None:
+        """`jobs`: the jobs of the stored letters by key, of all candidates."""
+        self._jobs = dict(jobs)
+
+    @staticmethod
+    def candidates(names: Iterable[LetterName]) -> list[str]:
+        """Return the keys that letters may have."""
+        return [key for job, letter_id in names for key in (letter_id, _with_job(letter_id, job))]
+
+    def of(self, job: str, letter_id: str) -> str:
+        """Return the key of a letter, which is stored from then on."""
+        own = _with_job(letter_id, job)
+        if own in self._jobs or self._jobs.setdefault(letter_id, job) != job:
+            self._jobs[own] = job
+            return own
+        return letter_id
+
+
+def letter_id_of(key: str) -> str:
+    """Return the id in the key of a dead letter."""
+    return key.partition(" ")[0]
+
+
+def _with_job(letter_id: str, job: str) -> str:
+    return f"{letter_id} {job}"
 
 
 def job_record(columns: Mapping[str, Any]) -> JobRecord:

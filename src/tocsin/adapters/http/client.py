@@ -4,7 +4,7 @@ Lists, facts and changes are requests. Facts are folded here, as they are beside
 through the API and through NATS. The API records the identity of the caller's token.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -305,38 +305,44 @@ class HttpOperator:
         rows, cursor = await self._rows("/v1/dead-letters", "dead_letters", query)
         return Page(_DEAD_LETTERS.validate_python(rows), cursor)
 
-    async def dead_letter(self, given: str) -> Letter:
+    async def dead_letter(self, given: str, *, job: str | None = None) -> Letter:
         """See `Operator`."""
-        return await match_dead_letter(given, self._letter, list_dead_letters=self.dead_letters)
+        return await match_dead_letter(given, self._letter, job=job, list_dead_letters=self.dead_letters)
 
     async def replay(
         self,
         given: str,
         *,
+        job: str | None = None,
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
         failed_only: bool = False,
     ) -> Replay:
         """See `Operator`."""
-        letter = await self.dead_letter(given)
+        letter = await self.dead_letter(given, job=job)
         body: JsonValue = {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
         headers = {"Idempotency-Key": uuid4().hex}
-        result = await self._api.request("POST", f"/v1/dead-letters/{letter.id}/replay", body, headers=headers)
+        result = await self._api.request(
+            "POST", f"/v1/dead-letters/{letter.id}/replay", body, query={"job": letter.job}, headers=headers
+        )
         return Replay(result["job"], result["id"], result["number"], result["execution_id"])
 
     def replay_all(
         self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
     ) -> AsyncIterator[Replay | OperationError]:
         """See `Operator`."""
-        replay = partial(self.replay, reason=reason)
+
+        def replay(given: str, job: str) -> Awaitable[Replay]:
+            return self.replay(given, job=job, reason=reason)
+
         return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
 
-    async def resolve(self, given: str, *, reason: str | None = None) -> Resolution:
+    async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         """See `Operator`."""
-        letter = await self.dead_letter(given)
+        letter = await self.dead_letter(given, job=job)
         body: JsonValue = {"resolved": True, "reason": reason}
-        result = await self._api.request("PATCH", f"/v1/dead-letters/{letter.id}", body)
+        result = await self._api.request("PATCH", f"/v1/dead-letters/{letter.id}", body, query={"job": letter.job})
         return Resolution(result["job"], result["id"], result["changed"])
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -552,12 +558,12 @@ class HttpOperator:
         return () if job not in {None, result["job_name"]} else [recorded_of(fact) for fact in result["facts"]]
 
     async def _letter(self, id: str, job: str | None) -> Letter | None:  # noqa: A002 - the field is called so
-        path = f"/v1/dead-letters/{id}"
+        path, query = f"/v1/dead-letters/{id}", None if job is None else {"job": job}
         try:
-            events, details = [await self._api.request("GET", url) for url in (f"{path}/events", path)]
+            events, details = [await self._api.request("GET", url, query=query) for url in (f"{path}/events", path)]
         except NotFound:
             return None
-        if job not in {None, events["job"]}:
+        if job not in {None, events["job"]}:  # an older API does not know the parameter
             return None
         facts = [recorded_of(fact) for fact in events["facts"]]
         state = dead_letter.fold(facts)

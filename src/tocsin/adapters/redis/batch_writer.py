@@ -22,7 +22,7 @@ from ...domain.last_run import last_runs
 from ...domain.totals import growth_of_ledger, growth_of_log
 from ...ports.queries import microseconds
 from ...subjects import Stream
-from ..history.rows import RecorderCache, offset_conflict
+from ..history.rows import LetterKeys, RecorderCache, offset_conflict
 from . import counts, keys, runs, totals
 from .keys import CHUNK, Hash, execution_record
 
@@ -71,17 +71,19 @@ class BatchWriter:
         for stored in await self._stored(map(keys.execution, missing)):
             known[stored["execution_id"]] = keys.execution_record(stored)
         changed = history.fold(known, messages, opens=opens)
-        letters = dead_letter.dead_letters(messages).values()
-        growth = growth_of_log(known, changed, messages, letters)
+        letters, resolved = dead_letter.dead_letters(messages), dead_letter.resolved(messages)
+        letter_keys = LetterKeys(await self._letter_jobs(LetterKeys.candidates({*letters, *resolved})))
+        growth = growth_of_log(known, changed, messages, letters.values())
         total_names = await totals.known_names(self._client, growth, self._cache)
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
             _write_execution(transaction, record, known.get(name))
-        for letter in letters:
-            _write_dead_letter(transaction, letter)
-        for name in dead_letter.resolved(messages):
-            transaction.hset(keys.dead_letter(name), "resolved", "1")
-            transaction.zrem(keys.UNRESOLVED, name)
+        for letter_name, letter in letters.items():
+            _write_dead_letter(transaction, letter, letter_keys.of(*letter_name))
+        for job, letter_id in resolved:
+            key = letter_keys.of(job, letter_id)
+            transaction.hset(keys.dead_letter(key), "resolved", "1")
+            transaction.zrem(keys.UNRESOLVED, key)
         counts.change(transaction, count_changes(known, changed.values()))
         runs.record(transaction, last_runs(known, changed.values()))
         totals.add(transaction, growth, total_names, self._cache)
@@ -115,6 +117,16 @@ class BatchWriter:
                     reading.hgetall(key)
                 hashes += [stored for stored in await reading.execute() if stored]
         return hashes
+
+    async def _letter_jobs(self, candidates: Sequence[str]) -> dict[str, str]:
+        """Return the jobs of stored dead letters by key."""
+        if not candidates:
+            return {}
+        async with self._client.pipeline(transaction=False) as reading:
+            for key in candidates:
+                reading.hget(keys.dead_letter(key), "job_name")
+            jobs = await reading.execute()
+        return {key: job for key, job in zip(candidates, jobs, strict=True) if job is not None}
 
     async def _stored_jobs(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         if not names:
@@ -174,12 +186,12 @@ def _sets(record: ExecutionRecord) -> Iterator[str]:
         yield keys.WITH_ERROR
 
 
-def _write_dead_letter(transaction: Pipeline, letter: dead_letter.DeadLetterRecord) -> None:
-    transaction.hset(keys.dead_letter(letter.id), mapping=keys.dead_letter_hash(letter))
-    transaction.zadd(keys.DEAD_LETTER_IDS, {letter.id: 0})
+def _write_dead_letter(transaction: Pipeline, letter: dead_letter.DeadLetterRecord, key: str) -> None:
+    transaction.hset(keys.dead_letter(key), mapping=keys.dead_letter_hash(letter))
+    transaction.zadd(keys.DEAD_LETTER_IDS, {key: 0})
     at = microseconds(keys.aware(letter.last_attempt))
     for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.job)):
-        transaction.zadd(sorted_set, {letter.id: at})
+        transaction.zadd(sorted_set, {key: at})
 
 
 AT_ONCE: Final = 1_000

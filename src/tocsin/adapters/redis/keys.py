@@ -4,7 +4,7 @@ All keys have the same prefix, so that a database may be shared.
 
     tocsin:history:place:<installation>:<stream>   the last recorded sequence.
     tocsin:history:execution:<id>                  a hash with a field for each column.
-    tocsin:history:dead-letter:<id>                the same.
+    tocsin:history:dead-letter:<id>                the same; `<id> <job>` if another job's has the id.
     tocsin:history:jobs                            a hash of JSON by job name.
     tocsin:history:retentions                      a hash of seconds, for jobs with their own retention.
     tocsin:history:totals                          a hash of counts by the JSON of a total.
@@ -75,9 +75,9 @@ def execution(execution_id: str) -> str:
     return f"{ROOT}:execution:{execution_id}"
 
 
-def dead_letter(letter_id: str) -> str:
-    """Return the key of a dead letter's hash."""
-    return f"{ROOT}:dead-letter:{letter_id}"
+def dead_letter(key: str) -> str:
+    """Return the key of a dead letter's hash; `key`: see `LetterKeys`."""
+    return f"{ROOT}:dead-letter:{key}"
 
 
 def total_names(owner: str) -> str:

@@ -8,7 +8,7 @@ this cache with the first transaction that fails.
 A row is written as a whole once, and then only its progress, because most of its indexes do not contain progress.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
@@ -17,12 +17,13 @@ from sqlalchemy import Column, Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ...domain import dead_letter, history, job_record, totals
+from ...domain.dead_letter import DeadLetterRecord, LetterName
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes
 from ...domain.execution_record import ExecutionRecord
 from ...domain.last_run import last_runs
 from ...subjects import Stream
-from ..history.rows import RecorderCache, offset_conflict
+from ..history.rows import LetterKeys, RecorderCache, offset_conflict
 from . import rows
 from .counts import CountsWriter
 from .engine import Encoding
@@ -93,14 +94,25 @@ class BatchWriter:
             self._write(connection, statement, values)
         self._write(connection, self._tag, list(self._tags(known, changed)))
         self._counts.change(connection, count_changes(known, changed.values()))
-        letters = dead_letter.dead_letters(messages).values()
-        self._write(connection, self._letter, [rows.dead_letter_values(letter, encoding) for letter in letters])
-        if resolved := dead_letter.resolved(messages):
-            connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
+        letters = dead_letter.dead_letters(messages)
+        self._record_letters(connection, letters, dead_letter.resolved(messages))
         ended = last_runs(known, changed.values())
         self._write(connection, self._last_run, [rows.last_run_values(*run, encoding) for run in sorted(ended.items())])
-        self._totals.add(connection, totals.growth_of_log(known, changed, messages, letters), self.cache)
+        self._totals.add(connection, totals.growth_of_log(known, changed, messages, letters.values()), self.cache)
         self.cache.executions.keep(changed)
+
+    def _record_letters(
+        self, connection: Connection, letters: Mapping[LetterName, DeadLetterRecord], resolved: Collection[LetterName]
+    ) -> None:
+        if not letters and not resolved:
+            return
+        keys = LetterKeys(_letter_jobs(connection, LetterKeys.candidates({*letters, *resolved})))
+        values = [rows.dead_letter_values(letter, keys.of(*name), self._encoding) for name, letter in letters.items()]
+        self._write(connection, self._letter, values)
+        letter = dead_letters.c
+        for job, letter_id in sorted(resolved):
+            is_it = letter.letter_id == keys.of(job, letter_id), letter.job_name == job
+            connection.execute(update(dead_letters).where(*is_it).values(resolved=True))
 
     def _tags(
         self, known: Mapping[str, ExecutionRecord], changed: Mapping[str, ExecutionRecord]
@@ -148,6 +160,17 @@ class BatchWriter:
     def _write(self, connection: Connection, statement: str, values: list[rows.Values]) -> None:
         if values:
             connection.exec_driver_sql(statement, values)
+
+
+def _letter_jobs(connection: Connection, candidates: Iterable[str]) -> dict[str, str]:
+    """Return the jobs of stored dead letters by key."""
+    rest = iter(candidates)
+    found: dict[str, str] = {}
+    while chunk := list(islice(rest, CHUNK)):
+        letter = dead_letters.c
+        stored = connection.execute(select(letter.letter_id, letter.job_name).where(letter.letter_id.in_(chunk)))
+        found |= {row.letter_id: row.job_name for row in stored}
+    return found
 
 
 def _stored(connection: Connection, table: Table, key: Column[Any], names: Iterable[str]) -> Iterator[rows.Row]:

@@ -6,6 +6,7 @@ from sqlalchemy import Column, Connection, func, select
 
 from ...ports.queries import DeadLetterQuery
 from ...ports.summaries import LetterGroup, LetterGroups
+from ..history.rows import letter_id_of
 from . import tables
 from .conditions import dead_letter_conditions
 
@@ -69,7 +70,7 @@ def _grouped(
             count=row.number,
             first=row.first,
             last=row.last,
-            example=row.example,
+            example=letter_id_of(row.example),
             definition=row.definition if part is _LETTERS.definition else None,
             first_attempt=row.first_attempt if part is _LETTERS.first_attempt else None,
         )

@@ -17,7 +17,7 @@ from ...domain.last_run import LastRun
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.summaries import ExecutionHead
 from ..history import rows
-from ..history.rows import json_text, plain
+from ..history.rows import json_text, letter_id_of, plain
 from .engine import Encoding
 from .tables import MAX_INTEGER
 
@@ -216,11 +216,11 @@ DEAD_LETTER: Final = (
 """The columns of `dead_letter_values`: all except `resolved`, which a later fact sets."""
 
 
-def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
-    """Return the columns of a dead letter."""
+def dead_letter_values(record: DeadLetterRecord, key: str, encoding: Encoding) -> Values:
+    """Return the columns of a dead letter; `key`: see `LetterKeys`."""
     last_error = plain(record.last_error)
     return (
-        uuid_of(record.id),
+        uuid_of(key),
         record.job,
         record.execution_id,
         len(record.attempts),
@@ -228,7 +228,7 @@ def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
         json_text(record.input),
         encoding.time(record.first_attempt),
         encoding.time(record.last_attempt),
-        record.id,
+        key,
         json_text(record.attempts),
         record.definition,
         error_pattern(last_error or ""),
@@ -238,7 +238,7 @@ def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
 def dead_letter_row(row: Row) -> DeadLetterRow:
     """Return the port's row of a dead letter."""
     return DeadLetterRow(
-        id=row.letter_id,
+        id=letter_id_of(row.letter_id),
         job_name=row.job_name,
         execution_id=row.execution_id,
         attempts=row.attempts,

@@ -28,6 +28,9 @@ _HEADINGS: Final = ("ID", "JOB", "STATE", "ATTEMPTS", "LAST ATTEMPT", "LAST ERRO
 Id: TypeAlias = Annotated[
     str, typer.Argument(metavar="DEAD-LETTER", help="The dead letter's id or its first characters.")
 ]
+OfJob: TypeAlias = Annotated[
+    str | None, typer.Option("--job", help="The dead letter's job, if several jobs have one with this id.")
+]
 Reason: TypeAlias = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 
 
@@ -81,7 +84,7 @@ def _row(row: DeadLetterRow) -> tuple[object, ...]:
     )
 
 
-def show(context: typer.Context, dead_letter: Id) -> None:
+def show(context: typer.Context, dead_letter: Id, job: OfJob = None) -> None:
     """Show a dead letter: attempts, last traceback, input and replays.
 
     Example: `tocsin dead-letters show 0193a5b0`
@@ -90,7 +93,7 @@ def show(context: typer.Context, dead_letter: Id) -> None:
 
     async def read() -> Letter:
         async with session.operator() as operator:
-            return await operator.dead_letter(dead_letter)
+            return await operator.dead_letter(dead_letter, job=job)
 
     letter = run(read())
     session.output.answer(as_json(letter), lambda: page(letter))
@@ -102,6 +105,7 @@ def show(context: typer.Context, dead_letter: Id) -> None:
 def replay(
     context: typer.Context,
     dead_letter: Id,
+    job: OfJob = None,
     input: Annotated[  # noqa: A002 - the field is called so
         str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys override the original input.")
     ] = None,
@@ -126,7 +130,7 @@ def replay(
     async def request() -> Replay:
         async with session.operator() as operator:
             return await operator.replay(
-                dead_letter, input=overrides, reason=reason, again=again, failed_only=failed_only
+                dead_letter, job=job, input=overrides, reason=reason, again=again, failed_only=failed_only
             )
 
     result = run(request())
@@ -212,6 +216,7 @@ def resolve(
         list[str],
         typer.Argument(metavar="DEAD-LETTER", help="The ids of the dead letters or their first characters."),
     ],
+    job: OfJob = None,
     reason: Reason = None,
 ) -> None:
     """Mark dead letters as resolved without running them again.
@@ -221,7 +226,7 @@ def resolve(
     session = session_of(context)
 
     async def resolve_letter(operator: Operator, given: str) -> Resolution:
-        return await operator.resolve(given, reason=reason)
+        return await operator.resolve(given, job=job, reason=reason)
 
     on_each(session, dead_letter, resolve_letter, _resolution_line)
 

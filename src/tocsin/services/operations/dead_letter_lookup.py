@@ -13,8 +13,8 @@ from ...domain.events import Message, PoisonMessage, Recorded
 from ...domain.execution import Status
 from ...ports import DeadLetterRow, EventLog, StaleRead, StoredLog
 from ...ports.queries import DeadLetterQuery, Page
-from .errors import Ambiguous, NotAnId, NotFound
-from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH, of_one_job
+from .errors import Ambiguous, NotAnId, NotFound, SharedId
+from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
 
 MAX_READS: Final = 5
 """Reads of a dead letter while lagging replicas answer."""
@@ -69,7 +69,7 @@ async def find(
     Raises:
         NotAnId: `given` cannot be the id of a dead letter.
         NotFound: no dead letter matches.
-        Ambiguous: several dead letters match.
+        Ambiguous: several dead letters match, or several jobs have one with this id.
     """
     letter = await match_dead_letter(
         given, partial(read_letter, log, stored), job=job, list_dead_letters=list_dead_letters
@@ -86,7 +86,7 @@ async def match_dead_letter(
     Raises:
         NotAnId: `given` cannot be the id of a dead letter.
         NotFound: no dead letter matches.
-        Ambiguous: several dead letters match.
+        Ambiguous: several dead letters match, or several jobs have one with this id.
     """
     if not given or not all(c.isalnum() or c in "-_" for c in given):
         raise NotAnId(
@@ -96,9 +96,9 @@ async def match_dead_letter(
         return letter
     if list_dead_letters is not None and MIN_ID_LENGTH <= len(given) < FULL_ID_LENGTH:
         rows = (await list_dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=MAX_SUGGESTIONS))).rows
-        if len(rows) > 1:
+        if len({row.id for row in rows}) > 1:
             raise Ambiguous(given, "dead letters", tuple(row.id for row in rows))
-        if rows and (letter := await read(rows[0].id, rows[0].job_name)):
+        if rows and (letter := await read(rows[0].id, job if len(rows) > 1 else rows[0].job_name)):
             return letter
     shortened = list_dead_letters is not None and len(given) < FULL_ID_LENGTH
     raise NotFound(f"no dead letter has the id {given!r}" + (", or an id that begins with it" if shortened else ""))
@@ -119,6 +119,7 @@ async def read_letter(
         job: its job, if that is known.
 
     Raises:
+        SharedId: dead letters of several jobs have the id, and the job is not known.
         StaleRead: lagging replicas answered.
     """
     scope = subjects.dead_letter(job or subjects.ANY, id)
@@ -130,7 +131,9 @@ async def read_letter(
         raise StaleRead(f"stale read of dead letter {id} from a lagging replica")
     if is_archived := not facts and stored is not None:
         facts = await archived(stored, scope)
-    facts = of_one_job(facts, id)
+    jobs = sorted({subjects.job_of(fact.subject) for fact in facts})
+    if len(jobs) > 1:
+        raise SharedId(id, tuple(jobs))
     state = dead_letter.fold(facts)
     return Letter(state.fact.job, state.fact.id, state, tuple(facts), is_archived) if state.kept else None
 

@@ -55,6 +55,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
     log: EventLog,
     given: str,
     *,
+    job: str | None = None,
     input: Input | None = None,  # noqa: A002 - the field is called so
     by: Actor | None = None,
     reason: str | None = None,
@@ -69,6 +70,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
     Args:
         log: holds the facts.
         given: the dead letter's id or, with `list_dead_letters`, its first characters.
+        job: the dead letter's job, if it is known.
         input: keys that override those of the failed execution's input.
         by: the caller, recorded in the event.
         reason: recorded in the event.
@@ -80,10 +82,13 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
 
     Raises:
         NotFound: no dead letter matches.
+        Ambiguous: several dead letters match, or several jobs have one with this id.
         OperationError: it cannot be replayed, or needs `again`.
         DefinitionError: the job does not accept the input.
     """
-    letter = await match_dead_letter(given, partial(read_letter, log, stored), list_dead_letters=list_dead_letters)
+    letter = await match_dead_letter(
+        given, partial(read_letter, log, stored), job=job, list_dead_letters=list_dead_letters
+    )
     if letter.is_archived:
         resolution = "" if letter.state.resolved is None else f"is resolved ({_resolution(letter)}) and "
         raise OperationError(
@@ -117,7 +122,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
 
 
 async def replay_all(
-    replay_one: Callable[[str], Awaitable[Replay]],
+    replay_one: Callable[[str, str], Awaitable[Replay]],
     list_dead_letters: ListDeadLetters,
     query: DeadLetterQuery,
     clock: Clock,
@@ -127,14 +132,14 @@ async def replay_all(
     """Replay the unresolved dead letters that match a query, the oldest first.
 
     A dead letter that cannot be replayed, or has an open replay, is skipped: its error is yielded. So an interrupted run can
-    be started again. `rate`: replays per second.
+    be started again. `replay_one` takes the id of a dead letter and its job. `rate`: replays per second.
     """
     begin, done = clock.monotonic(), 0
     async for row in every(list_dead_letters, replace(query, unresolved=True, sort="oldest", cursor=None)):
         if (early := begin + done / rate - clock.monotonic()) > 0:
             await clock.sleep(early)
         try:
-            yield await replay_one(row.id)
+            yield await replay_one(row.id, row.job_name)
             done += 1
         except OperationError as error:
             yield error
@@ -146,6 +151,7 @@ async def resolve(
     log: EventLog,
     given: str,
     *,
+    job: str | None = None,
     by: Actor | None = None,
     reason: str | None = None,
     list_dead_letters: ListDeadLetters | None = None,
@@ -155,8 +161,11 @@ async def resolve(
 
     Raises:
         NotFound: no dead letter matches.
+        Ambiguous: several dead letters match, or several jobs have one with this id.
     """
-    letter = await match_dead_letter(given, partial(read_letter, log, stored), list_dead_letters=list_dead_letters)
+    letter = await match_dead_letter(
+        given, partial(read_letter, log, stored), job=job, list_dead_letters=list_dead_letters
+    )
     for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)
         try:

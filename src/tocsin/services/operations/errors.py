@@ -36,6 +36,18 @@ class Ambiguous(OperationError):
         self.matches = matches
 
 
+class SharedId(Ambiguous):
+    """Dead letters of several jobs have the same id; `matches` are the jobs.
+
+    A client brought the id that an execution of another job has.
+    """
+
+    def __init__(self, given: str, jobs: tuple[str, ...]) -> None:
+        text = f"several jobs have a dead letter {given}: {', '.join(jobs)}. Name the job (`--job`, or `job` in a request)."
+        OperationError.__init__(self, text)
+        self.matches = jobs
+
+
 class ResultTooLarge(OperationError):
     """A result is larger than the limit. The attempt has failed for good."""
 

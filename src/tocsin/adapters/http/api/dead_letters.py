@@ -14,7 +14,7 @@ from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, DeadLetterSort, every
 from ....services.operations import dead_letter_lookup, dead_letters
 from ....services.operations.dead_letter_lookup import Letter
-from ....services.operations.errors import NotFound
+from ....services.operations.errors import NotFound, SharedId
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
@@ -30,6 +30,14 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class
 
 LetterId: TypeAlias = Annotated[
     str, Path(description="The dead letter's id.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]*$", max_length=128)
+]
+
+LetterJob: TypeAlias = Annotated[
+    Text | None,
+    Query(
+        alias="job",
+        description="The dead letter's job, as lists have it. It is needed if dead letters of several jobs that the caller may see have the id.",
+    ),
 ]
 
 
@@ -249,7 +257,9 @@ async def replay_all(
             continue
         try:
             cause = body.reason or reason
-            replay = await dead_letters.replay(here.log, row.id, by=actor(caller), reason=cause, stored=here.stored)
+            replay = await dead_letters.replay(
+                here.log, row.id, job=row.job_name, by=actor(caller), reason=cause, stored=here.stored
+            )
         except NotPossible as error:
             outcome.refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
@@ -259,19 +269,29 @@ async def replay_all(
     return outcome
 
 
-@router.get("/{id}", operation_id="getDeadLetter", responses=documented(404))
-async def get_dead_letter(here: Here, caller: HistoryReader, id: LetterId) -> DeadLetterDetails:  # noqa: A002 - the path parameter has this name
+@router.get("/{id}", operation_id="getDeadLetter", responses=documented(404, 409))
+async def get_dead_letter(
+    here: Here,
+    caller: HistoryReader,
+    id: LetterId,  # noqa: A002 - the path parameter has this name
+    job: LetterJob = None,
+) -> DeadLetterDetails:
     """Show a dead letter: every attempt, the last error, and the status of its replays."""
-    letter = await _visible_letter(here, caller, id)
+    letter = await _visible_letter(here, caller, id, job)
     details = _details(letter)
     details.permitted = [*await _permitted(here, caller, Run.of(letter))]
     return details
 
 
-@router.get("/{id}/events", operation_id="getDeadLetterEvents", responses=documented(404))
-async def get_dead_letter_events(here: Here, caller: HistoryReader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - the path parameter has this name
+@router.get("/{id}/events", operation_id="getDeadLetterEvents", responses=documented(404, 409))
+async def get_dead_letter_events(
+    here: Here,
+    caller: HistoryReader,
+    id: LetterId,  # noqa: A002 - the path parameter has this name
+    job: LetterJob = None,
+) -> DeadLetterFacts:
     """List the events of a dead letter."""
-    letter = await _visible_letter(here, caller, id)
+    letter = await _visible_letter(here, caller, id, job)
     return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.events])
 
 
@@ -283,17 +303,19 @@ async def replay_dead_letter(
     id: LetterId,  # noqa: A002 - the path parameter has this name
     body: ReplayRequest | None = None,
     reason: Reason = None,
+    job: LetterJob = None,
 ) -> Replayed:
     """Run a failed execution again with the job's current definition.
 
     A completed replay resolves the dead letter.
     """
     body = body or ReplayRequest()
-    await _check_replay(here, caller, id)
+    letter = await _replayable_letter(here, caller, id, job)
     name = request_name(request)
     replay = await dead_letters.replay(
         here.log,
-        id,
+        letter.id,
+        job=letter.job,
         input=body.input,
         by=actor(caller),
         reason=body.reason or reason,
@@ -305,13 +327,14 @@ async def replay_dead_letter(
     return Replayed(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
 
 
-@router.patch("/{id}", operation_id="resolveDeadLetter", responses=documented(404))
+@router.patch("/{id}", operation_id="resolveDeadLetter", responses=documented(404, 409))
 async def resolve_dead_letter(
     here: Here,
     caller: Replayer,
     id: LetterId,  # noqa: A002 - the path parameter has this name
     body: Settle | None = None,
     reason: Reason = None,
+    job: LetterJob = None,
 ) -> Settled:
     """Resolve a dead letter without running it again."""
     body = body or Settle()
@@ -319,9 +342,11 @@ async def resolve_dead_letter(
         raise NotPossible(
             f"dead letter {id!r} cannot be set to unresolved. Send `resolved: true`, or replay it with `again: true`"
         )
-    await _check_replay(here, caller, id)
+    letter = await _replayable_letter(here, caller, id, job)
     cause = body.reason or reason
-    outcome = await dead_letters.resolve(here.log, id, by=actor(caller), reason=cause, stored=here.stored)
+    outcome = await dead_letters.resolve(
+        here.log, letter.id, job=letter.job, by=actor(caller), reason=cause, stored=here.stored
+    )
     return Settled(job=outcome.job, id=outcome.id, changed=outcome.changed)
 
 
@@ -329,17 +354,32 @@ async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Per
     return (Permission.REPLAY,) if await here.visibility.permits_replay(caller, run) else ()
 
 
-async def _visible_letter(here: Components, caller: Principal, given: str) -> Letter:
-    letter = await dead_letter_lookup.find(here.log, given, stored=here.stored)
-    if not await here.visibility.may_see_run(caller, Run.of(letter)):
+async def _visible_letter(here: Components, caller: Principal, given: str, job: str | None) -> Letter:
+    """Return the dead letter of an id that the caller may see.
+
+    Raises:
+        NotFound: the caller may see none.
+        SharedId: the caller may see those of several jobs, and names no job.
+    """
+    try:
+        letters = [await dead_letter_lookup.find(here.log, given, job=job, stored=here.stored)]
+    except SharedId as error:
+        letters = [
+            await dead_letter_lookup.find(here.log, given, job=each, stored=here.stored) for each in error.matches
+        ]
+    visible = [letter for letter in letters if await here.visibility.may_see_run(caller, Run.of(letter))]
+    if not visible:
         raise NotFound(f"no dead letter has the id {given!r}")
-    return letter
+    if len(visible) > 1:
+        raise SharedId(given, tuple(letter.job for letter in visible))
+    return visible[0]
 
 
-async def _check_replay(here: Components, caller: Principal, given: str) -> None:
-    letter = await _visible_letter(here, caller, given)
+async def _replayable_letter(here: Components, caller: Principal, given: str, job: str | None) -> Letter:
+    letter = await _visible_letter(here, caller, given, job)
     if not await here.visibility.permits_replay(caller, Run.of(letter)):
         raise forbidden(caller, Permission.REPLAY)
+    return letter
 
 
 def _details(letter: Letter) -> DeadLetterDetails:

@@ -100,7 +100,7 @@ async def retry_job(here: Components, caller: Principal, id: str) -> dict[str, A
     match = await _letter(here, caller, id)
     reason = "retried by OJS client"
     replay = await dead_letters.replay(
-        here.log, match.execution_id, by=actor(caller), reason=reason, stored=here.stored
+        here.log, match.execution_id, job=match.job, by=actor(caller), reason=reason, stored=here.stored
     )
     scope = subjects.execution(match.job, replay.execution_id or match.execution_id)
     events = await event_waiter.until(here.log, scope, execution_requests.has_begun)
@@ -117,7 +117,8 @@ async def retry_job(here: Components, caller: Principal, id: str) -> dict[str, A
 async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Resolve a dead letter, so that it is no longer listed. Its events remain."""
     match = await _letter(here, caller, id, of_workflow=True)
-    await dead_letters.resolve(here.log, match.execution_id, by=actor(caller), reason="discarded by OJS client")
+    cause = "discarded by OJS client"
+    await dead_letters.resolve(here.log, match.execution_id, job=match.job, by=actor(caller), reason=cause)
     return {"deleted": True, "id": id, "job_id": id}
 
 

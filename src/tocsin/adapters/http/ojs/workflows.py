@@ -118,6 +118,7 @@ async def retry(here: Here, caller: Replayer, id: str, response: Response) -> di
     replay = await dead_letters.replay(
         here.log,
         match.execution_id,
+        job=match.job,
         by=actor(caller),
         reason="retried by OJS client",
         failed_only=True,

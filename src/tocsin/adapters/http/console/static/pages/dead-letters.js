@@ -14,6 +14,10 @@ const PREVIEWED = 5;
 const KINDS = [["true", "unresolved"], ["false", "all"]];
 const CHANGES = new Set(["dead-lettered", "refused", "resolved", "replayed"]);
 
+// Clients may bring ids of jobs, so dead letters of two jobs may have one id.
+const nameOf = (letter) => `${letter.id} ${letter.job_name}`;
+const pageOf = (id, job) => path(to("dead-letters", id), { job });
+
 export function DeadLetters({ query }) {
   useTitle("Dead letters");
   const may = useMay();
@@ -22,7 +26,7 @@ export function DeadLetters({ query }) {
   const isLive = { concerns: cursor ? null : (type) => CHANGES.has(type) };
   const page = useResource(v1("dead-letters", { job, error, pattern, unresolved, cursor, limit: PAGE }), isLive);
   const groups = useResource(v1("dead-letters/groups", { job, unresolved }), isLive);
-  const [selected, setSelected] = useState(() => new Map()); // rows by id, also of pages that are no longer shown
+  const [selected, setSelected] = useState(() => new Map()); // rows by name, also of pages that are no longer shown
   const filter = (changes) => setQuery({ ...changes, cursor: null });
   const reload = () => {
     setSelected(new Map());
@@ -34,7 +38,7 @@ export function DeadLetters({ query }) {
   const toggle = (letter) =>
     setSelected((last) => {
       const next = new Map(last);
-      if (!next.delete(letter.id)) next.set(letter.id, letter);
+      if (!next.delete(nameOf(letter))) next.set(nameOf(letter), letter);
       return next;
     });
   return html`<h1>Dead letters</h1>
@@ -48,16 +52,16 @@ export function DeadLetters({ query }) {
     </search>
     <${Groups} groups=${groups} unresolved=${query.unresolved} />
     <${Loaded} resource=${page}>${({ dead_letters: letters, next }) => html`
-      <${Table} label="dead letters" empty="No dead letter matches." rows=${letters} keyOf=${(one) => one.id}
+      <${Table} label="dead letters" empty="No dead letter matches." rows=${letters} keyOf=${nameOf}
         columns=${[
-          ...(mayReplay ? [["", (one) => (permits(one) ? html`<input type="checkbox" aria-label=${`select ${one.id}`} checked=${selected.has(one.id)} onChange=${() => toggle(one)} />` : null)]] : []),
-          ["Dead letter", (one) => html`<a class="id" href=${to("dead-letters", one.id)}>${one.id.slice(-12)}</a>`],
+          ...(mayReplay ? [["", (one) => (permits(one) ? html`<input type="checkbox" aria-label=${`select ${one.id}`} checked=${selected.has(nameOf(one))} onChange=${() => toggle(one)} />` : null)]] : []),
+          ["Dead letter", (one) => html`<a class="id" href=${pageOf(one.id, one.job_name)}>${one.id.slice(-12)}</a>`],
           ["Job", (one) => html`<${JobLink} name=${one.job_name} />`],
           ["State", (one) => html`<${State} of=${one.resolved ? "completed" : "failed"} label=${one.resolved ? "resolved" : "unresolved"} />`],
           ["Attempts", (one) => one.attempts, "number"],
           ["Last attempt", (one) => html`<${Time} at=${one.last_attempt} far />`],
           ["Error", (one) => one.last_error || "", "text"],
-          ...(mayReplay ? [["", (one) => (permits(one) ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} isAgain=${one.resolved} done=${reload} />` : null)]] : []),
+          ...(mayReplay ? [["", (one) => (permits(one) ? html`<${LetterActions} id=${one.id} job=${one.job_name} isResolved=${one.resolved} isAgain=${one.resolved} done=${reload} />` : null)]] : []),
         ]} />
       <${Pager} name="cursor" current=${cursor} next=${next} />`}
     <//>`;
@@ -74,7 +78,7 @@ function Groups({ groups, unresolved }) {
           ["Error", (one) => html`<a href=${listed(one)}>${one.pattern}</a>`, "text"],
           ["First", (one) => html`<${Time} at=${one.first} far />`],
           ["Last", (one) => html`<${Time} at=${one.last} far />`],
-          ["Example", (one) => html`<a class="id" href=${to("dead-letters", one.example)}>${one.example.slice(-12)}</a>`],
+          ["Example", (one) => html`<a class="id" href=${pageOf(one.example, one.job)}>${one.example.slice(-12)}</a>`],
         ]} />`}
     <//>
   <//>`;
@@ -90,15 +94,16 @@ function ReplaySelection({ letters, replayed, done }) {
     act=${async (reason, _form, key) => {
       const refused = [];
       for (const letter of letters) {
-        await replay(letter.id, { again: letter.resolved, reason }, key).then(() => replayed(letter), (error) => refused.push(error));
+        await replay(letter.id, letter.job_name, { again: letter.resolved, reason }, key).then(() => replayed(letter), (error) => refused.push(error));
       }
       if (refused.length > 0) throw notReplayed(refused.length, refused[0].message);
     }} />`;
 }
 
 /** Replay a dead letter. After a lost answer, the same `key` replays it no second time. */
-function replay(id, { reason, ...options }, key) {
-  return post(v1(["dead-letters", id, "replay"]), { ...options, reason: reason || null }, { headers: { "Idempotency-Key": `${key}-${id}` } });
+function replay(id, job, { reason, ...options }, key) {
+  const headers = { "Idempotency-Key": `${key}-${id}` }; // the query counts too
+  return post(v1(["dead-letters", id, "replay"], { job }), { ...options, reason: reason || null }, { headers });
 }
 
 function notReplayed(number, first) {
@@ -127,7 +132,7 @@ function Preview({ preview }) {
   if (preview === null) return null;
   const { matching, complete } = preview;
   return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first; do it again for the rest"}.</p>
-    <ul>${matching.slice(0, PREVIEWED).map((one) => html`<li key=${one.id}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>
+    <ul>${matching.slice(0, PREVIEWED).map((one) => html`<li key=${`${one.id} ${one.job}`}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>
     ${matching.length > PREVIEWED ? html`<p class="hint">and ${matching.length - PREVIEWED} more</p>` : null}`;
 }
 
@@ -135,7 +140,7 @@ function Preview({ preview }) {
  *
  * `isAgain`: it is resolved, or has replays. `replayed`: called with the answer to a replay; `done`: after each action.
  */
-function LetterActions({ id, isResolved, isAgain, replayed, done }) {
+function LetterActions({ id, job, isResolved, isAgain, replayed, done }) {
   const label = isAgain ? "Replay again" : "Replay";
   return html`<div class="actions">
     <${ActionButton} label=${label} title=${`${label}: dead letter ${id.slice(-12)}`} done=${done}
@@ -147,25 +152,25 @@ function LetterActions({ id, isResolved, isAgain, replayed, done }) {
       act=${async (reason, form, key) => {
         const again = isAgain || form.get("again") === "on";
         const options = { input: jsonOf(form.get("input")), again, failed_only: form.get("failed_only") === "on" };
-        const answer = await replay(id, { ...options, reason }, key);
+        const answer = await replay(id, job, { ...options, reason }, key);
         replayed?.(answer);
       }} />
     ${isResolved
       ? null
       : html`<${ActionButton} label="Resolve" title=${`Resolve dead letter ${id.slice(-12)}`} done=${done}
           details=${html`<p>It is done with, and is not replayed with others. This cannot be undone.</p>`}
-          act=${(reason) => request("PATCH", v1(["dead-letters", id]), { body: { resolved: true, reason: reason || null } })} />`}
+          act=${(reason) => request("PATCH", v1(["dead-letters", id], { job }), { body: { resolved: true, reason: reason || null } })} />`}
   </div>`;
 }
 
-export function DeadLetter({ name: id }) {
+export function DeadLetter({ name: id, query }) {
   useTitle(`Dead letter ${id}`);
-  const letter = useResource(v1(["dead-letters", id]), { concerns: (type) => CHANGES.has(type) });
+  const letter = useResource(v1(["dead-letters", id], { job: query.job }), { concerns: (type) => CHANGES.has(type) });
   return html`<${Loaded} resource=${letter}>${(one) => html`
     <div class="heading">
       <h1>Dead letter <span class="id">${one.id}</span> <${State} of=${one.resolved ? "completed" : "failed"} label=${one.resolved ? "resolved" : "unresolved"} /></h1>
       ${one.permitted.includes("replay")
-        ? html`<${LetterActions} id=${one.id} isResolved=${one.resolved} isAgain=${one.resolved || one.replays.length > 0} done=${letter.reload}
+        ? html`<${LetterActions} id=${one.id} job=${one.job} isResolved=${one.resolved} isAgain=${one.resolved || one.replays.length > 0} done=${letter.reload}
             replayed=${(answer) => answer.execution_id && navigate(to("executions", answer.execution_id))} />`
         : null}
     </div>

@@ -1,7 +1,7 @@
 // One execution: its steps, its attempts over time, its log, its input and result, and its events.
 
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { get, isPassing, post, trigger, v1 } from "../lib/api.js";
+import { get, isPassing, path, post, trigger, v1 } from "../lib/api.js";
 import { isOfJob, useResource } from "../lib/live.js";
 import { navigate, to } from "../lib/router.js";
 import { milliseconds, relative, stamp } from "../lib/time.js";
@@ -90,10 +90,10 @@ function Shown({ one, reload, isOfThis }) {
 
 /** A link to the dead letter, which the dead-letter sink may make a moment after the end. */
 function DeadLetterLink({ one }) {
-  const url = v1("dead-letters", { id_prefix: one.execution_id, unresolved: "false", limit: 1 });
+  const url = v1("dead-letters", { id_prefix: one.execution_id, job: one.job_name, unresolved: "false", limit: 1 });
   const found = useResource(url, { concerns: (type) => type === "dead-lettered" });
   const letter = found.value?.dead_letters.find((each) => each.execution_id === one.execution_id);
-  return letter ? html`<p><a href=${to("dead-letters", letter.id)}>Dead letter</a></p>` : null;
+  return letter ? html`<p><a href=${path(to("dead-letters", letter.id), { job: letter.job_name })}>Dead letter</a></p>` : null;
 }
 
 /** Start the job again with the input of this execution. */
