@@ -7,9 +7,13 @@ from tests.conformance.test_history import A_FAILURE, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
 from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, queues, totals
+from tocsin.domain import daily_use
+from tocsin.domain.daily_use import DailyUse
+from tocsin.domain.events import Namespace
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
+from tocsin.services.namespaces import Namespaces
 from tocsin.services.queue_decisions import QueueDecisions
-from tocsin.subjects import TICKER_LEASE, Bucket, Stream, lock_key
+from tocsin.subjects import TICKER_LEASE, Bucket, Stream, daily_use_key, later_bytes_key, lock_key
 
 
 @pytest.fixture
@@ -130,6 +134,31 @@ async def test_totals_of_an_incomplete_rebuild_are_left_out(world: World, metric
     assert counts["tocsin_metrics_part_up", "totals"] == 0
     assert counts["tocsin_metrics_part_up", "jobs"] == 1
     assert not any(name[0] == "tocsin_dead_letters_total" for name in counts)
+
+
+async def test_daily_quotas_show_their_use(world: World, metrics: Metrics) -> None:
+    billing, shop = Namespace(name="billing", max_jobs=3), Namespace(name="shop", executions_per_day=7)
+    payments = Namespace(name="payments", executions_per_day=9, bytes_per_day=5_000)
+    await Namespaces(world.log).apply([billing, payments, shop])
+    now = world.clock.now()
+    entries = {
+        daily_use_key("payments"): daily_use.encode(DailyUse(now.date().isoformat(), 2, 300)),
+        later_bytes_key("payments"): daily_use.with_later(None, recorded(story("completed"), now)),
+    }
+    for key, entry in entries.items():
+        assert entry is not None
+        await world.projections.put(Bucket.QUEUES, key, entry)
+    later = daily_use.later_bytes(entries[later_bytes_key("payments")], now)
+    shown = {key: value for key, value in (await result(metrics)).items() if key[0].startswith("tocsin_namespace_")}
+    assert later > 100
+    assert shown == {
+        ("tocsin_namespace_quota", "payments", "executions_per_day"): 9,
+        ("tocsin_namespace_quota", "payments", "bytes_per_day"): 5_000,
+        ("tocsin_namespace_quota", "shop", "executions_per_day"): 7,
+        ("tocsin_namespace_quota_used", "payments", "executions_per_day"): 2,
+        ("tocsin_namespace_quota_used", "payments", "bytes_per_day"): 300 + later,
+        ("tocsin_namespace_quota_used", "shop", "executions_per_day"): 0,
+    }
 
 
 async def test_tasks_of_matched_queues_are_reported(world: World, metrics: Metrics) -> None:

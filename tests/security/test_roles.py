@@ -42,6 +42,7 @@ from tocsin.domain.events import (
     DeadLettered,
     ExecutionFact,
     HeartbeatDetails,
+    Namespace,
     NotificationDelivered,
     OutputLine,
     OutputMessage,
@@ -53,8 +54,20 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable, NotAllowed, Publish
 from tocsin.services import repair
 from tocsin.services.jobs import Registry
+from tocsin.services.namespaces import Namespaces
 from tocsin.settings import Settings
-from tocsin.subjects import JOB_EXECUTORS, Bucket, DecodeError, Stream, aside_key, checkpoint_page, heir_key, is_foreign
+from tocsin.subjects import (
+    JOB_EXECUTORS,
+    Bucket,
+    DecodeError,
+    Stream,
+    aside_key,
+    checkpoint_page,
+    daily_use_key,
+    heir_key,
+    is_foreign,
+    later_bytes_key,
+)
 
 ANY_PORT = {"server.port", "metrics.port"}
 
@@ -104,7 +117,7 @@ async def everybody(at: Server, folder: Path, *workers: Worker) -> AsyncIterator
 
 
 async def test_everything_works_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
-    worker, of_a_team = Worker(), Worker(queues=["teams"])
+    worker, of_a_team = Worker(), Worker(queues=["teams", "pay.q"])
 
     @of_a_team.task("works")
     @worker.task("works")
@@ -117,6 +130,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
     before, retry = len(secured.log), {"max_attempts": 2, "initial_delay": 0.1}
     async with everybody(secured, tmp_path, worker, of_a_team) as tocsin:
         registry = Registry(tocsin.log, tocsin.installation.projections, tocsin.installation.clock)
+        await Namespaces(tocsin.log).apply([Namespace(name="pay", executions_per_day=100, bytes_per_day=1_000_000)])
         await tocsin.apply(
             {"name": "timed", "function": "works", "schedule": "* * * * * *"},
             {
@@ -129,6 +143,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
             {"name": "elsewhere", "function": "demo/echo", "queue": "outside"},
             {"name": "locked", "function": "works", "overlap_policy": "enqueue"},
             {"name": "assigned", "function": "works", "queue": "teams"},
+            {"name": "pay.limited", "function": "works", "queue": "pay.q"},
         )
         await tocsin.ended("timed", Completed, 2)
         assert await tocsin.facts("cron.triggered.timed", CronTriggered)
@@ -141,6 +156,8 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         assert await tocsin.facts("lock.locked.*", Acquired)
         await registry.trigger("assigned")
         await tocsin.ended("assigned", Completed)
+        await registry.trigger("pay.limited")
+        await tocsin.ended("pay.limited", Completed)
         await registry.trigger("elsewhere")
         await _answer(secured, tmp_path)
         await tocsin.ended("elsewhere", Completed)
@@ -160,6 +177,8 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         await tocsin.until(is_recorded)
         shown = tocsin.installation.projections
         await tocsin.until(lambda: shown.get(Bucket.DEFINITIONS, "locked"))
+        for key in (daily_use_key("pay"), later_bytes_key("pay")):
+            await tocsin.until(partial(shown.get, Bucket.QUEUES, key))
         for stream in SIGNED_STREAMS:
             await tocsin.until(partial(shown.get, Bucket.CHECKPOINTS, checkpoint_page(stream, 1)))
     assert "Violation" not in secured.log[before:]
@@ -395,6 +414,8 @@ FORBIDDEN = [
     ("ticker", "$KV.tocsin_leader.recoverer.aside.it"),
     ("worker", "$KV.tocsin_leader.ticker.heir"),
     ("recorder", "$JS.API.CONSUMER.DELETE.TOCSIN_REPORTS.retrier"),
+    ("recorder", "$KV.tocsin_queues.use.payments"),
+    ("planner", "$KV.tocsin_queues.later.payments"),
     ("admin", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
     ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_REPORTS.retrier"),
     ("operator", "$JS.API.STREAM.PURGE.TOCSIN_LEDGER"),

@@ -6,13 +6,14 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.domain.given import NOON
+from tests.domain.given import NOON, recorded
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
+    Completed,
     CronAnswer,
     CronSkipped,
     Due,
@@ -25,7 +26,8 @@ from tocsin.domain.events import (
 )
 from tocsin.ports import EntryWrite, Written
 from tocsin.services.explain.reader import ExplainReader
-from tocsin.services.namespaces import Namespaces
+from tocsin.services.namespaces import Namespaces, use_of
+from tocsin.stages.recorder.later_bytes import LaterBytes
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryStoredLog
 
@@ -143,6 +145,43 @@ async def test_bytes_of_a_day_are_limited(world: World) -> None:
     assert 0 < len(started) == executions < 6
     assert size <= 2_000 < size * (executions + 1) / executions
     assert {event.reason for event in await world.stored(Skipped)} == {"namespace_quota"}
+
+
+def result(job: str, size: int) -> Completed:
+    given = {"execution_id": ids.trigger_id(job, "a", NOON), "scheduled_time": NOON, "trigger": "api"}
+    return Completed.model_validate({"job": job, **given, "step": "main", "attempt": 1, "result": "x" * size})
+
+
+async def test_results_of_the_day_count_too(world: World) -> None:
+    await define(world)
+    await define(world, "billing.mail")
+    await declare(world, bytes_per_day=5_000)
+    await trigger(world, "a")
+    events = recorded([result(JOB, 4_000), result("billing.mail", 9_000)], world.clock.now())
+    recorder = LaterBytes(world.log, world.projections)
+    for _ in range(2):  # a recorder that starts over counts nothing twice
+        await recorder.count(events)
+    use = await use_of(world.projections, "payments", world.clock.now())
+    _, first = await used(world) or (0, 0)
+    assert (use.executions, use.bytes) == (1, first + len(events[0].message.encode()))
+    assert (await use_of(world.projections, "billing", world.clock.now())).bytes == 0
+    await trigger(world, "b")
+    await trigger(world, "c", job="billing.mail")
+    assert [event.job for event in await world.stored(Admitted)] == [JOB, "billing.mail"]
+    assert [event.reason for event in await world.stored(Skipped)] == ["namespace_quota"]
+    world.clock.advance(86_400)
+    await trigger(world, "d")
+    assert len(await world.stored(Admitted)) == 3
+
+
+async def test_first_events_count_once(world: World) -> None:
+    await define(world)
+    await declare(world, bytes_per_day=1_000_000)
+    await trigger(world, "a")
+    recorder = LaterBytes(world.log, world.projections)
+    await recorder.count(await world.log.read("execution.>"))
+    entry = await world.projections.get(Bucket.QUEUES, subjects.later_bytes_key("payments"))
+    assert entry is None
 
 
 async def test_each_shard_counts(world: World) -> None:

@@ -98,7 +98,7 @@ class NamespaceEntry(BaseModel):
     executions_per_day: Quota | None = None
     """The executions of its jobs that may begin in a day (UTC). Without it, any number."""
     bytes_per_day: QuotaOfBytes | None = None
-    """The bytes that the first events of these executions may have in a day (UTC). Without it, any number."""
+    """The bytes of events that its executions may store in a day (UTC). Without it, any number."""
 
     @property
     def namespace(self) -> Namespace:

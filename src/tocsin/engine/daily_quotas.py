@@ -1,4 +1,4 @@
-"""The daily quotas of namespaces, for the planner (ADR 97).
+"""The daily quotas of namespaces, for the planner (ADR 97 and 100).
 
 An execution is counted before it begins, in an entry of the bucket `queues`. Its revision guards the count, so planners together never
 exceed a quota. One write counts all executions of a batch that wait for their place. After a crash between the count and the beginning, a
@@ -95,10 +95,14 @@ class DailyQuotas:
         ref = ENTRY((Bucket.QUEUES, subjects.daily_use_key(namespace)))
         entry = states(ref)
         use, need = daily_use.read(entry and entry[0], now), daily_use.need_of(first, number, quota)
-        if not runs_anyway and not use.fits(need, quota):
+        later = 0
+        if quota.bytes_per_day is not None:
+            stored = states(ENTRY((Bucket.QUEUES, subjects.later_bytes_key(namespace))))
+            later = daily_use.later_bytes(stored and stored[0], now)
+        if not runs_anyway and not use.fits(need, quota, later=later):
             waiting.pop(first.execution_id, None)
             return daily_use.over_quota(first)
-        use, counted = _with_others(use.plus(need), first.execution_id, waiting, quota)
+        use, counted = _with_others(use.plus(need), first.execution_id, waiting, quota, later)
         if len(waiting) < REMEMBERED:
             waiting[first.execution_id] = need
         put = Put(ref, daily_use.encode(use), ttl=daily_use.LIFETIME_S)
@@ -111,12 +115,12 @@ class DailyQuotas:
 
 
 def _with_others(
-    use: DailyUse, own: str, waiting: Mapping[str, Need], quota: Namespace
+    use: DailyUse, own: str, waiting: Mapping[str, Need], quota: Namespace, later: int
 ) -> tuple[DailyUse, tuple[str, ...]]:
     """Count other executions that wait, as far as there is room."""
     counted = [own]
     for execution_id, need in waiting.items():
-        if len(counted) == COUNTED_AT_ONCE or not use.fits(need, quota):
+        if len(counted) == COUNTED_AT_ONCE or not use.fits(need, quota, later=later):
             break
         if execution_id != own:
             use = use.plus(need)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from .. import subjects
 from ..domain import daily_use, namespaces
-from ..domain.daily_use import DailyUse
+from ..domain.daily_use import DailyUse, Need
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
 from ..domain.namespaces import crossings, declared_of, namespace_of
@@ -59,7 +59,7 @@ class NamespaceDetails(Namespace):
     executions_today: int
     """The executions that count for the quotas of today (UTC); 0 without such a quota."""
     bytes_today: int
-    """The bytes of their first events; 0 without the quota `bytes_per_day`."""
+    """The bytes of their events that were stored today; 0 without the quota `bytes_per_day`."""
 
 
 class QuotaChange(BaseModel):
@@ -206,13 +206,23 @@ async def details(
 
 
 async def use_of(projections: Projections, namespace: str, now: datetime) -> DailyUse:
-    """Return what a namespace has used today.
+    """Return what a namespace has used today, with the bytes of later events.
 
     Raises:
         LogUnavailable: the bucket did not answer.
     """
-    entry = await projections.get(Bucket.QUEUES, subjects.daily_use_key(namespace))
-    return daily_use.read(entry and entry[0], now)
+    return (await uses_of(projections, (namespace,), now))[namespace]
+
+
+async def uses_of(projections: Projections, names: Sequence[str], now: datetime) -> dict[str, DailyUse]:
+    """Return what namespaces have used today (see `use_of`)."""
+    keys = [key for name in names for key in (subjects.daily_use_key(name), subjects.later_bytes_key(name))]
+    entries = await projections.get_each(Bucket.QUEUES, keys)
+    uses: dict[str, DailyUse] = {}
+    for name, entry, later in zip(names, entries[::2], entries[1::2], strict=True):
+        use = daily_use.read(entry and entry[0], now)
+        uses[name] = use.plus(Need(0, daily_use.later_bytes(later and later[0], now)))
+    return uses
 
 
 def _changed_quotas(old: Namespace | None, new: Namespace | None) -> tuple[QuotaChange, ...]:

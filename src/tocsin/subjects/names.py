@@ -310,6 +310,14 @@ def daily_use_key(namespace: str) -> str:
     return f"use.{namespace}"
 
 
+def later_bytes_key(namespace: str) -> str:
+    """Return the key in `queues` for the bytes of later events of a namespace with the quota `bytes_per_day`.
+
+    `*` makes a filter for all namespaces.
+    """
+    return f"later.{namespace}"
+
+
 _OUTSIDE: Final = "outside."
 
 

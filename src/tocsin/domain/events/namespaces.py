@@ -19,7 +19,7 @@ class Namespace(Message):
     executions_per_day: int | None = None
     """The executions of its jobs that may begin in a day (UTC); None: any number."""
     bytes_per_day: int | None = None
-    """The bytes that the first events of these executions may have in a day (UTC); None: any number."""
+    """The bytes of events that its executions may store in a day (UTC); None: any number."""
 
 
 class NamespacesDefined(Message):

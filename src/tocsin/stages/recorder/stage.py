@@ -19,6 +19,7 @@ from ...domain.events import Message, Recorded
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
 from ...subjects import RECORDED, Bucket, DecodeError, Stream
+from .later_bytes import LaterBytes
 from .traces import Traces
 
 SHORTEST_PAUSE_S: Final = 0.2
@@ -47,10 +48,11 @@ class Recorder:
         past: StoredLog | None,
         gathering: float = GATHER_INTERVAL_S,
         traces: Traces | None = None,
+        later_bytes: LaterBytes | None = None,
     ) -> None:
         """`past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
 
-        `traces`: takes the recorded events; None: no trace is exported.
+        `traces`: takes the recorded events; None: no trace is exported. `later_bytes`: counts the events; None: nothing counts them.
         """
         self._log = log
         self._history = history
@@ -59,6 +61,7 @@ class Recorder:
         self._gathering = gathering
         self._past = past
         self._traces = traces
+        self._later_bytes = later_bytes
 
     async def run(self) -> None:
         """Record until cancelled.
@@ -120,6 +123,8 @@ class Recorder:
         async with aclosing(self._gathered(after=place, upto=upto)) as batches:
             async for batch in batches:
                 opens = await self._opens_executions(batch)
+                if self._later_bytes is not None:
+                    await self._later_bytes.count(batch.messages)
                 await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto, opens=opens)
                 place = batch.upto
                 if self._traces is not None:
@@ -191,13 +196,19 @@ class Recorders:
     """One recorder for each recorded stream, and the export of traces."""
 
     def __init__(
-        self, log: EventLog, history: History, clock: Clock, *, past: StoredLog | None, traces: Traces | None = None
+        self,
+        log: EventLog,
+        history: History,
+        clock: Clock,
+        *,
+        past: StoredLog | None,
+        later_bytes: LaterBytes | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self._traces = traces
-        self._of = {
-            stream: Recorder(log, history, clock, stream, past=past, traces=traces if stream is Stream.LOG else None)
-            for stream in RECORDED
-        }
+        ledger = Recorder(log, history, clock, Stream.LEDGER, past=past)
+        executions = Recorder(log, history, clock, Stream.LOG, past=past, traces=traces, later_bytes=later_bytes)
+        self._of = {Stream.LEDGER: ledger, Stream.LOG: executions}
 
     async def record_log(self) -> None:
         """Record executions and dead letters."""
@@ -226,18 +237,22 @@ def _start(context: StageContext) -> Recorders:
     traces = None
     if context.spans is not None:
         traces = Traces(context.log, context.spans, context.clock, context.report_key)
-    return Recorders(context.log, storage.history, context.clock, past=storage.stored, traces=traces)
+    later_bytes = LaterBytes(context.log, context.projections)
+    return Recorders(
+        context.log, storage.history, context.clock, past=storage.stored, later_bytes=later_bytes, traces=traces
+    )
 
 
 RECORDER: Final = Stage(
     name="recorder",
     purpose="keeps the history",
     consumes="all events of executions, dead letters and ledgers; the policy",
-    decides="rows of the history, with its place in the log; traces of executions that are over",
+    decides="rows of the history, with its place in the log; the bytes that namespaces with `bytes_per_day` store; traces of executions that are over",
     access=Access(
         reads=(Stream.LEDGER, Stream.LOG, Stream.REPORTS),
         follows=tuple(RECORDED),
         looks_up=(Bucket.CURSORS,),
+        writes=((Bucket.QUEUES, subjects.later_bytes_key("*")),),
         reads_archive=True,
     ),
     start=_start,

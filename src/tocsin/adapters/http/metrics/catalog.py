@@ -102,6 +102,15 @@ QUEUE_WORKERS: Final = Metric("queue_workers", "gauge", "Workers that serve a qu
 WORKERS: Final = Metric(
     "workers", "gauge", "Workers by kind (`agent`: those that register) and state.", ("kind", "state")
 )
+NAMESPACE_QUOTA: Final = Metric(
+    "namespace_quota",
+    "gauge",
+    "Quota of a namespace for a day: `executions_per_day` or `bytes_per_day`.",
+    ("namespace", "quota"),
+)
+NAMESPACE_USE: Final = Metric(
+    "namespace_quota_used", "gauge", "Use of a quota of a namespace today (UTC).", ("namespace", "quota")
+)
 LEASE_RENEWAL: Final = Metric(
     "lease_renewed_seconds", "gauge", "Time since a leader renewed its lease; absent: it has no leader.", ("lease",)
 )

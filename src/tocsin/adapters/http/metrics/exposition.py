@@ -19,10 +19,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from .... import telemetry
+from ....domain import daily_use
 from ....ports import HistoryIncomplete
 from ....services.agents import backlogs
 from ....services.health.status import Status
 from ....services.jobs import Job
+from ....services.namespaces import Namespaces, uses_of
 from ....services.queue_decisions import pauses_of
 from ....subjects import TICKER_LEASE, Bucket
 from ..api.dependencies import Components
@@ -66,6 +68,7 @@ class Metrics:
             "locks": self._locks,
             "leader": self._leader,
             "queues": self._queues,
+            "namespaces": self._namespaces,
             "totals": self._totals,
         }
         if observe is not None:
@@ -136,6 +139,18 @@ class Metrics:
         shown = queues.own_series(known, self._parts.settings)
         paused = await pauses_of(self._parts.log, [name for name in shown if known[name].waiting])
         return queues.families(known, shown, paused)
+
+    async def _namespaces(self) -> list[Family]:
+        quota, used = self._gauge(catalog.NAMESPACE_QUOTA), self._gauge(catalog.NAMESPACE_USE)
+        declared = (await Namespaces(self._parts.log).newest()).namespaces
+        limited = {each.name: each for each in declared if daily_use.has_daily_quota(each)}
+        uses = await uses_of(self._parts.projections, [*limited], self._parts.clock.now())
+        for name, use in uses.items():
+            for field, number in (("executions_per_day", use.executions), ("bytes_per_day", use.bytes)):
+                if (most := getattr(limited[name], field)) is not None:
+                    quota.add_metric((name, field), most)
+                    used.add_metric((name, field), number)
+        return [quota, used]
 
     async def _status(self, observe: Callable[[], Awaitable[Status]]) -> list[Family]:
         seen = await observe()
