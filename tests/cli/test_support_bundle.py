@@ -15,14 +15,22 @@ from .conftest import World
 
 PASSWORD = "hunter2"  # noqa: S105 - no password of ours
 
+OURS = b"# TYPE tocsin_workers gauge\ntocsin_workers 1\n"
+PAGES = {
+    "/metrics": OURS,
+    "/prometheus": b'# HELP go_info About tocsin_\ngo_info{version="go1.26"} 1\nprometheus_build_info{job="tocsin_"} 1\n',
+    "/login": b"<!doctype html><title>tocsin_</title>",
+}
+"""The pages of a process with metrics, and those of other programs."""
+
 
 class Metrics(BaseHTTPRequestHandler):
     """A process with metrics."""
 
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_response(200 if self.path in PAGES else 404)
         self.end_headers()
-        self.wfile.write(b"up 1\n")
+        self.wfile.write(PAGES.get(self.path, b""))
 
     @override
     def log_message(self, format: str, *args: Any) -> None:
@@ -47,13 +55,14 @@ def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> N
             "support-bundle",
             *("--out", str(out), "--log", str(log), "--log", str(tmp_path / "absent.log")),
             *("--metrics", f"{url}/metrics", "--metrics", f"{url.replace('//', f'//me:{PASSWORD}@')}/other"),
+            *("--metrics", f"{url}/prometheus", "--metrics", f"{url}/login"),
         )
     finally:
         server.shutdown()
         server.server_close()
     files = content(out)
     assert files["logs/1-stages.log"] == b"a line\n"
-    assert files["metrics/1.txt"] == b"up 1\n"
+    assert files["metrics/1.txt"] == OURS
     assert json.loads(files["settings.json"])["nats.user"] == {
         "value": "me",
         "origin": "tocsin.yaml",
@@ -65,6 +74,9 @@ def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> N
     }
     assert missing["logs/2-absent.log"].startswith("FileNotFoundError")
     assert "404" in missing["metrics/2.txt"]
+    for part in ("metrics/3.txt", "metrics/4.txt"):
+        assert "another program answers there" in missing[part]
+        assert part not in files
     assert "Read it before you send it." in result.out
     again = world.call("support-bundle", "--out", str(out))
     assert (again.code, "exists already" in again.err) == (2, True)
@@ -84,7 +96,7 @@ def test_metrics_of_this_machine_need_no_option(world: World, tmp_path: Path, ho
         server.shutdown()
         server.server_close()
     files = content(out)
-    assert files["metrics/1.txt"] == b"up 1\n"
+    assert files["metrics/1.txt"] == OURS
     # The port of the stages does not answer, which is said.
     assert json.loads(files["bundle.json"])["files"]["metrics/2.txt"]["missing"].startswith("ConnectError")
 

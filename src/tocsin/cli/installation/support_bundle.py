@@ -1,6 +1,7 @@
 """`tocsin support-bundle`."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 MAX_METRICS: Final = 16_777_216
 """Bytes of one page of metrics."""
 _CONNECT_S: Final = 10.0
+_OURS: Final = re.compile(rb"^tocsin_", re.MULTILINE)
+"""A sample of Tocsin. A port of the settings may be that of another program, such as 9090 of Prometheus."""
 
 
 def support_bundle(
@@ -155,4 +158,9 @@ async def _page(url: str) -> bytes:
             body += piece
             if len(body) > MAX_METRICS:
                 raise ValueError(f"the page has more than {MAX_METRICS} bytes")
+    if _OURS.search(body) is None:
+        raise ValueError(
+            "no metric of the page begins with `tocsin_`: another program answers there, such as Prometheus, whose usual port is 9090 too. "
+            "Name the pages of Tocsin with --metrics"
+        )
     return body
