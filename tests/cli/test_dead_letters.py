@@ -194,7 +194,7 @@ def test_invalid_time_is_refused(kept: World) -> None:
     assert "--since is 'yesterday'" in result.error["message"]
 
 
-def test_job_tells_letters_with_one_id_apart(kept: World) -> None:
+def test_job_distinguishes_letters_with_one_id(kept: World) -> None:
     kept.append(letter().model_copy(update={"job": "other"}))
     for command in ("show", "resolve", "replay"):
         refused = kept.call("dead-letters", command, ID, "-o", "json")

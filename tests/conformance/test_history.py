@@ -531,7 +531,7 @@ async def test_rows_older_than_the_retention_are_deleted(empty_database: EmptyDa
 
 
 @pytest.mark.parametrize("at_once", [1, 100])
-async def test_letters_of_two_jobs_with_one_id_are_kept(empty_database: EmptyDatabase, at_once: int) -> None:
+async def test_letters_of_jobs_sharing_an_id_are_kept(empty_database: EmptyDatabase, at_once: int) -> None:
     """A client may bring an id that an execution of another job has."""
     facts = [
         *story("dead-lettered", execution_id="1", job="nightly"),

@@ -1,4 +1,4 @@
-"""Dead letters of two jobs with one id, which a client brought: each is reached by its job, and a team reaches its own."""
+"""Dead letters of two jobs with one id: each is reached by its job, and a team reaches its own."""
 
 import httpx
 import pytest
@@ -35,7 +35,7 @@ async def decisions(world: World) -> list[tuple[type[Message], str]]:
     return [(type(fact), fact.job) for fact in facts if isinstance(fact, Replayed | Resolved)]
 
 
-async def test_job_tells_which_letter_is_meant(shared: World) -> None:
+async def test_job_selects_the_letter(shared: World) -> None:
     for path in PATHS:
         answer = await ask(shared, "GET", path)
         assert answer.status_code == 409, answer.text

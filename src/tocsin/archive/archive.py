@@ -35,7 +35,7 @@ from .stream_reader import Extents, Selection
 CACHED_OBJECTS: Final = 4
 """Objects with messages that a reader keeps in memory."""
 OLDER: Final = 31
-"""Older segments that a manifest names, and so manifests that a reader requests together beside the one that follows."""
+"""Older segments that a manifest names, whose manifests a reader requests together with that of `previous`."""
 _NAME: Final = re.compile(r"\d{8}-[0-9a-f]{16}")
 
 
@@ -189,7 +189,7 @@ class Archive:
         return segments[::-1]
 
     async def _manifests(self, *names: str, behind: str | None) -> dict[str, bytes | None]:
-        """Return manifests as they are stored; None: there is none of that name."""
+        """Return manifests as they are stored; None: the store lacks it."""
         end = names.index(behind) if behind in names else len(names)
         wanted = [name for name in names[:end] if _NAME.fullmatch(name) and name not in self._segments][: OLDER + 1]
         return dict(zip(wanted, await asyncio.gather(*map(self._manifest, wanted)), strict=True))

@@ -414,7 +414,9 @@ class Client:
         return Run(self._open, replay.job, replay.execution_id, is_requested=True)
 
     async def resolve(self, dead_letter: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
-        """Mark a dead letter as resolved; `job`: its job, if several jobs have a dead letter with this id.
+        """Mark a dead letter as resolved.
+
+        `job`: its job, if several jobs have a dead letter with this id.
 
         Raises:
             NotFound, NotAnId, Ambiguous: `dead_letter` does not name one dead letter.

@@ -313,7 +313,9 @@ class Operator(Protocol):
         ...
 
     async def dead_letter(self, given: str, *, job: str | None = None) -> "Letter":
-        """Return the dead letter whose id is `given` or begins with it; `job`: its job, if it is known.
+        """Return the dead letter whose id is `given` or begins with it.
+
+        `job`: its job, if it is known.
 
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.

@@ -311,7 +311,7 @@ def daily_use_key(namespace: str) -> str:
 
 
 def later_bytes_key(namespace: str) -> str:
-    """Return the key in `queues` for the bytes of later events of a namespace with the quota `bytes_per_day`.
+    """Return the key in `queues` for the bytes of later events of a namespace.
 
     `*` makes a filter for all namespaces.
     """
