@@ -1,6 +1,5 @@
 """`/ojs/v1/cron`: ojs-cron §8 by its numbers, in both spellings."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -95,23 +94,42 @@ async def test_cron_06_what_the_system_manages_is_ignored(world: World) -> None:
     assert len(await world.facts("ledger.daily-report.>")) == 1
 
 
-async def test_cron_07_runs_are_counted_and_next_is_shown(world: World) -> None:
-    await register(world)
-    at = world.clock.now() + timedelta(seconds=1)
+async def triggered(world: World, run_count: int) -> None:
+    """Store the event of an occurrence a second later."""
+    world.clock.advance(1)
+    at = world.clock.now()
     data = CronTriggeredData(
         cron_name="daily-report",
         cron_expression="0 9 * * *",
         timezone="America/New_York",
         job_id="x",
         job_type="report.generate",
-        run_count=43,
+        run_count=run_count,
         scheduled_time=at,
         actual_time=at,
     )
-    world.clock.advance(1)
-    await world.log.append(CronTriggered(timestamp=at, data=data), expect=0)
+    expect = await world.log.tail("cron.triggered.daily-report")
+    await world.log.append(CronTriggered(timestamp=at, data=data), expect=expect)
+
+
+async def test_cron_07_runs_are_counted_and_next_is_shown(world: World) -> None:
+    await register(world)
+    await triggered(world, 43)
     job = (await world.ask("GET", "/ojs/v1/cron/daily-report")).json()["cron_job"]
     assert (job["run_count"], job["last_run_at"]) == (43, "2026-01-01T00:00:01Z")
+
+
+async def test_runs_before_a_registration_are_not_its_own(world: World) -> None:
+    """Show the count of the name again once the new registration has run, as its events do."""
+    await register(world)
+    await triggered(world, 43)
+    world.clock.advance(1)
+    await world.ask("DELETE", "/ojs/v1/cron/daily-report")
+    job = await register(world)
+    assert (job["run_count"], job["last_run_at"]) == (0, None)
+    await triggered(world, 44)
+    job = (await world.ask("GET", "/ojs/v1/cron/daily-report")).json()["cron_job"]
+    assert (job["run_count"], job["last_run_at"]) == (44, "2026-01-01T00:00:03Z")
 
 
 async def test_cron_27_unknown_cron_job_is_not_found(world: World) -> None:
