@@ -45,6 +45,7 @@ async def test_a_case_of_the_suite(case: Case, servers: Mapping[str, Server]) ->
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", WAITING, ids=lambda case: case.label)
 async def test_a_case_that_waits_for_minutes(case: Case, servers: Mapping[str, Server]) -> None:
     await play(case, servers)
