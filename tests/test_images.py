@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).parents[1]
@@ -131,12 +132,16 @@ def test_exact_version_has_a_patch(image: str, *, expected: bool) -> None:
 
 WORKER_EXTRA: Final = "metrics"
 MOST_BYTES: Final = 60_000_000
-"""Of the packages of a worker, as they are downloaded: without the byte code that Python makes of them."""
+"""Of the installed packages of a worker, which have no byte code."""
 
 
 def test_packages_of_a_worker_are_small() -> None:
     dockerfile = (ROOT / "compose" / "Dockerfile").read_text(encoding="utf-8")
-    assert f"--build-arg EXTRAS={WORKER_EXTRA} -t tocsin-worker" in dockerfile
+    assert f"--build-arg EXTRAS={WORKER_EXTRA} --build-arg COMPILE=--no-compile -t tocsin-worker" in dockerfile
+    assert 'pip install --no-cache-dir "$COMPILE"' in dockerfile
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    built = release["jobs"]["images"]["strategy"]["matrix"]["include"]
+    assert {"image": "tocsin-worker", "extras": WORKER_EXTRA, "compile": "--no-compile"} in built
     packages = needed("tocsin", frozenset({WORKER_EXTRA}))
     assert {"nats-py", "pydantic-core", "prometheus-client"} <= packages.keys()
     assert packages.keys().isdisjoint({"sqlalchemy", "psycopg-binary", "fastapi", "grpcio"})
