@@ -25,6 +25,8 @@ from tocsin.domain.events import (
     Completed,
     Dispatched,
     Due,
+    Failed,
+    Failure,
     Message,
     PoisonMessage,
     Queued,
@@ -137,7 +139,10 @@ async def test_waiting_list_of_a_job_yields_to_others(secured: Server, tmp_path:
     assert sum(recorded.sequence < skipped.sequence for recorded in queued) <= AHEAD
 
 
-async def test_burst_of_reports_yields_to_others(secured: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stage", "end"), [("dag_advancer", Completed), ("retrier", Failed)])
+async def test_burst_of_reports_yields_to_others(
+    stage: str, end: type[Completed | Failed], secured: Server, tmp_path: Path
+) -> None:
     """Of one job, and of a worker that invents jobs; the report on another job's task comes last."""
     async with (
         connected(secured, tmp_path, "operator") as it,
@@ -145,25 +150,29 @@ async def test_burst_of_reports_yields_to_others(secured: Server, tmp_path: Path
         connected(secured, tmp_path, "worker") as worker,
     ):
         tocsin, key = Running(it), await report_key(scheduler)
+        once = {"max_attempts": 1}
         for name in ("burst", "own"):
-            await tocsin.apply({"name": name, "function": "f", "overlap_policy": "allow"})
+            await tocsin.apply({"name": name, "function": "f", "overlap_policy": "allow", "retry": once})
         async with running(scheduler, "planner"):
             await it.log.write(burst()[:WAITING])
             await tocsin.trigger("own")
             tasks = await tocsin.stored("execution.>", Dispatched, WAITING + 1)
         claims = [Append((claim_of(task.message),), expect=task.sequence) for task in tasks]
         stored = await scheduler.log.write(claims)
-        reports = [report_of(task, claim.sequences[0], key) for task, claim in zip(tasks, stored, strict=True)]
+        places = [claim.sequences[0] for claim in stored]
+        reports = [
+            report_of(task, claim, key, is_failed=end is Failed) for task, claim in zip(tasks, places, strict=True)
+        ]
         invented = [replace_job(reports[0], f"invented-{number}") for number in range(WAITING)]
         in_order = sorted(reports, key=lambda report: report.job)  # `own` is the last
         for report in (*invented, *in_order):
             await worker.connection.client.publish(worker.names.to_wire(subjects.subject_of(report)), report.encode())
         await worker.connection.client.flush()
         await tocsin.stored("report.>", Report, 2 * WAITING + 1)
-        async with running(scheduler, "dag_advancer"):
-            ends = await tocsin.stored("execution.>", Completed, WAITING + 1)
-    [own] = [end for end in ends if end.message.job == "own"]
-    assert sum(end.sequence < own.sequence for end in ends) <= AHEAD
+        async with running(scheduler, stage):
+            ends = await tocsin.stored("execution.>", end, WAITING + 1)
+    [own] = [each for each in ends if each.message.job == "own"]
+    assert sum(each.sequence < own.sequence for each in ends) <= AHEAD
 
 
 def claim_of(task: Dispatched) -> Started:
@@ -171,20 +180,21 @@ def claim_of(task: Dispatched) -> Started:
     return Started.model_validate({**place, "delivery": 1, "worker": "w"})
 
 
-def report_of(task: Recorded[Dispatched], claim: int, key: bytes) -> Report:
+def report_of(task: Recorded[Dispatched], claim: int, key: bytes, *, is_failed: bool) -> Report:
     """Return the report of the worker that has a claim."""
     fact = task.message
     report = Report(
         job=fact.job,
         execution_id=fact.execution_id,
-        outcome="completed",
+        outcome="failed" if is_failed else "completed",
         step=fact.step,
         attempt=fact.attempt,
         delivery=1,
         token=fact.token,
         claim=claim,
         claimed_after=task.sequence,
-        sole=execution.sole_step(fact),
+        sole=None if is_failed else execution.sole_step(fact),
+        error=Failure(type="E", retryable=False) if is_failed else None,
     )
     return proven(report, key=key)
 
