@@ -89,8 +89,11 @@ class Cluster:
         await self.until(are_ready)
         assert all(await asyncio.gather(*(pod.probe("livenessProbe") for pod in self.lasting())))
 
-    async def roll(self, documents: Sequence[Object]) -> None:
-        """Apply changed manifests: the controllers replace the pods whose template differs, all controllers at the same time."""
+    async def roll(self, documents: Sequence[Object], *, surges: bool = True) -> None:
+        """Apply changed manifests: the controllers replace the pods whose template differs, all controllers at the same time.
+
+        Without `surges`, a container ends before its successor starts, as with compose.
+        """
         self._documents = documents
         self.objects.config_maps = _config_maps(documents)
         rolls = []
@@ -102,7 +105,8 @@ class Cluster:
                 self._add(workload)
                 self.pods[f"{name}-0"].start()
             elif pods and pods[0].template != template(workload):
-                replace = self._replace_in_place if workload["kind"] == "StatefulSet" else self._replace_with_surge
+                in_place = workload["kind"] == "StatefulSet" or not surges
+                replace = self._replace_in_place if in_place else self._replace_with_surge
                 rolls.append(replace(workload, pods))
         assert rolls
         await asyncio.gather(*rolls)
@@ -121,12 +125,12 @@ class Cluster:
             await old.terminate()
             self.terminated.append(old)
 
-    async def _replace_in_place(self, stateful_set: Object, pods: Sequence[Pod]) -> None:
+    async def _replace_in_place(self, workload: Object, pods: Sequence[Pod]) -> None:
         """End the pod with the highest number, and start it again with its claims, before the next."""
         for pod in reversed(pods):
             del self.pods[pod.name]
             await pod.terminate()
-            pod.template = template(stateful_set)
+            pod.template = template(workload)
             self.pods[pod.name] = pod
             pod.start()
             await self._until_ready(pod)

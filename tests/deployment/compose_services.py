@@ -5,17 +5,19 @@ Left out are those that this machine has no program for: monitoring, the collect
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from tests.deployment.cluster import Cluster
-from tests.deployment.manifests import COMPOSE, Object
+from tests.deployment.manifests import COMPOSE, WORKLOADS, Object, container, of_kind
 
 IMAGES: Final = ("tocsin", "nats", "postgres", "redis")
 NATS: Final = "nats"
+OWN: Final = "tocsin:local"
 JOB_NAME: Final = "provider-health-check"
 _PROBE_S: Final = 5
 
@@ -36,6 +38,17 @@ def workloads() -> list[Object]:
     config_maps: dict[str, Object] = {}
     made = [_workload(name, service, passwords, config_maps) for name, service in services().items()]
     return [*config_maps.values(), *made]
+
+
+def next_version(documents: Sequence[Object]) -> list[Object]:
+    """Return the workloads with another image of Tocsin, as `docker compose up` finds them after a new build."""
+    changed = deepcopy([*documents])
+    for workload in of_kind(changed, *WORKLOADS):
+        if container(workload)["image"] == OWN:
+            container(workload)["image"] = "tocsin:next"
+            if workload["kind"] == "Job":
+                workload["metadata"]["name"] += "-next"  # it runs again
+    return changed
 
 
 def prepare(cluster: Cluster) -> None:
@@ -64,7 +77,8 @@ def _workload(name: str, service: Object, passwords: dict[str, str], config_maps
         "volumeMounts": mounts,
         **_probe(service.get("healthcheck", {})),
     }
-    spec: Object = {"containers": [pod], "volumes": volumes}
+    grace = int(service.get("stop_grace_period", "10s").removesuffix("s"))
+    spec: Object = {"containers": [pod], "volumes": volumes, "terminationGracePeriodSeconds": grace}
     is_job = service["restart"] == "on-failure"
     if is_job:
         spec["restartPolicy"] = "OnFailure"

@@ -28,13 +28,13 @@ class Caller:
         self._tocsin = tocsin
         self._token = tocsin.objects.secrets["tocsin"]["admin-token"]
 
-    async def call(self, method: str, path: str, *, token: str | None = None) -> httpx.Response:
+    async def call(self, method: str, path: str, body: object = None, *, token: str | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token or self._token}"}
         async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
             last: httpx.TransportError | None = None
             for pod in self._tocsin.of("api"):
                 try:
-                    return await client.request(method, f"http://{pod.address}:8062{path}", headers=headers)
+                    return await client.request(method, f"http://{pod.address}:8062{path}", json=body, headers=headers)
                 except httpx.TransportError as error:
                     last = error
         raise AssertionError(last)

@@ -1,4 +1,7 @@
-"""A new version of the manifests replaces every pod of Tocsin, while a job runs each second and a long task runs."""
+"""A new version of the manifests or of compose replaces every process of Tocsin under load.
+
+A job runs each second, and a long task runs.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +13,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deployment.cluster import cluster
+from tests.deployment import compose_services
+from tests.deployment.cluster import Cluster, cluster
 from tests.deployment.manifests import Object, component, container, of_kind
 from tests.deployment.test_processes import EXECUTOR, Caller, checked, runnable
 
@@ -25,6 +29,10 @@ TICK: Final = {
 }
 LONG: Final = {"name": "long", "function": "long", "overlap_policy": "allow"}
 LONG_S: Final = 15
+COMPOSE_JOBS: Final = (
+    {**TICK, "function": "hanzo/llm-gateway/health-probe", "input": {}},
+    {**LONG, "function": "demo/slow-report", "input": {"seconds": LONG_S}},
+)
 HANDLER: Final = f"""
 
 import asyncio
@@ -53,19 +61,49 @@ async def test_roll_to_new_version_misses_and_repeats_nothing() -> None:
 
         assert {pod.name for pod in tocsin.terminated} == {pod.name for pod in old}
         assert {pod.container["image"] for pod in tocsin.of(*ROLLED)} == {"tocsin:next"}
-        await tocsin.until(lambda: have_status(caller, long, "completed"))
-        for execution in long:
-            found = (await caller.call("GET", f"/v1/executions/{execution}")).json()
-            assert (found["attempt"], len(found["attempts"])) == (1, 1), found
-        ticks = len(await runs(caller, "tick"))
-        await tocsin.until(lambda: has_run(caller, "tick", ticks + 3))
+        await rolled(tocsin, caller, long)
         await caller.run("hello")
-        assert (await caller.call("DELETE", "/v1/jobs/tick")).is_success
-        await tocsin.until(lambda: all_ended(caller, "tick"))
-        instants = sorted(datetime.fromisoformat(each["scheduled_time"]) for each in await runs(caller, "tick"))
-        assert {after - before for before, after in pairwise(instants)} == {timedelta(seconds=1)}
-        assert {each["status"] for each in await runs(caller, "tick")} == {"completed"}
         await checked(tocsin)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+async def test_compose_rolls_to_new_version() -> None:
+    first = compose_services.workloads()
+    async with cluster(first, compose_services.prepare) as tocsin:
+        await tocsin.ready()
+        caller = Caller(tocsin)
+        for job in COMPOSE_JOBS:
+            assert (await caller.call("POST", "/v1/jobs", job)).is_success
+        await tocsin.until(lambda: has_run(caller, "tick", 3))
+        long = [(await caller.call("POST", "/v1/jobs/long/trigger")).json()["execution_id"] for _ in range(4)]
+        await tocsin.until(lambda: have_status(caller, long, "running"))
+        old = [pod for pod in tocsin.lasting() if pod.container["image"] == compose_services.OWN]
+        starts = {pod.name: pod.starts for pod in old}
+
+        await tocsin.roll(compose_services.next_version(first), surges=False)
+
+        assert {pod.container["image"] for pod in old} == {"tocsin:next"}
+        assert all(pod.starts > starts[pod.name] for pod in old)
+        await rolled(tocsin, caller, long)
+        await caller.run(compose_services.JOB_NAME)
+        await checked(tocsin)
+
+
+async def rolled(tocsin: Cluster, caller: Caller, long: Sequence[str]) -> None:
+    """Check that the long tasks ran once, and that a tick ran in each second."""
+    await tocsin.until(lambda: have_status(caller, long, "completed"))
+    for execution in long:
+        found = (await caller.call("GET", f"/v1/executions/{execution}")).json()
+        assert (found["attempt"], len(found["attempts"])) == (1, 1), found
+    ticks = len(await runs(caller, "tick"))
+    await tocsin.until(lambda: has_run(caller, "tick", ticks + 3))
+    assert (await caller.call("DELETE", "/v1/jobs/tick")).is_success
+    await tocsin.until(lambda: all_ended(caller, "tick"))
+    instants = sorted(datetime.fromisoformat(each["scheduled_time"]) for each in await runs(caller, "tick"))
+    assert {after - before for before, after in pairwise(instants)} == {timedelta(seconds=1)}
+    assert {each["status"] for each in await runs(caller, "tick")} == {"completed"}
 
 
 def with_jobs(documents: Sequence[Object]) -> list[Object]:
