@@ -351,3 +351,17 @@ def test_shards_are_counted_together(sign_in: SignIn, console: Console) -> None:
     expect(page.locator("h1")).to_contain_text("cancelled")
     shards.get_by_role("link").first.click()
     expect(facts.locator("dt").filter(has_text=re.compile("^Shard$"))).to_be_visible()
+
+
+def test_link_to_a_queue_leads_to_its_row(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-main", queue="main")  # also the id of the part of each page
+    for number in range(8):
+        define(console, f"contents-queued-{number}", queue=f"a-{number}")
+    page = sign_in(path="/console/jobs/contents-main")
+    page.set_viewport_size({"width": 1280, "height": 240})
+    page.get_by_role("link", name="main", exact=True).click()
+    expect(page).to_have_url(re.compile("/console/queues#main$"))
+    expect(page.locator("#queue-main")).to_be_in_viewport()
+    expect(page.locator("[id=main]")).to_have_count(1)
+    for name in ("contents-main", *(f"contents-queued-{number}" for number in range(8))):
+        console.api("DELETE", f"/v1/jobs/{name}")

@@ -164,7 +164,8 @@ def test_page_is_current_after_a_lost_stream(sign_in: SignIn, console: Console) 
     expect(page.locator(".live-reconnecting")).to_be_visible()
     execution = console.run(name, "running")
     page.unroute("**/v1/events")
-    expect(page.locator(f'a[title="{execution}"]')).to_be_visible()
+    runs = page.get_by_role("region", name="Last runs")
+    expect(runs.locator(f'a[title="{execution}"]')).to_be_visible()
     console.api("POST", f"/v1/executions/{execution}/cancel", json={})
 
 
