@@ -4,7 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.domain.given import admitted, first_tasks
+from tests.cli.test_dead_letters import letter
+from tests.domain.given import NOON, admitted, first_tasks, plan
 from tests.domain.test_workflow import CHAIN, plan_of
 from tests.http.conftest import World
 from tests.http.test_ojs_bulk import given_jobs, recorded
@@ -16,16 +17,19 @@ from tocsin.domain.events import (
     AgentDrainStarted,
     AgentRegistered,
     Cancelled,
+    Planned,
     QueueFact,
     QueuePaused,
     QueuePurged,
     QueueResumed,
+    Skipped,
 )
 from tocsin.settings import Queue, Settings
-from tocsin.subjects import Bucket
+from tocsin.subjects import Bucket, Stream
 
 ADMIN: Final = "/ojs/v1/admin"
 FLOW: Final = "0193a5b0-0000-7000-8000-0000000000aa"
+OTHER: Final = "0193a5b0-0000-7000-8000-0000000000bb"
 AGENTS: Final = [f"4444444{number}-4444-4444-8444-444444444444" for number in range(3)]
 
 
@@ -182,12 +186,63 @@ async def test_jobs_of_others_are_hidden(served: World) -> None:
     assert [fact.execution_id for fact in cancelled] == ids[:1]
 
 
-async def test_jobs_of_a_workflow_are_listed(served: World) -> None:
+_OTHER: Final[dict[str, Any]] = {"job": "shop.b", "execution_id": OTHER, "scheduled_time": NOON, "trigger": "api"}
+PLANNED: Final = Planned(**_OTHER, plan=plan())
+SKIPPED: Final = Skipped(**_OTHER, reason="overlap_skip", definition=1)
+
+
+async def test_skipped_execution_is_no_job(served: World) -> None:
+    [id_] = await given_jobs(served, "shop.a")
+    for fact in (PLANNED, SKIPPED):
+        await served.log.append(fact, expect=await served.log.tail(subjects.scope_of(fact)))
+    await recorded(served)
+    assert await jobs(served) == [id_[-12:]]
+
+
+@pytest.mark.parametrize(("reads", "failed"), [(1, 0), (2, 1), (3, 1)])
+async def test_job_may_be_skipped_before_its_cancellation(
+    served: World, monkeypatch: pytest.MonkeyPatch, reads: int, failed: int
+) -> None:
+    """The history shows a planned job, which is skipped after some reads of its events."""
+    await served.log.append(PLANNED, expect=0)
+    await recorded(served)
+    load, left = served.log.load, iter(range(reads - 1))
+
+    async def loaded(scope: str) -> Any:  # noqa: ANN401 - as of the method
+        if next(left, None) is None and (tail := await served.log.tail(subjects.scope_of(SKIPPED))) == 1:
+            await served.log.append(SKIPPED, expect=tail)
+        return await load(scope)
+
+    monkeypatch.setattr(served.log, "load", loaded)
+    body = {"filter": {"queue": "default"}, "confirm": True}
+    answer = await served.ask("POST", f"{ADMIN}/jobs/bulk/cancel", body)
+    assert (answer.status_code, answer.json()["succeeded"], answer.json()["failed"]) == (200, 0, failed)
+    assert len(await served.facts("execution.>")) == 2
+
+
+async def given_workflow(world: World) -> None:
+    """Store a workflow whose first job waits."""
     named = {"job": "ojs-workflow", "execution_id": FLOW}
     flow = admitted(plan_of(CHAIN)).model_copy(update=named)
     for fact in (flow, *(task.model_copy(update=named) for task in first_tasks(flow))):
-        await served.log.append(fact, expect=await served.log.tail(subjects.scope_of(fact)))
-    await recorded(served)
+        await world.log.append(fact, expect=await world.log.tail(subjects.scope_of(fact)))
+    await recorded(world)
+
+
+async def test_dead_jobs_are_not_those_of_workflows(served: World) -> None:
+    [id_] = await given_jobs(served, "shop.a")
+    await given_workflow(served)
+    for job, execution_id in (("shop.a", id_), ("ojs-workflow", FLOW)):
+        dead = letter(execution_id).model_copy(update={"job": job})
+        await served.log.append(dead, expect=0)
+    letters = await served.facts("dead-letter.>")
+    after = await served.history.offset(Stream.LOG)
+    await served.history.record(Stream.LOG, letters, after=after, upto=letters[-1].sequence)
+    assert [item["id"] for item in (await read(served, "dead-letter"))["items"]] == [id_]
+
+
+async def test_jobs_of_a_workflow_are_listed(served: World) -> None:
+    await given_workflow(served)
     listed = (await read(served, "jobs?state=pending"))["items"]
     assert {item["id"] for item in listed} == {f"{FLOW}:b", f"{FLOW}:c"}
     assert {item["workflow_id"] for item in listed} == {FLOW}

@@ -286,9 +286,12 @@ async def _views(
     facts: job_view.Facts,
     with_workflows: bool,  # noqa: FBT001 - as of `search`
 ) -> list[Json]:
-    """Return the jobs of an execution; it has none if it was not requested."""
+    """Return the jobs of an execution.
+
+    It has none if it was not requested, or was skipped after that.
+    """
     state = execution.fold(facts)
-    if state.requested is None:
+    if state.requested is None or state.status is execution.Status.SKIPPED:
         return []
     if not job_view.is_workflow(state):
         return [job_view.job(facts, state=state, id=await replays.id_of(here, caller, state))]

@@ -110,7 +110,7 @@ async def cancel_job(
         raise Problem(409, "conflict", f"job {id} is not cancelled: it is {before['state']}")
 
     def is_chosen(state: execution.Execution) -> bool:
-        return states is None or job_view.state_of(state) in states
+        return states is None or (not state.is_over and job_view.state_of(state) in states)
 
     if not execution.fold(match.facts).is_over:
         await execution_requests.cancel(

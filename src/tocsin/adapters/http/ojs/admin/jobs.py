@@ -109,7 +109,7 @@ async def list_jobs(here: Here, caller: HistoryReader, wanted: Listed) -> Json:
     """
     await soon_current(here)
     pages = job_filter.execution_pages(here, caller, STATUSES[wanted.state], wanted.cursor)
-    return await _listed(here, caller, wanted, pages)
+    return await _listed(here, caller, wanted, pages, with_workflows=True)
 
 
 @router.get("/dead-letter", operation_id="adminListDeadJobs")
@@ -119,10 +119,11 @@ async def list_dead(here: Here, caller: HistoryReader, wanted: Listed) -> Json:
     A request searches as that for jobs does.
     """
     await soon_current(here)
-    return await _listed(here, caller, wanted, job_filter.dead_letter_pages(here, caller, wanted.cursor))
+    pages = job_filter.dead_letter_pages(here, caller, wanted.cursor)
+    return await _listed(here, caller, wanted, pages, with_workflows=False)
 
 
-async def _listed(here: Components, caller: Principal, wanted: JobList, pages: Pages) -> Json:
+async def _listed(here: Components, caller: Principal, wanted: JobList, pages: Pages, *, with_workflows: bool) -> Json:
     found = dict[str, Json]()
 
     def take(job: Json) -> bool:
@@ -130,7 +131,7 @@ async def _listed(here: Components, caller: Principal, wanted: JobList, pages: P
             found[job["id"]] = {name: job[name] for name in SUMMARY if name in job}
         return True
 
-    following = await job_filter.search(here, caller, pages, take, with_workflows=True)
+    following = await job_filter.search(here, caller, pages, take, with_workflows=with_workflows)
     ordered = sorted(found.values(), key=wanted.place, reverse=wanted.order == "desc")
     shown, pagination = paged(ordered, wanted.page, wanted.per_page)
     return {"items": shown, "pagination": {**pagination, "next_cursor": following}}
