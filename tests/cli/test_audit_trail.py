@@ -1,5 +1,6 @@
 """`tocsin events audit-trail`: who did what, from the log alone."""
 
+import re
 from typing import Any
 
 from tests.cli.conftest import World
@@ -78,10 +79,12 @@ def test_each_event_has_a_type_and_a_state(world: World) -> None:
 
 
 def test_ends_of_runs_are_listed_on_request(world: World) -> None:
-    for number, end in enumerate((Completed, Failed, Cancelled)):
+    for number, end in enumerate((Completed, Failed, Cancelled, Cancelled, Completed)):
         run = f"{number}1111111-1111-7111-8111-111111111111"
         begun = admitted().model_copy(update={"job": "nightly", "execution_id": run})
-        if end is Failed:
+        if number == 4:
+            begun = begun.model_copy(update={"trigger": "event"})
+        if number % 2 == 1:
             begun = begun.model_copy(update={"trigger": "manual", "by": Actor(identity="ada", kind="token")})
         world.append(begun)
         [task, *_] = first_tasks(begun)
@@ -101,8 +104,10 @@ def test_ends_of_runs_are_listed_on_request(world: World) -> None:
     records = [one["audit"] for one in world.call("-o", "json", "events", "audit-trail", "--runs").json]
     assert sorted((r["type"], r["state"], r["agent"], r["rows_affected"], r["run"][0], r["user"]) for r in records) == [
         ("JOB_CANCELLED", "CANCELLED", "w2", None, "2", None),
+        ("JOB_CANCELLED", "CANCELLED", "w3", None, "3", None),  # superseded: ada requested it, and did not cancel it
         ("JOB_EXECUTED", "COMPLETED", "w0", 7, "0", None),
+        ("JOB_EXECUTED", "COMPLETED", "w4", 7, "4", None),
         ("JOB_FAILED", "FAILED", "w1", None, "1", "token:ada"),
     ]
     table = world.call("events", "audit-trail", "--runs").out
-    assert {who for who in ("schedule", "ada", "unknown") if who in table} == {"schedule", "ada"}
+    assert [len(re.findall(rf"\b{who}\b", table)) for who in ("schedule", "event", "ada", "unknown")] == [2, 1, 1, 1]

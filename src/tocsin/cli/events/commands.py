@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import typer
 from rich.text import Text
@@ -61,12 +61,16 @@ def audit_trail(
     )
 
 
+_CAUSES: Final = {"cron": "schedule", **{cause: cause for cause in ("event", "replay", "recovery", "backfill")}}
+"""Causes of a run that need no caller, by its trigger."""
+
+
 def _row(record: AuditRecord) -> tuple[object, ...]:
     recorded = record.recorded
     fact = recorded.message
     by = record.by
-    is_of_schedule = isinstance(fact, Terminal) and fact.trigger == "cron"
-    who = by.identity if by else "schedule" if is_of_schedule else "unknown"
+    cause = _CAUSES.get(fact.trigger, "unknown") if isinstance(fact, Terminal) else "unknown"
+    who = by.identity if by else cause
     description = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
     return (
         recorded.time,

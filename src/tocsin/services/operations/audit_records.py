@@ -53,7 +53,7 @@ class AuditRecord:
     job: str | None = None
     run: str | None = None
     by: Actor | None = None
-    """The caller; of the end of a run, the caller that cancelled or requested it. None: no caller did, such as for the schedule."""
+    """The caller; of a cancelled run the caller that cancelled it, of another end the caller that requested the run. None: no caller."""
     agent: str | None = None
     """The worker that ran the last step that started."""
     state: str | None = None
@@ -88,13 +88,14 @@ async def audit_records(
         if not (runs and isinstance(message, Terminal)):
             return audit_record(recorded)
         started = await log.last(subjects.started(message.job, message.execution_id))
-        by = asked_by(message) or await _requester(log, message)
+        # A cancellation without a caller is a decision of a stage, and not of the caller that requested the run.
+        by = await _requester(log, message) if isinstance(message, Completed | Failed) else None
         return audit_record(recorded, started, by)
 
     return await each(facts, record)
 
 
-async def _requester(log: EventLog, end: Terminal) -> Actor | None:
+async def _requester(log: EventLog, end: Completed | Failed) -> Actor | None:
     """Return the caller that requested a run; None: the schedule, or the run never started."""
     if end.trigger == "cron":
         return None
