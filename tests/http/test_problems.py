@@ -54,7 +54,7 @@ def test_problem_kind_has_one_documented_line(kind: str) -> None:
     ("error", "status", "kind"),
     [
         (NotFound("x"), 404, "not-found"),
-        (Ambiguous("x", "executions", ()), 409, "not-possible"),
+        (Ambiguous("x", "executions", ()), 409, "ambiguous-id"),
         (Duplicate("x"), 409, "not-possible"),
         (SequenceConflict("x"), 409, "conflict"),
         (NotAllowed("x"), 503, "unavailable"),

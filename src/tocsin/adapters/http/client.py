@@ -38,7 +38,7 @@ from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
 from ...services.operations.dead_letter_lookup import Letter, match_dead_letter
 from ...services.operations.dead_letters import Replay, Resolution
-from ...services.operations.errors import NotFound, OperationError
+from ...services.operations.errors import Ambiguous, NotFound, OperationError
 from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.fan_out import FanOut, fanned_out
@@ -307,7 +307,7 @@ class HttpOperator:
 
     async def dead_letter(self, given: str, *, job: str | None = None) -> Letter:
         """See `Operator`."""
-        return await match_dead_letter(given, self._letter, job=job, list_dead_letters=self.dead_letters)
+        return await self._match_letter(given, job, names_job=job is not None)
 
     async def replay(
         self,
@@ -320,11 +320,18 @@ class HttpOperator:
         failed_only: bool = False,
     ) -> Replay:
         """See `Operator`."""
-        letter = await self.dead_letter(given, job=job)
         body: JsonValue = {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
-        headers = {"Idempotency-Key": uuid4().hex}
-        result = await self._api.request(
-            "POST", f"/v1/dead-letters/{letter.id}/replay", body, query={"job": letter.job}, headers=headers
+        return await self._replay(given, job, body, names_job=job is not None)
+
+    async def _replay(self, given: str, job: str | None, body: JsonValue, *, names_job: bool) -> Replay:
+        letter = await self._match_letter(given, job, names_job=names_job)
+        result = await self._request_letter(
+            "POST",
+            f"/v1/dead-letters/{letter.id}/replay",
+            body,
+            job=letter.job,
+            names_job=names_job,
+            headers={"Idempotency-Key": uuid4().hex},
         )
         return Replay(result["job"], result["id"], result["number"], result["execution_id"])
 
@@ -334,15 +341,17 @@ class HttpOperator:
         """See `Operator`."""
 
         def replay(given: str, job: str) -> Awaitable[Replay]:
-            return self.replay(given, job=job, reason=reason)
+            return self._replay(given, job, {"reason": reason}, names_job=False)
 
         return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         """See `Operator`."""
-        letter = await self.dead_letter(given, job=job)
+        names_job = job is not None
+        letter = await self._match_letter(given, job, names_job=names_job)
         body: JsonValue = {"resolved": True, "reason": reason}
-        result = await self._api.request("PATCH", f"/v1/dead-letters/{letter.id}", body, query={"job": letter.job})
+        path = f"/v1/dead-letters/{letter.id}"
+        result = await self._request_letter("PATCH", path, body, job=letter.job, names_job=names_job)
         return Resolution(result["job"], result["id"], result["changed"])
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -557,19 +566,47 @@ class HttpOperator:
             return ()
         return () if job not in {None, result["job_name"]} else [recorded_of(fact) for fact in result["facts"]]
 
-    async def _letter(self, id: str, job: str | None) -> Letter | None:  # noqa: A002 - the field is called so
-        path, query = f"/v1/dead-letters/{id}", None if job is None else {"job": job}
+    async def _match_letter(self, given: str, job: str | None, *, names_job: bool) -> Letter:
+        read = partial(self._letter, names_job=names_job)
+        return await match_dead_letter(given, read, job=job, list_dead_letters=self.dead_letters)
+
+    async def _letter(self, id: str, job: str | None, *, names_job: bool) -> Letter | None:  # noqa: A002 - the field is called so
+        path = f"/v1/dead-letters/{id}"
         try:
-            events, details = [await self._api.request("GET", url, query=query) for url in (f"{path}/events", path)]
+            events, details = [
+                await self._request_letter("GET", url, job=job, names_job=names_job) for url in (f"{path}/events", path)
+            ]
         except NotFound:
             return None
-        if job not in {None, events["job"]}:  # an older API does not know the parameter
+        if job not in {None, events["job"]}:  # a request without `job` finds the letter of any job
             return None
         facts = [recorded_of(fact) for fact in events["facts"]]
         state = dead_letter.fold(facts)
         statuses = {replay["number"]: Status(replay["status"]) for replay in details["replays"]}
         replays = tuple(statuses.get(replay.fact.number, Status.UNKNOWN) for replay in state.replays)
         return Letter(events["job"], events["id"], state, tuple(facts), replays=replays)
+
+    async def _request_letter(
+        self,
+        method: str,
+        path: str,
+        body: JsonValue = None,
+        *,
+        job: str | None,
+        names_job: bool,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Send a request on a dead letter, with its job if the caller named that or several jobs have the id.
+
+        An older API refuses the parameter `job`, and knows no ids of several jobs.
+        """
+        if not names_job:
+            try:
+                return await self._api.request(method, path, body, headers=headers)
+            except OperationError as error:
+                if job is None or error.code != Ambiguous.code:
+                    raise
+        return await self._api.request(method, path, body, query=None if job is None else {"job": job}, headers=headers)
 
     async def _listed(self, path: str, name: str, **query: bool) -> list[Any]:
         """Return the items of all pages of a list that is sorted by name."""

@@ -29,6 +29,7 @@ from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedSt
 from ....ports.queries import InvalidQuery
 from ....services.event_feeds import TooManyReaders
 from ....services.operations.errors import (
+    Ambiguous,
     FetchTooLarge,
     MatcherUnavailable,
     NotAnId,
@@ -83,6 +84,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "duplicate": ProblemKind(409, "A job with this id, or with its unique key, was enqueued before. Read that job."),
     "exists": ProblemKind(409, "Another job has this name. Update it with PUT."),
     "in-progress": ProblemKind(409, "The first request with this idempotency key is still running. Retry later."),
+    "ambiguous-id": ProblemKind(
+        409,
+        "Several resources have this id, or ids that begin with it. Name the job, or the complete id.",
+        (Ambiguous,),
+    ),
     "not-possible": ProblemKind(
         409, "The current state does not allow the operation. The detail says why.", (OperationError,)
     ),
