@@ -1,9 +1,12 @@
 """Callers share a read, and its answer for a moment."""
 
 import asyncio
+import gc
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tocsin.services import shared_read
 from tocsin.services.shared_read import SharedRead
@@ -41,17 +44,42 @@ async def test_old_answer_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None
     assert [await shared.answer() for _ in range(3)] == [1, 2, 3]
 
 
-async def test_failure_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_read, "VALID_S", 0.0)
-    answers = iter((ValueError("gone"), 7))
+class Unsteady(Server):
+    """A server that refuses the first request."""
 
-    async def read() -> int:
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
+    @override
+    async def read(self) -> int:
+        if (answer := await super().read()) == 1:
+            raise ValueError("gone")
         return answer
 
-    shared = SharedRead(read)
-    with suppress(ValueError):
-        await shared.answer()
-    assert await shared.answer() == 7
+
+async def test_failure_is_read_again_at_once() -> None:
+    server = Unsteady()
+    shared = SharedRead(server.read)
+    callers = [asyncio.create_task(shared.answer()) for _ in range(3)]
+    await asyncio.sleep(0)
+    server.may_answer.set()
+    failures = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(failure) for failure in failures] == [ValueError] * 3
+    assert [await shared.answer() for _ in range(2)] == [2, 2]
+
+
+async def test_failure_after_all_callers_left_is_silent() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    server = Unsteady()
+    shared = SharedRead(server.read)
+    caller = asyncio.create_task(shared.answer())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    caller.cancel()
+    with suppress(asyncio.CancelledError):
+        await caller
+    server.may_answer.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    del shared, caller  # a task reports a failure that was not retrieved when it is collected
+    gc.collect()
+    assert server.requests == 1
+    assert reported == []

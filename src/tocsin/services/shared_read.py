@@ -11,7 +11,7 @@ VALID_S: Final = 1.0
 
 
 class SharedRead(Generic[T]):
-    """One read at a time, whose answer counts for `VALID_S` seconds."""
+    """One read at a time, whose answer counts for `VALID_S` seconds; a failure counts for those who waited for it."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
@@ -21,12 +21,23 @@ class SharedRead(Generic[T]):
     async def answer(self) -> T:
         """Return what was read, up to a second ago."""
         request = self._request
-        if request is None or (request.done() and asyncio.get_running_loop().time() - self._ended >= VALID_S):
+        if request is None or (request.done() and not self._counts(request)):
             request = self._request = asyncio.create_task(self._ask())
+            request.add_done_callback(_retrieve)
         return await asyncio.shield(request)  # a caller that leaves does not end the request of the others
+
+    def _counts(self, ended: asyncio.Task[T]) -> bool:
+        is_answer = not ended.cancelled() and ended.exception() is None
+        return is_answer and asyncio.get_running_loop().time() - self._ended < VALID_S
 
     async def _ask(self) -> T:
         try:
             return await self._read()
         finally:
             self._ended = asyncio.get_running_loop().time()
+
+
+def _retrieve(request: asyncio.Task[T]) -> None:
+    """Retrieve a failure, which asyncio logs otherwise if each caller left before it."""
+    if not request.cancelled():
+        request.exception()
