@@ -4,18 +4,23 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import format_span_id, format_trace_id
 
 from tests.domain.given import NOON, admitted
 from tests.http.conftest import LOCAL, World
 from tocsin.adapters.http.api.app import api
+from tocsin.adapters.http.api_client import ApiClient
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.adapters.http.client import HttpOperator
 from tocsin.cli.jobs.commands import details
 from tocsin.domain import job_record
 from tocsin.domain.access import Role
@@ -32,7 +37,10 @@ from tocsin.domain.events import (
     Shard,
     Trigger,
 )
+from tocsin.domain.trace_context import TraceContext
 from tocsin.services import calculations, statements
+from tocsin.services.local_operator import LocalOperator
+from tocsin.services.operator import Operator
 from tocsin.services.shards import ShardMaps
 from tocsin.services.turns import MAX_WAITING
 from tocsin.subjects import Bucket, Stream
@@ -66,6 +74,36 @@ async def test_execution_continues_the_trace_of_its_caller(world: World, given: 
     [stored] = [fact.message for fact in await world.facts("trigger.nightly")]
     assert isinstance(stored, Trigger)
     assert stored.traceparent == (given if given.startswith("00") else None)
+
+
+@pytest.mark.parametrize("transport", ["nats", "http"])
+async def test_execution_continues_the_current_trace(world: World, transport: str) -> None:
+    """A command line, or a program with an operator, is itself part of a trace."""
+
+    async def unused() -> Any:  # noqa: ANN401 - never called
+        raise NotImplementedError
+
+    operator: Operator = HttpOperator(ApiClient(world.client), world.clock)
+    if transport == "nats":
+        operator = LocalOperator(
+            world.log,
+            world.stored,
+            world.projections,
+            world.clock,
+            history=lambda: nullcontext(world.history),
+            queues=unused,
+            status=unused,
+            settings=world.settings,
+        )
+    provider = TracerProvider()
+    with provider.get_tracer("program").start_as_current_span("release") as span:
+        await operator.sql(f"{CREATE}; EXECUTE JOB nightly")
+    await operator.sql("EXECUTE JOB nightly")
+    provider.shutdown()
+    of_span = span.get_span_context()
+    trace = TraceContext(format_trace_id(of_span.trace_id), format_span_id(of_span.span_id), is_sampled=True)
+    stored = [fact.message for fact in await world.facts("trigger.nightly")]
+    assert [fact.traceparent for fact in stored if isinstance(fact, Trigger)] == [trace.traceparent, None]
 
 
 async def refused(world: World, text: str, **headers: str) -> tuple[int, str, str]:

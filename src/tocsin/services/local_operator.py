@@ -171,6 +171,7 @@ class LocalOperator:
             list_executions=self.executions,
             list_runs=self.executions,
             list_agents=self.agents,
+            traceparent=current_traceparent(),
         )
         return tuple([await runner.run(statement) for statement in read_statements(text)])
 

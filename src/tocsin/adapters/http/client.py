@@ -174,15 +174,13 @@ class HttpOperator:
             **({} if priority is None else {"priority": priority}),
             **({} if idempotency_key is None else {"idempotency_key": idempotency_key}),
         }
-        trace = current_traceparent()
-        headers = {"Idempotency-Key": uuid4().hex, **({} if trace is None else {"traceparent": trace})}
-        triggered = await self._api.request("POST", f"{job_path(job)}/trigger", body, headers=headers)
+        triggered = await self._api.request("POST", f"{job_path(job)}/trigger", body, headers=_start_headers())
         return str(triggered["execution_id"])
 
     async def sql(self, text: str, *, reason: str | None = None) -> tuple[StatementResult, ...]:
         """See `Operator`."""
-        headers = {"Idempotency-Key": uuid4().hex}
-        result = await self._api.request("POST", "/v1/sql", {"sql": text, "reason": reason}, headers=headers)
+        body: JsonValue = {"sql": text, "reason": reason}
+        result = await self._api.request("POST", "/v1/sql", body, headers=_start_headers())
         return _RESULTS.validate_python(result["results"])
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
@@ -632,3 +630,8 @@ class HttpOperator:
             if page["next"] is None or len(rows) >= query.limit:
                 return rows, page["next"]
             parameters["cursor"] = page["next"]
+
+
+def _start_headers() -> Mapping[str, str]:
+    """Return the headers of a request that starts executions: its idempotency key, and the trace that they continue."""
+    return {"Idempotency-Key": uuid4().hex, "traceparent": current_traceparent() or ""}
