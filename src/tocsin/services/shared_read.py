@@ -11,7 +11,10 @@ VALID_S: Final = 1.0
 
 
 class SharedRead(Generic[T]):
-    """One read at a time, whose answer counts for `VALID_S` seconds; a failure counts for those who waited for it."""
+    """One read at a time, whose answer counts for `VALID_S` seconds.
+
+    A failure counts for the callers that waited for it.
+    """
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read

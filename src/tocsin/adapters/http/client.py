@@ -594,9 +594,9 @@ class HttpOperator:
         names_job: bool,
         headers: Mapping[str, str] | None = None,
     ) -> Any:  # noqa: ANN401 - JSON
-        """Send a request on a dead letter, with its job if the caller named that or several jobs have the id.
+        """Send a request on a dead letter.
 
-        An older API refuses the parameter `job`, and knows no ids of several jobs.
+        It has the job if the caller named that, or if several jobs have the id: an older API refuses the parameter `job`.
         """
         if not names_job:
             try:
@@ -633,5 +633,5 @@ class HttpOperator:
 
 
 def _start_headers() -> Mapping[str, str]:
-    """Return the headers of a request that starts executions: its idempotency key, and the trace that they continue."""
+    """Return the headers of a request that starts executions: its key and its trace."""
     return {"Idempotency-Key": uuid4().hex, "traceparent": current_traceparent() or ""}
