@@ -1,7 +1,10 @@
 """Daily quotas of namespaces: executions are counted before they begin, and one beyond a quota is skipped."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from tests.domain.given import NOON, recorded
 from tests.stages.world import World
 from tocsin import subjects
+from tocsin.adapters.sql import open_history
 from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -24,11 +28,12 @@ from tocsin.domain.events import (
     ShardsDefined,
     Skipped,
 )
-from tocsin.ports import EntryWrite, Written
+from tocsin.ports import EntryWrite, NotAllowed, Written
 from tocsin.services.explain.reader import ExplainReader
 from tocsin.services.namespaces import Namespaces, use_of
 from tocsin.stages.recorder.later_bytes import LaterBytes
-from tocsin.subjects import Bucket
+from tocsin.stages.recorder.stage import Recorder
+from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryStoredLog
 
 JOB = "payments.mail"
@@ -182,6 +187,31 @@ async def test_first_events_count_once(world: World) -> None:
     await recorder.count(await world.log.read("execution.>"))
     entry = await world.projections.get(Bucket.QUEUES, subjects.later_bytes_key("payments"))
     assert entry is None
+
+
+@pytest.mark.parametrize("denied", ["get", "put"])
+async def test_history_goes_on_without_rights(
+    denied: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The permissions of an earlier version deny the recorder to read the entry, and to write it."""
+
+    async def deny(*_: object, **__: object) -> NoReturn:
+        denials.append(denied)
+        raise NotAllowed("this NATS user may not publish there")
+
+    denials = list[str]()
+    await define(world)
+    await declare(world, bytes_per_day=5_000)
+    await trigger(world, "a")
+    await world.given(result(JOB, 100))
+    monkeypatch.setattr(world.projections, denied, deny)
+    counter = LaterBytes(world.log, world.projections)
+    past = InMemoryStoredLog(world.log)
+    async with open_history(f"sqlite:///{tmp_path}/history.db") as history, asyncio.timeout(60):
+        recorder = Recorder(world.log, history, world.clock, Stream.LOG, gathering=0, past=past, later_bytes=counter)
+        await recorder.catch_up()
+        assert await history.offset(Stream.LOG) == (await past.extent(Stream.LOG)).last
+    assert denials
 
 
 async def test_each_shard_counts(world: World) -> None:

@@ -39,18 +39,20 @@ class LaterBytes:
         if not events:
             return
         for namespace in await self._limited() & events.keys():
-            key = subjects.later_bytes_key(namespace)
-            entry = await self._projections.get(Bucket.QUEUES, key)
-            value = daily_use.with_later(entry and entry[0], events[namespace])
-            if value is None:
-                continue
-            expect = entry[1] if entry else 0
             try:
-                await self._projections.put(Bucket.QUEUES, key, value, expect=expect, ttl=daily_use.LIFETIME_S)
-            except NotAllowed as error:  # rights of an older version; the history must go on
+                await self._add(namespace, events[namespace])
+            except NotAllowed as error:  # rights of an older version, also to read; the history must go on
                 _log.warning(
                     "later bytes not counted", action="later-bytes-not-counted", namespace=namespace, exc_info=error
                 )
+
+    async def _add(self, namespace: str, events: Sequence[Recorded[Message]]) -> None:
+        key = subjects.later_bytes_key(namespace)
+        entry = await self._projections.get(Bucket.QUEUES, key)
+        value = daily_use.with_later(entry and entry[0], events)
+        if value is not None:
+            expect = entry[1] if entry else 0
+            await self._projections.put(Bucket.QUEUES, key, value, expect=expect, ttl=daily_use.LIFETIME_S)
 
     async def _limited(self) -> set[str]:
         newest = newest_of(await self._log.load(subjects.namespaces()), NamespacesDefined)
