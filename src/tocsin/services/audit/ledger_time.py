@@ -331,7 +331,6 @@ def _wrong_exclusion(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
     if len(excluded) != (len(counted) if fact.reason == "excluded" else 0):
         yield f"they passed as {fact.reason!r}, and {len(excluded)} of {len(counted)} were excluded"
     yield from (f"{_iso(instant.at)} passed as excluded: {instant.closing}" for instant in excluded if instant.closing)
-    yield from (f"it passed as excluded: {instant.closing}" for instant in excluded if instant.closing)
 
 
 def _violation(entity: str, facts: tuple[Recorded[Message], ...], reason: str) -> Violation:
