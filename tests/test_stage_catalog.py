@@ -18,6 +18,8 @@ import yaml
 
 from tests.prose.check import prose_files
 from tests.stages.world import World
+from tocsin.adapters.nats.consumers.stage_router import BATCH
+from tocsin.engine.stage import SHARED_READ_AHEAD
 from tocsin.settings import load
 from tocsin.stages import STAGES
 from tocsin.stages.event_listener.debouncer import Debouncer
@@ -109,6 +111,13 @@ def test_work_that_starts_nothing_waits_during_rushes() -> None:
         *("registrar", "dag-advancer-reports", "dag-advancer-public-cancels", "lock-keeper-ends", "mq-bridge-ends"),
         *("notifier", "notifier-openings", "notifier-timers"),
     }
+
+
+def test_copies_share_bursts_of_reports_and_ends() -> None:
+    turns = {each.durable: each.read_ahead for stage in STAGES for each in stage.subscriptions if each.takes_turns}
+    shared = {durable for durable, read_ahead in turns.items() if read_ahead <= SHARED_READ_AHEAD}
+    assert shared == {"dag-advancer-reports", "retrier", "lock-keeper-ends"}
+    assert SHARED_READ_AHEAD <= 3 * BATCH
 
 
 def test_every_stage_has_a_nats_user() -> None:

@@ -18,7 +18,7 @@ from tocsin.adapters.nats.consumers.greedy_batches import GreedyBatches
 from tocsin.adapters.nats.consumers.priority import GROWTH, RUSH_SIZE, PriorityGate
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.delivery_policy import DeliveryPolicy, Postponed
-from tocsin.engine.stage import BoundStage, BoundSubscription
+from tocsin.engine.stage import READ_AHEAD, BoundStage, BoundSubscription
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import DONE, Sources, States, Step, again
 from tocsin.ports import Delivery, DurableSpec
@@ -235,8 +235,12 @@ class _Hanging(DeliveryPolicy):
         return await super().apply(subscription, deliveries, **options)
 
 
-async def test_messages_read_ahead_are_handed_back(nats_url: str) -> None:
-    """A stage that hangs in its second batch has read ahead; the next copy gets all at once, and reads nothing ahead."""
+@pytest.mark.parametrize(("read_ahead", "held"), [(READ_AHEAD, 3), (routers.BATCH, 2)])
+async def test_messages_read_ahead_are_handed_back(read_ahead: int, held: int, nats_url: str) -> None:
+    """A stage that hangs in its second batch has read ahead; the next copy gets all at once, and reads nothing ahead.
+
+    `held`: the batches that the first copy gets. The subscription leaves the rest to other copies.
+    """
     decided = list[int]()
 
     def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
@@ -244,7 +248,9 @@ async def test_messages_read_ahead_are_handed_back(nats_url: str) -> None:
         return DONE
 
     async with nats_world(nats_url) as world:
-        subscription = BoundSubscription("fair", Stream.LOG, ("execution.>",), decide, takes_turns=True)
+        subscription = BoundSubscription(
+            "fair", Stream.LOG, ("execution.>",), decide, takes_turns=True, read_ahead=read_ahead
+        )
         await world.durable(DurableSpec("fair", Stream.LOG, subscription.filters, ack_wait=3_600))
         for number in range(3 * routers.BATCH):
             await world.log.append(dispatched(f"e{number}"), expect=0)
@@ -268,5 +274,5 @@ async def test_messages_read_ahead_are_handed_back(nats_url: str) -> None:
                     info = await world.connection.manage(f"CONSUMER.INFO.{world.names.stream(Stream.LOG)}.fair")
                     delivered.append(int(info["delivered"]["consumer_seq"]))
                 await broker.stop()
-        assert delivered == [3 * routers.BATCH, 4 * routers.BATCH]
+        assert delivered == [held * routers.BATCH, (held + 1) * routers.BATCH]
         assert len(set(decided)) == 3 * routers.BATCH

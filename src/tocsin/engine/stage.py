@@ -44,6 +44,10 @@ Loop = Callable[[], Coroutine[None, None, None]]
 
 ACK_WAIT_S: Final = 30.0
 """How long a message may stay unacknowledged before the log delivers it again."""
+READ_AHEAD: Final = 2_048
+"""Messages that a copy of a stage holds where jobs take turns."""
+SHARED_READ_AHEAD: Final = 768
+"""The same where copies share a burst, and executions wait for what a killed copy held: the batch that is handled, and two more."""
 
 
 # --- declared ----------------------------------------------------------------------------------------------------------
@@ -108,6 +112,8 @@ class Subscription(Generic[H]):
     """No execution waits for these messages to start, so under load they are handled later than others."""
     takes_turns: bool = False
     """Publishers and jobs take turns, so that a burst of one does not delay the messages of others."""
+    read_ahead: int = READ_AHEAD
+    """Messages that a copy may hold for that, those that it handles included. Other copies do not get them, and after kill -9 they wait."""
     learn: Callable[[H, Recorded[Message]], Sequence[Known]] | None = None
     """Return events that a message reports. They save reads; a wrong report is found by a guard."""
     on_signal: Callable[[H, object], None] | None = None
@@ -133,6 +139,7 @@ class Subscription(Generic[H]):
             ack_wait=spec.ack_wait,
             low_priority=self.low_priority,
             takes_turns=self.takes_turns,
+            read_ahead=self.read_ahead,
             learn=None if self.learn is None else partial(self.learn, handlers),
             on_signal=None if self.on_signal is None else partial(self.on_signal, handlers),
             is_proven=None if self.is_proven is None else partial(self.is_proven, handlers),
@@ -291,6 +298,7 @@ class BoundSubscription:
     ack_wait: float = ACK_WAIT_S
     low_priority: bool = False
     takes_turns: bool = False
+    read_ahead: int = READ_AHEAD
     learn: Callable[[Recorded[Message]], Sequence[Known]] | None = None
     on_signal: Callable[[object], None] | None = None
     is_proven: Callable[[str], bool] | None = None

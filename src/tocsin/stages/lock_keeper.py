@@ -36,7 +36,7 @@ from ..engine.kinds import FACTS, execution_state
 from ..engine.lock_projection import LockProjection, LockRenewal, Released
 from ..engine.locks import acquire, hand_on, is_over, lock_state, states_of_beginning
 from ..engine.public_events import ANNOUNCED, announce_decision, answer_to_queued
-from ..engine.stage import Access, Stage, Subscription
+from ..engine.stage import SHARED_READ_AHEAD, Access, Stage, Subscription
 from ..engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
 from ..ports import StaleRead
 from ..subjects import Bucket, Stream
@@ -343,6 +343,7 @@ LOCK_KEEPER: Final = Stage(
             _ENDS,
             low_priority=True,
             takes_turns=True,
+            read_ahead=SHARED_READ_AHEAD,
             decide=LockKeeper.on_end,
             on_signal=LockKeeper.take_signal,
         ),

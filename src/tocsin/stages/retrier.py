@@ -13,7 +13,7 @@ from ..domain import execution
 from ..domain.events import Exhausted, Failed, Message, Recorded, RetryScheduled, RetryTimer
 from ..engine.kinds import execution_state
 from ..engine.report_authentication import authentic_report, authentic_subject, claim_of
-from ..engine.stage import Access, Stage, Subscription
+from ..engine.stage import SHARED_READ_AHEAD, Access, Stage, Subscription
 from ..engine.step import DONE, Events, Known, Later, States, Step, again, done
 from ..subjects import Stream
 
@@ -59,6 +59,7 @@ RETRIER: Final = Stage(
             Stream.REPORTS,
             (subjects.filter_for("report.failed"),),
             takes_turns=True,
+            read_ahead=SHARED_READ_AHEAD,
             decide=Retrier.on_failure,
             learn=Retrier.claim,
             is_proven=Retrier.is_proven,

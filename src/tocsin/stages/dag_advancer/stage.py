@@ -36,7 +36,7 @@ from ...domain.fan_out import execution_ids
 from ...engine.kinds import LOG_TIME, TAIL, execution_state
 from ...engine.report_authentication import authentic_report, authentic_subject, claim_of
 from ...engine.rerun import resolve_replayed
-from ...engine.stage import Access, Stage, Subscription
+from ...engine.stage import SHARED_READ_AHEAD, Access, Stage, Subscription
 from ...engine.states import StateStore
 from ...engine.step import DONE, Events, Known, Later, Ref, States, Step, again, decided, done, refuse, wait
 from ...ports import StaleRead
@@ -267,6 +267,7 @@ DAG_ADVANCER: Final = Stage(
             (subjects.filter_for("report.completed"),),
             low_priority=True,
             takes_turns=True,
+            read_ahead=SHARED_READ_AHEAD,
             decide=DagAdvancer.on_success,
             learn=DagAdvancer.claim,
             is_proven=DagAdvancer.is_proven,

@@ -6,8 +6,6 @@ from typing import Final, TypeAlias
 
 from nats.aio.msg import Msg
 
-READ_AHEAD: Final = 2_048
-"""Messages that may wait here, the batch that is handled included."""
 READ_AHEAD_BYTES: Final = 16_777_216
 """The size of the bodies that may wait here."""
 

@@ -27,7 +27,7 @@ from ..client.connection import Connection, FastClient
 from ..client.requests import CONNECTION_ERRORS
 from ..client.transport import Transport
 from ..client.wire import JetStreamError
-from .fair_order import READ_AHEAD, FairOrder
+from .fair_order import FairOrder
 from .priority import PostponedWork, Turns
 from .pull import PullInbox, deliveries_of
 
@@ -58,13 +58,14 @@ class GreedyBatches:
         turns: Turns,
         postponed: PostponedWork,
         order: FairOrder | None = None,
+        read_ahead: int = 0,
         read_ahead_s: float = 0.0,
         fast_client: FastClient = "auto",
     ) -> None:
         """Let a subscriber consume available messages in its turn.
 
-        When it is stopped, it finishes within `finish_within` seconds, `postponed` included. With an `order`, jobs take turns, and no
-        more is read ahead than it handles in `read_ahead_s` seconds at the speed of its last full batch.
+        When it is stopped, it finishes within `finish_within` seconds, `postponed` included. With an `order`, jobs take turns. It then
+        holds up to `read_ahead` messages, and no more than it handles in `read_ahead_s` seconds at the speed of its last full batch.
         """
         subscriber.start = self.start  # type: ignore[method-assign]
         subscriber.stop = self.stop  # type: ignore[method-assign]
@@ -75,6 +76,7 @@ class GreedyBatches:
         self._postponed = postponed
         self._finish_within = finish_within
         self._order = order
+        self._read_ahead_limit = read_ahead
         self._read_ahead_s = read_ahead_s
         self._room = 0
         self._in_progress: list[Msg] = []
@@ -192,7 +194,7 @@ class GreedyBatches:
     def _measure(self, messages: int, seconds: float) -> None:
         """Limit what is read ahead to what is handled before it would be delivered again."""
         if messages == self._subscriber.pull_sub.batch_size:
-            self._room = min(READ_AHEAD, int(messages * self._read_ahead_s / max(seconds, 0.001)))
+            self._room = min(self._read_ahead_limit, int(messages * self._read_ahead_s / max(seconds, 0.001)))
 
     async def _backlog(self) -> int:
         """Return the number of messages that are not delivered yet.

@@ -64,6 +64,7 @@ def stage_router(
             turns=turns,
             postponed=postponed,
             order=FairOrder(partial(_turn_of, names, subscription.is_proven)) if subscription.takes_turns else None,
+            read_ahead=subscription.read_ahead,
             read_ahead_s=subscription.ack_wait / 3,
             fast_client=fast_client,
         )
