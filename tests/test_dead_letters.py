@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -219,8 +218,10 @@ async def recorded(world: World, folder: Path) -> AsyncIterator[SqlHistory]:
 async def replay_all(world: World, history: SqlHistory, query: DeadLetterQuery) -> list[Replay | OperationError]:
     found: list[Replay | OperationError] = []
 
+    async def replay(letter_id: str, job: str) -> Replay:
+        return await dead_letters.replay(world.log, letter_id, job=job)
+
     async def collect() -> None:
-        replay = partial(dead_letters.replay, world.log)
         replays = dead_letters.replay_all(replay, history.dead_letters, query, world.clock, rate=2)
         found.extend([one async for one in replays])
 
