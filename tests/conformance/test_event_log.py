@@ -648,6 +648,10 @@ async def test_process_remembers_few_events_set_aside(world: World, monkeypatch:
     for scope in (*scopes, *scopes):
         assert all(subjects.is_foreign(one) for one in await world.log.load(f"{scope}.>"))
         assert len(known) == 1
+    async with asyncio.timeout(60):
+        loaded = await world.log.load_each(*(f"{scope}.>" for scope in scopes))  # one read, which learns of both
+    assert [[subjects.is_foreign(one) for one in facts] for facts in loaded.facts] == [[True], [True]]
+    assert len(known) == 1
 
 
 async def test_readable_event_counts_although_it_was_voided(world: World) -> None:

@@ -114,12 +114,13 @@ async def wherever(log: EventLog, stored: StoredLog | None, scope: str) -> list[
     events = _events(await log.load(scope))
     if events or stored is None:
         return events
-    while True:
-        try:
-            return _events(await archived(stored, scope))
-        except subjects.DecodeError as error:
-            if not await _learns_of(log, error):
-                raise
+    with subjects.learning():
+        while True:
+            try:
+                return _events(await archived(stored, scope))
+            except subjects.DecodeError as error:
+                if not await _learns_of(log, error):
+                    raise
 
 
 async def _learns_of(log: EventLog, error: subjects.DecodeError) -> bool:

@@ -240,7 +240,7 @@ from .paths import (
     unique_key,
     voided,
 )
-from .set_aside import UnreadableMessage, digest_of, is_set_aside, set_aside
+from .set_aside import UnreadableMessage, digest_of, is_set_aside, learning, set_aside
 
 __all__ = [
     "ACKNOWLEDGEMENTS",
@@ -370,6 +370,7 @@ __all__ = [
     "key_count_key",
     "later_bytes_key",
     "leadership",
+    "learning",
     "lease_keys",
     "lease_standing_aside",
     "ledger",

@@ -5,9 +5,12 @@ an operator voids it (`tocsin repair --unreadable`), and readers skip it as they
 counts, whether it is voided or not.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ..domain.events import Voided
 from .names import Stream
@@ -18,7 +21,11 @@ VOIDED: Final = "an operator set it aside, because no version reads it"
 MAX_KNOWN: Final = 100_000
 """Events that a process remembers as set aside, about 25 MB; it looks up the others at each read."""
 
-_known: Final[dict[tuple[str, int, str], None]] = {}
+_Key: TypeAlias = tuple[str, int, str]
+
+_known: Final[dict[_Key, None]] = {}
+_learned: Final = ContextVar[set[_Key] | None]("learned", default=None)
+"""What the read of this context learned."""
 
 
 class UnreadableMessage(NamedTuple):
@@ -39,11 +46,28 @@ def digest_of(body: bytes) -> str:
 
 def set_aside(voided: Voided) -> None:
     """Let the readers of this process skip a message, if they cannot read it."""
-    _known[voided.stream, voided.sequence, voided.digest] = None
+    key = voided.stream, voided.sequence, voided.digest
+    if (learned := _learned.get()) is not None:
+        learned.add(key)
+    _known[key] = None
     if len(_known) > MAX_KNOWN:
         del _known[next(iter(_known))]
 
 
 def is_set_aside(message: UnreadableMessage) -> bool:
     """Return whether this process knows that an operator set a message aside."""
-    return (message.stream, message.sequence, message.digest) in _known
+    key = message.stream, message.sequence, message.digest
+    return key in _known or key in (_learned.get() or ())
+
+
+@contextmanager
+def learning() -> Iterator[None]:
+    """Remember within the block whatever is set aside in it, beyond `MAX_KNOWN` too.
+
+    A read that is repeated after each event that it learns of then comes to an end.
+    """
+    before = _learned.set(set(_learned.get() or ()))
+    try:
+        yield
+    finally:
+        _learned.reset(before)

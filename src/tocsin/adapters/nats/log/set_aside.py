@@ -64,11 +64,16 @@ def skips_set_aside(
 
     @wraps(read)
     async def skipping(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        while True:
-            try:
-                return await read(self, *args, **kwargs)
-            except DecodeError as error:
-                if not await self.set_aside.learn(error):
-                    raise
+        try:
+            return await read(self, *args, **kwargs)
+        except DecodeError as error:
+            unreadable = error
+        with subjects.learning():
+            while await self.set_aside.learn(unreadable):
+                try:
+                    return await read(self, *args, **kwargs)
+                except DecodeError as error:
+                    unreadable = error
+        raise unreadable
 
     return skipping
