@@ -138,6 +138,12 @@ async def read_letter(
     return Letter(state.fact.job, state.fact.id, state, tuple(facts), is_archived) if state.kept else None
 
 
+async def archived_jobs(stored: StoredLog | None, id: str) -> frozenset[str]:  # noqa: A002 - the field is called so
+    """Return the jobs whose archived dead letters have an id; `read_letter` looks there only if the log has none of this id."""
+    facts = [] if stored is None else await archived(stored, subjects.dead_letter(subjects.ANY, id))
+    return frozenset(subjects.job_of(fact.subject) for fact in facts if not subjects.is_foreign(fact))
+
+
 async def replay_status(log: EventLog, letter: Letter, index: int, stored: StoredLog | None) -> Status:
     """Return the status of a replay, whether or not it made an execution."""
     replay = letter.state.replays[index]

@@ -1,5 +1,6 @@
 """`/v1/dead-letters`: list, show, replay and resolve dead letters (hip-62, Dead Letter Handling)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
@@ -361,13 +362,21 @@ async def _visible_letter(here: Components, caller: Principal, given: str, job: 
         NotFound: the caller may see none.
         SharedId: the caller may see those of several jobs, and names no job.
     """
+
+    async def find(jobs: Iterable[str | None]) -> list[Letter]:
+        return [await dead_letter_lookup.find(here.log, given, job=each, stored=here.stored) for each in jobs]
+
+    async def seen(letters: Iterable[Letter]) -> list[Letter]:
+        return [letter for letter in letters if await here.visibility.may_see_run(caller, Run.of(letter))]
+
     try:
-        letters = [await dead_letter_lookup.find(here.log, given, job=job, stored=here.stored)]
+        letters = await find([job])
     except SharedId as error:
-        letters = [
-            await dead_letter_lookup.find(here.log, given, job=each, stored=here.stored) for each in error.matches
-        ]
-    visible = [letter for letter in letters if await here.visibility.may_see_run(caller, Run.of(letter))]
+        letters = await find(error.matches)
+    visible = await seen(letters)
+    if not visible and job is None:  # an older letter of the caller may be archived
+        others = await dead_letter_lookup.archived_jobs(here.stored, given) - {letter.job for letter in letters}
+        visible = await seen(await find(sorted(others)))
     if not visible:
         raise NotFound(f"no dead letter has the id {given!r}")
     if len(visible) > 1:
