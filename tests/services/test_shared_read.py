@@ -25,7 +25,8 @@ class Server:
         return self.requests
 
 
-async def test_callers_share_a_read_and_its_answer() -> None:
+async def test_callers_share_a_read_and_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_read, "VALID_S", 3_600.0)
     server = Server()
     shared = SharedRead(server.read)
     callers = [asyncio.create_task(shared.answer()) for _ in range(9)]

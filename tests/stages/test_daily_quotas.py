@@ -31,7 +31,7 @@ from tocsin.domain.events import (
 from tocsin.ports import EntryWrite, NotAllowed, Written
 from tocsin.services.explain.reader import ExplainReader
 from tocsin.services.namespaces import Namespaces, use_of
-from tocsin.stages.recorder.later_bytes import LaterBytes
+from tocsin.stages.recorder.later_bytes import LaterBytesCounter
 from tocsin.stages.recorder.stage import Recorder
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryStoredLog
@@ -163,7 +163,7 @@ async def test_results_of_the_day_count_too(world: World) -> None:
     await declare(world, bytes_per_day=5_000)
     await trigger(world, "a")
     events = recorded([result(JOB, 4_000), result("billing.mail", 9_000)], world.clock.now())
-    recorder = LaterBytes(world.log, world.projections)
+    recorder = LaterBytesCounter(world.log, world.projections)
     for _ in range(2):  # a recorder that starts over counts nothing twice
         await recorder.count(events)
     use = await use_of(world.projections, "payments", world.clock.now())
@@ -183,7 +183,7 @@ async def test_first_events_count_once(world: World) -> None:
     await define(world)
     await declare(world, bytes_per_day=1_000_000)
     await trigger(world, "a")
-    recorder = LaterBytes(world.log, world.projections)
+    recorder = LaterBytesCounter(world.log, world.projections)
     await recorder.count(await world.log.read("execution.>"))
     entry = await world.projections.get(Bucket.QUEUES, subjects.later_bytes_key("payments"))
     assert entry is None
@@ -205,7 +205,7 @@ async def test_history_goes_on_without_rights(
     await trigger(world, "a")
     await world.given(result(JOB, 100))
     monkeypatch.setattr(world.projections, denied, deny)
-    counter = LaterBytes(world.log, world.projections)
+    counter = LaterBytesCounter(world.log, world.projections)
     past = InMemoryStoredLog(world.log)
     async with open_history(f"sqlite:///{tmp_path}/history.db") as history, asyncio.timeout(60):
         recorder = Recorder(world.log, history, world.clock, Stream.LOG, gathering=0, past=past, later_bytes=counter)

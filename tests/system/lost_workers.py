@@ -66,7 +66,7 @@ class Losses:
 
 
 async def lose(tocsin: Site, rounds: int, chance: random.Random) -> Losses:
-    """Kill so many workers; the stages run, and no other worker does."""
+    """Kill one of two workers in each round; the stages run, and no other worker does."""
     await tocsin.apply(JOB)
     workers = [tocsin.start_worker(WORKER), tocsin.start_worker(WORKER)]
     kills = list[Kill]()

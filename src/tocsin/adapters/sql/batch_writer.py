@@ -111,8 +111,8 @@ class BatchWriter:
         self._write(connection, self._letter, values)
         letter = dead_letters.c
         for job, letter_id in sorted(resolved):
-            is_it = letter.letter_id == keys.of(job, letter_id), letter.job_name == job
-            connection.execute(update(dead_letters).where(*is_it).values(resolved=True))
+            conditions = letter.letter_id == keys.of(job, letter_id), letter.job_name == job
+            connection.execute(update(dead_letters).where(*conditions).values(resolved=True))
 
     def _tags(
         self, known: Mapping[str, ExecutionRecord], changed: Mapping[str, ExecutionRecord]

@@ -17,7 +17,7 @@ from ...subjects import Bucket
 _log = telemetry.get_logger("tocsin.recorder")
 
 
-class LaterBytes:
+class LaterBytesCounter:
     """Counts the later events of namespaces that have the quota."""
 
     def __init__(self, log: EventLog, projections: Projections) -> None:

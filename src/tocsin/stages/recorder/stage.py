@@ -19,7 +19,7 @@ from ...domain.events import Message, Recorded
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
 from ...subjects import RECORDED, Bucket, DecodeError, Stream
-from .later_bytes import LaterBytes
+from .later_bytes import LaterBytesCounter
 from .traces import Traces
 
 SHORTEST_PAUSE_S: Final = 0.2
@@ -48,7 +48,7 @@ class Recorder:
         past: StoredLog | None,
         gathering: float = GATHER_INTERVAL_S,
         traces: Traces | None = None,
-        later_bytes: LaterBytes | None = None,
+        later_bytes: LaterBytesCounter | None = None,
     ) -> None:
         """`past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
 
@@ -202,7 +202,7 @@ class Recorders:
         clock: Clock,
         *,
         past: StoredLog | None,
-        later_bytes: LaterBytes | None = None,
+        later_bytes: LaterBytesCounter | None = None,
         traces: Traces | None = None,
     ) -> None:
         self._traces = traces
@@ -237,7 +237,7 @@ def _start(context: StageContext) -> Recorders:
     traces = None
     if context.spans is not None:
         traces = Traces(context.log, context.spans, context.clock, context.report_key)
-    later_bytes = LaterBytes(context.log, context.projections)
+    later_bytes = LaterBytesCounter(context.log, context.projections)
     return Recorders(
         context.log, storage.history, context.clock, past=storage.stored, later_bytes=later_bytes, traces=traces
     )
