@@ -62,7 +62,7 @@ def is_set_aside(message: UnreadableMessage) -> bool:
 
 @contextmanager
 def learning() -> Iterator[None]:
-    """Remember within the block whatever is set aside in it, beyond `MAX_KNOWN` too.
+    """Remember within the block all events that are set aside in it, beyond `MAX_KNOWN` too.
 
     A read that is repeated after each event that it learns of then comes to an end.
     """

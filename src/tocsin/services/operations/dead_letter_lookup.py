@@ -139,7 +139,10 @@ async def read_letter(
 
 
 async def archived_jobs(stored: StoredLog | None, id: str) -> frozenset[str]:  # noqa: A002 - the field is called so
-    """Return the jobs whose archived dead letters have an id; `read_letter` looks there only if the log has none of this id."""
+    """Return the jobs that have an archived dead letter of an id.
+
+    `read_letter` reads the archive only if the log has no letter of this id.
+    """
     facts = [] if stored is None else await archived(stored, subjects.dead_letter(subjects.ANY, id))
     return frozenset(subjects.job_of(fact.subject) for fact in facts if not subjects.is_foreign(fact))
 
