@@ -237,6 +237,23 @@ async def test_accepted_push_runs_beyond_the_quota(world: World) -> None:
     assert await used(world) == (3, 0)
 
 
+async def test_both_entries_are_read_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await define(world)
+    await declare(world, bytes_per_day=1_000_000)
+    both = {subjects.daily_use_key("payments"), subjects.later_bytes_key("payments")}
+    reads = list[set[str]]()
+    get_each = world.projections.get_each
+
+    async def noted(bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        reads.append(both.intersection(keys))
+        return await get_each(bucket, keys)
+
+    monkeypatch.setattr(world.projections, "get_each", noted)
+    await trigger(world, "a")
+    assert len(await world.stored(Admitted)) == 1
+    assert [found for found in reads if found] == [both]
+
+
 async def test_many_are_counted_by_few_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await define(world)
     await declare(world, executions_per_day=150)

@@ -88,17 +88,17 @@ class DailyQuotas:
         if quota is None:
             return first
         waiting = self._waiting.setdefault(namespace, {})
+        ref = ENTRY((Bucket.QUEUES, subjects.daily_use_key(namespace)))
+        later_ref = None if quota.bytes_per_day is None else ENTRY((Bucket.QUEUES, subjects.later_bytes_key(namespace)))
+        states.expect(lambda: (ref,) if later_ref is None else (ref, later_ref))
         state = states(execution_state(first.job, first.execution_id))
         if first.execution_id in self._counted or state.status is not Status.UNKNOWN:
             waiting.pop(first.execution_id, None)
             return first
-        ref = ENTRY((Bucket.QUEUES, subjects.daily_use_key(namespace)))
         entry = states(ref)
         use, need = daily_use.read(entry and entry[0], now), daily_use.need_of(first, number, quota)
-        later = 0
-        if quota.bytes_per_day is not None:
-            stored = states(ENTRY((Bucket.QUEUES, subjects.later_bytes_key(namespace))))
-            later = daily_use.later_bytes(stored and stored[0], now)
+        stored = None if later_ref is None else states(later_ref)
+        later = daily_use.later_bytes(stored and stored[0], now)
         if not runs_anyway and not use.fits(need, quota, later=later):
             waiting.pop(first.execution_id, None)
             return daily_use.over_quota(first)
