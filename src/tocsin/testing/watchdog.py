@@ -59,6 +59,6 @@ class Watchdog:
             turned_at = self._turned_at
             # Looks are counted, and not seconds: while the whole machine stands still, this thread does, too.
             seen, looks = turned_at, looks + 1 if turned_at is not None and turned_at == seen else 0
-            if looks >= LOOKS:
-                self._turned_at = time.monotonic()  # the next task may hold the loop up, too
+            if looks >= LOOKS and self._turned_at == turned_at:
+                looks = 0  # the next task may hold the loop up, too
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(loop_thread), ctypes.py_object(HeldUp))
