@@ -25,6 +25,7 @@ from rich.table import Table
 
 from tests.stored_events import StoredEvents
 from tests.system.processes import GROUPS, Program, Site, site
+from tests.system.team_process import released
 from tests.system.worker_process import noted
 from tocsin import telemetry
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -33,9 +34,8 @@ from tocsin.domain.events import Completed, Recorded, Report, Started
 WORKER: Final = "tests.system.team_process:left"
 """A worker of two slots."""
 JOB: Final[dict[str, Any]] = {
-    "name": "slowly",
-    "function": "left/slowly",
-    "input": {"seconds": 6.0},
+    "name": "held",
+    "function": "left/held",
     "overlap_policy": "allow",
 }
 TASKS: Final = 4
@@ -72,9 +72,11 @@ async def lose(tocsin: Site, rounds: int, chance: random.Random) -> Losses:
     kills = list[Kill]()
     for number in range(rounds):
         await tocsin.ready()
+        released(tocsin.runs).unlink(missing_ok=True)
         await _fill(tocsin, number)
         await asyncio.sleep(chance.uniform(0, SPREAD_S))
         kills.append(await _kill(tocsin, workers.pop(0)))
+        released(tocsin.runs).touch()
         workers.append(tocsin.start_worker(WORKER))
         await _all_end(tocsin, TASKS * (number + 1))
     return judged(await tocsin.checked(), kills)
