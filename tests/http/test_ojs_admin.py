@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from tests.cli.test_dead_letters import letter
@@ -30,6 +31,7 @@ from tocsin.subjects import Bucket, Stream
 ADMIN: Final = "/ojs/v1/admin"
 FLOW: Final = "0193a5b0-0000-7000-8000-0000000000aa"
 OTHER: Final = "0193a5b0-0000-7000-8000-0000000000bb"
+SINCE: Final = "2000-01-01T00:00:00Z"
 AGENTS: Final = [f"4444444{number}-4444-4444-8444-444444444444" for number in range(3)]
 
 
@@ -49,7 +51,12 @@ async def read(world: World, path: str, status: int = 200) -> Any:  # noqa: ANN4
 async def field_of(world: World, method: str, path: str, body: object) -> tuple[int, str]:
     """Return the status of a refusal, and the field that it names."""
     answer = await world.ask(method, f"{ADMIN}/{path}", body)
-    return answer.status_code, answer.json()["error"]["details"]["errors"][0]["field"]
+    return answer.status_code, error_of(answer)["field"]
+
+
+def error_of(answer: httpx.Response) -> Any:  # noqa: ANN401 - JSON
+    """Return the first invalid field of a refusal."""
+    return answer.json()["error"]["details"]["errors"][0]
 
 
 async def queue_facts(world: World) -> list[QueueFact]:
@@ -274,6 +281,8 @@ async def test_job_is_shown_and_cancelled(served: World) -> None:
         ({"filter": {"color": "red"}, "confirm": True}, "filter.color"),
         ({"filter": {"state": "active"}, "confirm": True}, "filter.state"),
         ({"filter": {"since": "yesterday"}, "confirm": True}, "filter.since"),
+        ({"filter": {"since": SINCE, "enqueued_after": "2100-01-01T00:00:00Z"}, "confirm": True}, "filter.since"),
+        ({"filter": {"enqueued_before": "2100-01-01T00:00:00Z", "until": SINCE}, "confirm": True}, "filter.until"),
         ({"filter": {"queue": "default"}, "confirm": True, "cursor": "nonsense"}, "cursor"),
     ],
 )
@@ -281,6 +290,21 @@ async def test_changes_of_many_jobs_are_confirmed(served: World, verb: str, body
     await given_jobs(served, "shop.a")
     assert await field_of(served, "POST", f"jobs/bulk/{verb}", body) == (400, field)
     assert not any(isinstance(fact.message, Cancelled) for fact in await served.facts("execution.>"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "value", "right"),
+    [
+        ({"state": "active"}, '"active"', "one of `available`, `scheduled`, `retryable`, or an array of them"),
+        ({"state": 1}, "1", "one of `available`, `scheduled`, `retryable`, or an array of them"),
+        ({"priority": "high"}, '"high"', "an integer"),
+    ],
+)
+async def test_wrong_value_is_shown(served: World, chosen: object, value: str, right: str) -> None:
+    answer = await served.ask("POST", f"{ADMIN}/jobs/bulk/cancel", {"filter": chosen, "confirm": True})
+    wrong = error_of(answer)
+    assert (answer.status_code, wrong["value"], wrong["right"]) == (400, value, f"must be {right}")
+    assert f"is {value}: it must be {right}" in answer.json()["error"]["message"]
 
 
 async def test_filtered_jobs_are_cancelled(served: World) -> None:
@@ -355,3 +379,18 @@ async def test_quiet_worker_drains(staffed: World) -> None:
     assert (drain.agent_id, drain.reason) == (AGENTS[0], "deploy")
     unknown = await staffed.ask("POST", f"{ADMIN}/workers/{FLOW}/quiet")
     assert unknown.status_code == 404
+
+
+async def test_only_an_id_quiets_a_worker(staffed: World) -> None:
+    await staffed.log.append(AgentRegistered(name="mail-0", agent_id=AGENTS[0]), expect=0)
+    assert (await staffed.ask("POST", f"{ADMIN}/workers/mail-0/quiet")).status_code == 404
+    assert not any(isinstance(fact.message, AgentDrainStarted) for fact in await staffed.facts("agent.>"))
+
+
+async def test_worker_over_http_is_not_quieted(staffed: World) -> None:
+    fetcher = AgentRecord(name="fetcher", agent_id="d1ce", kind="http", queues=["mail"], state=AgentState.ENABLED)
+    await staffed.projections.put(Bucket.AGENTS, "fetcher.d1ce", fetcher.model_dump_json().encode())
+    assert (await read(staffed, "workers/d1ce"))["kind"] == "http"
+    answer = await staffed.ask("POST", f"{ADMIN}/workers/d1ce/quiet")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+    assert "tocsin tokens revoke" in answer.json()["error"]["message"]

@@ -103,7 +103,7 @@ class AgentRegistry:
         if stored:
             return list(stored.values())
         if of_name:
-            remedy = _REMEDIES[of_name[0].kind]
+            remedy = REMEDIES[of_name[0].kind]
             raise NotFound(f"{name!r} does not register, so it cannot be drained, disabled or enabled. {remedy}")
         raise _not_found(name, known)
 
@@ -143,10 +143,11 @@ def _with_slots(record: AgentRecord, ceiling: int | None) -> AgentRecord:
     return record.model_copy(update={"slots": slots(record.max_concurrent_jobs, ceiling)})
 
 
-_REMEDIES: Final[dict[WorkerKind, str]] = {
+REMEDIES: Final[dict[WorkerKind, str]] = {
     "http": "It fetches over HTTP: stop it, or revoke its token with `tocsin tokens revoke`.",
     "mq": "It takes tasks from hip-62's queue: stop it, or pause its queue with `tocsin queues pause`.",
 }
+"""What stops a worker that does not register."""
 
 
 def _not_found(name: str, known: Iterable[AgentRecord]) -> NotFound:

@@ -20,10 +20,11 @@ from ....ports import DeadLetterRow, ExecutionRow
 from ....ports.queries import DeadLetterQuery, ExecutionQuery, ExecutionSort
 from ....subjects import DecodeError
 from ..api.dependencies import Components
-from ..api.problems import FieldError, Problem
+from ..api.problems import Problem
 from ..auth.visibility import Run
 from . import job_view, replays
 from .fresh_history import until_current
+from .protocol import refused
 
 MAX_MATCHES: Final = 1_000
 """Jobs that a request selects."""
@@ -36,6 +37,8 @@ LOADED_TOGETHER: Final = 16
 """Candidates whose events are loaded and folded between two turns of other requests."""
 CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable")
 """The states in which a filter cancels jobs (ojs-bulk-operations §6.1)."""
+RETRIABLE: Final[tuple[JobState, ...]] = ("discarded",)
+"""The states in which a filter runs jobs again."""
 
 Json: TypeAlias = dict[str, Any]
 Candidate: TypeAlias = ExecutionRow | DeadLetterRow
@@ -124,17 +127,17 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
         Problem: a field is invalid or null, a state is not one of `states`, or nothing is required, which would select every job.
     """
     if not isinstance(given, dict) or not given:
-        raise _invalid("filter", f"must be an object with at least one of {', '.join(JobFilter.model_fields)}")
+        raise refused("filter", f"must be an object with at least one of {', '.join(JobFilter.model_fields)}", given)
     try:
         chosen = JobFilter.model_validate(given)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
-        raise _invalid_field(field) from None
+        raise _invalid_field(field, given.get(field)) from None
     for field, value in given.items():
         if value is None or value == {}:  # such a field excludes no job
-            raise _invalid_field(field)
+            raise _invalid_field(field, value)
     if any(state not in states for state in chosen.state or ()):
-        raise _invalid("filter.state", _RULES["state"])
+        raise refused("filter.state", _RULES["state"], chosen.state)
     return chosen if chosen.state is not None else chosen.model_copy(update={"state": list(default)})
 
 
@@ -153,7 +156,7 @@ def read_to_retry(given: object) -> JobFilter:
     Raises:
         Problem: as in `read`.
     """
-    return read(given, ("discarded",), ("discarded",))
+    return read(given, RETRIABLE, RETRIABLE)
 
 
 async def cancellable(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:
@@ -254,7 +257,7 @@ async def execution_pages(
     names = [status or "any" for status in statuses]
     first, _, place = _cursor(cursor).partition(":")
     if first and (first not in names or not place):
-        raise _invalid("cursor", "must be the `next_cursor` of an answer to the same filter")
+        raise refused("cursor", "must be the `next_cursor` of an answer to the same filter", cursor)
     begin = names.index(first) if first else 0
     for number, status in enumerate(statuses[begin:], begin):
         after = place if number == begin and place not in {"", "0"} else None
@@ -304,16 +307,11 @@ async def _views(
 
 def _cursor(given: object) -> str:
     if given is not None and (not isinstance(given, str) or len(given) > 1_000):  # noqa: PLR2004 - far above any cursor
-        raise _invalid("cursor", "must be the `next_cursor` of an answer to the same filter")
+        raise refused("cursor", "must be the `next_cursor` of an answer to the same filter", given)
     return given or ""
 
 
-def _invalid_field(field: str) -> Problem:
+def _invalid_field(field: str, value: object) -> Problem:
     known = field in JobFilter.model_fields
-    return _invalid(
-        f"filter.{field}", _RULES.get(field, "must be text") if known else "is no field of a filter: leave it out"
-    )
-
-
-def _invalid(field: str, right: str) -> Problem:
-    return Problem(400, "invalid-request", f"`{field}` {right}", (FieldError(field=field, right=right),))
+    right = _RULES.get(field, "must be text") if known else "must be absent: a filter has no such field"
+    return refused(f"filter.{field}", right, value)

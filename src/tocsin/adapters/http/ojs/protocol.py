@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
+from ....domain.definition import show
 from ..api.problems import FieldError, Problem
 from ..middleware.rate_limit import Allowance
 
@@ -231,6 +232,16 @@ async def _optional_object(request: Request) -> dict[str, Any]:
 
 def _reject_constant(constant: str) -> object:
     raise ValueError(f"{constant} is not JSON")
+
+
+def refused(field: str, right: str, given: object = None) -> Problem:
+    """Return the answer to a field with a wrong value.
+
+    None: the field is absent, or null.
+    """
+    value = None if given is None else show(given)
+    detail = f"`{field}` {right}" if value is None else f"`{field}` is {value}: it {right}"
+    return Problem(400, "invalid-request", detail, (FieldError(field=field, value=value, right=right),))
 
 
 def _malformed(requirement: str) -> Problem:

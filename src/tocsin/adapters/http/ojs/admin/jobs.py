@@ -16,8 +16,8 @@ from ...api.problems import Problem
 from ...auth.security import HistoryReader, Replayer, Triggerer
 from .. import batches, dead_letters, job_filter, job_view, jobs, protocol
 from ..job_filter import Pages
-from ..protocol import Body, OptionalBody
-from .pages import Json, admin_router, paged, refused, require_confirmation, soon_current
+from ..protocol import Body, OptionalBody, refused
+from .pages import Json, admin_router, paged, require_confirmation, soon_current
 
 SUMMARY: Final = (
     *("id", "type", "queue", "state", "priority", "attempt", "max_attempts", "created_at", "scheduled_at"),
@@ -148,7 +148,7 @@ async def bulk_retry(here: Here, caller: Replayer, body: Body) -> Json:
     `next_cursor` continues, and is null at the end.
     """
     require_confirmation(body)
-    chosen = job_filter.read_to_retry(_filter(body))
+    chosen = job_filter.read_to_retry(_filter(body, job_filter.RETRIABLE))
     selection = await job_filter.dead(here, caller, chosen, body.get("cursor"))
     problems = await batches.problems_of_each(selection.ids, partial(dead_letters.retry_job, here, caller))
     return _changed("retry", selection, problems)
@@ -165,7 +165,7 @@ async def bulk_cancel(here: Here, caller: Triggerer, body: Body) -> Json:
     `next_cursor` continues, and is null at the end.
     """
     require_confirmation(body)
-    chosen = job_filter.read_to_cancel(_filter(body))
+    chosen = job_filter.read_to_cancel(_filter(body, job_filter.CANCELLABLE))
     selection = await job_filter.cancellable(here, caller, chosen, body.get("cursor"))
     cancel = partial(jobs.cancel_job, here, caller, states=chosen.state)
     return _changed("cancel", selection, await batches.problems_of_each(selection.ids, cancel))
@@ -200,21 +200,32 @@ async def retry_dead(here: Here, caller: Replayer, _: OptionalBody, id: str) -> 
     return {"job": await dead_letters.retry_job(here, caller, id)}
 
 
-def _filter(body: Json) -> object:
+def _filter(body: Json, states: Sequence[JobState]) -> object:
     """Return the filter of a body, with the names of ojs-bulk-operations.
 
+    `states`: those that it may have.
+
     Raises:
-        Problem: `since` or `until` is no instant.
+        Problem: `since` or `until` is no instant, or is beside its other name, or `state` is neither a state nor an array.
     """
     given = body.get("filter")
     if not isinstance(given, dict):
         return given
     for name in given.keys() & _NEW_NAMES.keys():
+        if _NEW_NAMES[name] in given:
+            raise refused(
+                f"filter.{name}", f"must be absent beside `{_NEW_NAMES[name]}`, which means the same", given[name]
+            )
         if not job_filter.is_instant(given[name]):
-            raise refused(f"filter.{name}", job_filter.INSTANT)
-    state = given.get("state")
-    states = {"state": [state]} if isinstance(state, str) else {}
-    return {_NEW_NAMES.get(name, name): value for name, value in {**given, **states}.items()}
+            raise refused(f"filter.{name}", job_filter.INSTANT, given[name])
+    renamed = {_NEW_NAMES.get(name, name): value for name, value in given.items()}
+    if "state" not in given or isinstance(state := given["state"], list):
+        return renamed
+    if state not in states:
+        raise refused(
+            "filter.state", f"must be one of {', '.join(f'`{each}`' for each in states)}, or an array of them", state
+        )
+    return {**renamed, "state": [state]}
 
 
 def _changed(action: str, selection: job_filter.Selection, problems: Sequence[Problem | None]) -> Json:

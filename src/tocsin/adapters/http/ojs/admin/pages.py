@@ -7,9 +7,8 @@ from fastapi import APIRouter, Query
 
 from .....services.operations.event_waiter import EXECUTIONS
 from ...api.dependencies import Components
-from ...api.problems import FieldError, Problem
 from ..fresh_history import catches_up
-from ..protocol import OjsResponse, documented
+from ..protocol import OjsResponse, documented, refused
 
 PREFIX: Final = "/ojs/v1/admin"
 CATCH_UP_PAUSES_S: Final = (0.01, 0.02, 0.04, 0.08)
@@ -51,9 +50,4 @@ def require_confirmation(body: Json) -> None:
         Problem: `confirm` is not true.
     """
     if body.get("confirm") is not True:
-        raise refused("confirm", "must be true, because the request changes all jobs that match")
-
-
-def refused(field: str, right: str) -> Problem:
-    """Return the answer to a field with a wrong value."""
-    return Problem(400, "invalid-request", f"`{field}` {right}", (FieldError(field=field, right=right),))
+        raise refused("confirm", "must be true, because the request changes all jobs that match", body.get("confirm"))

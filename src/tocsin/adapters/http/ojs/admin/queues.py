@@ -15,7 +15,7 @@ from ...api.dependencies import Components, Here, Reason
 from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view, protocol
-from ..protocol import Body
+from ..protocol import Body, refused
 from ..queues import PERIOD, STATES, checked_name, config_of, measured, status_of, switch_queue
 from .pages import (
     DEFAULT_PER_PAGE,
@@ -24,7 +24,6 @@ from .pages import (
     PerPage,
     admin_router,
     paged,
-    refused,
     require_confirmation,
     soon_current,
 )
@@ -84,9 +83,9 @@ async def purge_queue(here: Here, caller: SharedOperator, name: str, body: Body,
     """
     require_confirmation(body)
     if body.get("states") != PURGED:
-        raise refused("states", 'must be `["available"]`: no other jobs are purged')
+        raise refused("states", 'must be `["available"]`: no other jobs are purged', body.get("states"))
     if body.get("older_than") is not None:
-        raise refused("older_than", "must be absent: a purge covers all jobs that wait")
+        raise refused("older_than", "must be absent: a purge covers all jobs that wait", body["older_than"])
     known = await here.queues(caller)
     purged = await queue_service.purge(here.log, known, checked_name(caller, name), by=actor(caller), reason=reason)
     return {"purged_count": (purged.waiting or 0) if purged.changed else 0, "states": PURGED}

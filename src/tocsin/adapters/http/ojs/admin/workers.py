@@ -4,10 +4,11 @@ from typing import Final
 
 from .....domain.access import Principal
 from .....domain.agent import AgentRecord, AgentState
-from .....services.agents import AgentRegistry
+from .....services.agents import REMEDIES, AgentRegistry
 from .....services.operations.errors import NotFound
 from ...api.agents import require_reached
 from ...api.dependencies import Components, Here, Reason
+from ...api.problems import Problem
 from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view
@@ -40,11 +41,9 @@ async def list_workers(here: Here, caller: Reader, page: Page = 1, per_page: Per
 @router.get("/workers/{id}", operation_id="adminGetWorker")
 async def show_worker(here: Here, caller: Reader, id: str) -> Json:  # noqa: A002 - the field has this name
     """Show a worker process with the executions whose jobs it has."""
-    for record in await _workers(here, caller):
-        if record.agent_id == id:
-            jobs = dict.fromkeys(held.partition(".")[0] for held in record.held)
-            return {**_item(record), "active_executions": list(jobs)}
-    raise NotFound(f"no worker has the id {id!r}. GET /ojs/v1/admin/workers lists all")
+    record = await _worker(here, caller, id)
+    jobs = dict.fromkeys(held.partition(".")[0] for held in record.held)
+    return {**_item(record), "active_executions": list(jobs)}
 
 
 @router.post("/workers/{id}/quiet", operation_id="adminQuietWorker")
@@ -53,12 +52,28 @@ async def quiet(here: Here, caller: SharedOperator, id: str, reason: Reason = No
 
     Other workers do not register, and cannot be drained.
     """
+    record = await _worker(here, caller, id)
+    if record.kind != "agent":
+        raise Problem(
+            409, "conflict", f"worker {id} does not register, so it cannot be drained. {REMEDIES[record.kind]}"
+        )
     await require_reached(here, caller, id)
     drained = await AgentRegistry(here.log, here.projections).drain(id, by=actor(caller), reason=reason)
     if drained:
         return {"id": id, "state": "quiet", "changed": True}
-    states = {record.agent_id: STATES[record.state] for record in await _workers(here, caller)}
-    return {"id": id, "state": states.get(id, "quiet"), "changed": False}
+    return {"id": id, "state": "stale" if record.state is AgentState.LOST else "quiet", "changed": False}
+
+
+async def _worker(here: Components, caller: Principal, id: str) -> AgentRecord:  # noqa: A002 - as above
+    """Return the worker process with an id; a name is no id.
+
+    Raises:
+        NotFound: none has it, or the caller does not see it.
+    """
+    for record in await _workers(here, caller):
+        if record.agent_id == id:
+            return record
+    raise NotFound(f"no worker has the id {id!r}. GET /ojs/v1/admin/workers lists all")
 
 
 async def _workers(here: Components, caller: Principal) -> list[AgentRecord]:
