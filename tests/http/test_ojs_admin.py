@@ -318,6 +318,22 @@ async def test_filtered_jobs_are_cancelled(served: World) -> None:
     assert (await served.ask("POST", path, body)).json()["matched"] == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "header"), [({"idempotency_key": "k"}, {}), ({}, {"Idempotency-Key": "k"})], ids=["body", "header"]
+)
+async def test_repeated_cancellation_has_the_same_answer(
+    served: World, key: dict[str, str], header: dict[str, str]
+) -> None:
+    await given_jobs(served, "shop.a")
+    path, body = f"{ADMIN}/jobs/bulk/cancel", {"filter": {"queue": "default"}, "confirm": True, **key}
+    first = await served.ask("POST", path, body, **header)
+    await recorded(served)
+    again = await served.ask("POST", path, body, **header)
+    assert (first.json()["matched"], again.json()) == (1, first.json())
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert (await served.ask("POST", path, {**body, "confirm": False}, **header)).status_code in {409, 422}
+
+
 # --- workers -----------------------------------------------------------------------------------------------------------
 
 

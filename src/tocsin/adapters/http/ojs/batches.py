@@ -40,12 +40,15 @@ Json: TypeAlias = dict[str, Any]
 
 
 class BulkRoute(IdempotentRoute):
-    """A route whose key may also be the field `idempotency_key` of the body (ojs-bulk-operations §11.3)."""
+    """A route whose key may also be the field `idempotency_key` of the body (ojs-bulk-operations §11.3).
+
+    The body of a path without `bulk` has no such field.
+    """
 
     @override
     async def key_of(self, request: Request) -> tuple[str, object]:
         name, key = await super().key_of(request)
-        if key is not None or request.url.path.endswith("/batch"):
+        if key is not None or "bulk" not in request.url.path.split("/"):
             return name, key
         return "idempotency_key", (await read_object(request)).get("idempotency_key")
 

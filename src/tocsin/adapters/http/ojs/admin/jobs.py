@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from .....domain.access import Principal
@@ -45,6 +45,7 @@ _CHANGED: Final[Json] = {
     "filter": {"type": "object", "minProperties": 1},
     "confirm": {"type": "boolean"},
     "cursor": {"type": ["string", "null"]},
+    "idempotency_key": {"type": "string", "maxLength": 256},
 }
 
 router = admin_router()
@@ -98,6 +99,7 @@ class JobList(BaseModel):
 
 
 Listed: TypeAlias = Annotated[JobList, Query()]
+JobId: TypeAlias = Annotated[str, Path(description="The id of the job.")]
 
 
 @router.get("/jobs", operation_id="adminListJobs")
@@ -172,7 +174,7 @@ async def bulk_cancel(here: Here, caller: Triggerer, body: Body) -> Json:
 
 
 @router.get("/jobs/{id}", operation_id="adminGetJob")
-async def show_job(here: Here, caller: HistoryReader, id: str) -> Json:  # noqa: A002 - the field has this name
+async def show_job(here: Here, caller: HistoryReader, id: JobId) -> Json:  # noqa: A002 - the field has this name
     """Show a job with its errors, its result and its times."""
     match = await jobs.visible_match(here, caller, id)
     job = job_view.job(match.facts, id=id, step=id.partition(":")[2] or None)
@@ -181,13 +183,13 @@ async def show_job(here: Here, caller: HistoryReader, id: str) -> Json:  # noqa:
 
 
 @router.post("/jobs/{id}/cancel", operation_id="adminCancelJob", openapi_extra=protocol.body_schema(optional=True))
-async def cancel_job(here: Here, caller: Triggerer, _: OptionalBody, id: str) -> Json:  # noqa: A002 - as above
+async def cancel_job(here: Here, caller: Triggerer, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
     """Cancel a job that has not ended."""
     return {"job": await jobs.cancel_job(here, caller, id)}
 
 
 @router.post("/jobs/{id}/retry", operation_id="adminRetryJob", openapi_extra=protocol.body_schema(optional=True))
-async def retry_job(here: Here, caller: Replayer, _: OptionalBody, id: str) -> Json:  # noqa: A002 - as above
+async def retry_job(here: Here, caller: Replayer, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
     """Run a permanently failed job again, if it is a dead letter."""
     return {"job": await dead_letters.retry_job(here, caller, id)}
 
@@ -195,7 +197,7 @@ async def retry_job(here: Here, caller: Replayer, _: OptionalBody, id: str) -> J
 @router.post(
     "/dead-letter/{id}/retry", operation_id="adminRetryDeadJob", openapi_extra=protocol.body_schema(optional=True)
 )
-async def retry_dead(here: Here, caller: Replayer, _: OptionalBody, id: str) -> Json:  # noqa: A002 - as above
+async def retry_dead(here: Here, caller: Replayer, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
     """Run a permanently failed job again. Its attempts start at 1."""
     return {"job": await dead_letters.retry_job(here, caller, id)}
 

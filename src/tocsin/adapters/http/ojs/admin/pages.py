@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 
 from .....services.operations.event_waiter import EXECUTIONS
 from ...api.dependencies import Components
+from ..batches import BulkRoute
 from ..fresh_history import catches_up
 from ..protocol import OjsResponse, documented, refused
 
@@ -26,6 +27,7 @@ def admin_router() -> APIRouter:
     """Return a router of endpoints for operators."""
     return APIRouter(
         prefix=PREFIX,
+        route_class=BulkRoute,
         tags=["Open Job Spec"],
         default_response_class=OjsResponse,
         responses=documented(400, 401, 403, 404, 409, 429, 500, 503),

@@ -3,7 +3,9 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import Path
 
 from .....domain.access import Principal
 from .....domain.events import JobState
@@ -33,6 +35,7 @@ COUNTED_TOGETHER: Final = 8
 PURGED: Final = ["available"]
 """The states of the jobs that a purge covers."""
 _MINUTES: Final = PERIOD.total_seconds() / 60
+QueueName: TypeAlias = Annotated[str, Path(description="The name of the queue.")]
 
 router = admin_router()
 
@@ -46,7 +49,7 @@ async def list_queues(here: Here, caller: Reader, page: Page = 1, per_page: PerP
 
 
 @router.get("/queues/{name}", operation_id="adminGetQueue")
-async def show_queue(here: Here, caller: Reader, name: str) -> Json:
+async def show_queue(here: Here, caller: Reader, name: QueueName) -> Json:
     """Show a queue with its configuration, which is that of the settings."""
     checked = checked_name(caller, name)
     await soon_current(here)
@@ -55,13 +58,13 @@ async def show_queue(here: Here, caller: Reader, name: str) -> Json:
 
 
 @router.post("/queues/{name}/pause", operation_id="adminPauseQueue")
-async def pause_queue(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> Json:
+async def pause_queue(here: Here, caller: SharedOperator, name: QueueName, reason: Reason = None) -> Json:
     """Pause a queue: no job is handed out, and new jobs are accepted."""
     return _paused(await switch_queue(here, caller, name, reason, paused=True))
 
 
 @router.post("/queues/{name}/resume", operation_id="adminResumeQueue")
-async def resume_queue(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> Json:
+async def resume_queue(here: Here, caller: SharedOperator, name: QueueName, reason: Reason = None) -> Json:
     """Resume a queue: jobs are handed out again."""
     return _paused(await switch_queue(here, caller, name, reason, paused=False))
 
@@ -76,7 +79,7 @@ async def resume_queue(here: Here, caller: SharedOperator, name: str, reason: Re
         confirm={"type": "boolean"},
     ),
 )
-async def purge_queue(here: Here, caller: SharedOperator, name: str, body: Body, reason: Reason = None) -> Json:
+async def purge_queue(here: Here, caller: SharedOperator, name: QueueName, body: Body, reason: Reason = None) -> Json:
     """Cancel the jobs that wait in a queue now.
 
     Ended jobs are evidence, and are not deleted. The answer has the number of jobs that it covers, and comes before all of them are cancelled.

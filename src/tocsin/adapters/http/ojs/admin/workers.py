@@ -1,6 +1,8 @@
 """`/ojs/v1/admin/workers`: the worker processes, and what they have (ojs-admin-api §9)."""
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import Path
 
 from .....domain.access import Principal
 from .....domain.agent import AgentRecord, AgentState
@@ -20,6 +22,7 @@ STATES: Final = {
     AgentState.DRAINING: "quiet",
     AgentState.LOST: "stale",
 }
+WorkerId: TypeAlias = Annotated[str, Path(description="The id of the worker process.", max_length=255)]
 
 router = admin_router()
 
@@ -39,7 +42,7 @@ async def list_workers(here: Here, caller: Reader, page: Page = 1, per_page: Per
 
 
 @router.get("/workers/{id}", operation_id="adminGetWorker")
-async def show_worker(here: Here, caller: Reader, id: str) -> Json:  # noqa: A002 - the field has this name
+async def show_worker(here: Here, caller: Reader, id: WorkerId) -> Json:  # noqa: A002 - the field has this name
     """Show a worker process with the executions whose jobs it has."""
     record = await _worker(here, caller, id)
     jobs = dict.fromkeys(held.partition(".")[0] for held in record.held)
@@ -47,7 +50,7 @@ async def show_worker(here: Here, caller: Reader, id: str) -> Json:  # noqa: A00
 
 
 @router.post("/workers/{id}/quiet", operation_id="adminQuietWorker")
-async def quiet(here: Here, caller: SharedOperator, id: str, reason: Reason = None) -> Json:  # noqa: A002 - as above
+async def quiet(here: Here, caller: SharedOperator, id: WorkerId, reason: Reason = None) -> Json:  # noqa: A002 - as above
     """Let an agent finish its jobs and take no more.
 
     Other workers do not register, and cannot be drained.
