@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,6 +12,9 @@ from typing import Any
 
 import pytest
 from typing_extensions import override
+
+from tocsin import __version__
+from tocsin.cli.installation.support_bundle import is_ours
 
 from .conftest import World
 
@@ -108,3 +113,16 @@ def test_bundle_is_written_without_nats(world: World, tmp_path: Path) -> None:
     parts = world.call("support-bundle", "--out", str(out), "-o", "json").json["parts"]
     assert {part["name"]: part["error"] is None for part in parts} == {"settings.json": True, "installation": False}
     assert "settings.json" in content(out)
+
+
+def test_page_of_an_idle_process_is_ours() -> None:
+    """The counters of a process have no sample before their first value."""
+    program = (
+        "import sys; from prometheus_client import generate_latest\n"
+        "from tocsin.adapters.otel.process_metrics import process_metrics\n"
+        "sys.stdout.buffer.write(generate_latest(process_metrics()))"
+    )
+    page = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    assert is_ours(page)
+    assert f'tocsin_build_info{{version="{__version__}"}} 1.0'.encode() in page
+    assert not is_ours(page.replace(b"\ntocsin_", b"\nother_"))

@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib.metadata import version
 from typing import Final, TypeAlias
 
 from opentelemetry import metrics
@@ -59,6 +60,10 @@ def process_metrics() -> CollectorRegistry | None:
     reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
     views = [View(instrument_name=name, aggregation=DropAggregation()) for name in SHOWN_AS_TOTALS]
     metrics.set_meter_provider(MeterProvider([reader], resource=Resource({}), views=views))
+    build = telemetry.meter().create_gauge(
+        "tocsin_build_info", description="1, with the version of Tocsin in the label `version`. Each process has it."
+    )
+    build.set(1, {"version": version("tocsin")})  # an idle process has no other value, and its page shows what it is
     return registry
 
 

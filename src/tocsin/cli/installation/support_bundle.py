@@ -29,7 +29,7 @@ MAX_METRICS: Final = 16_777_216
 """Bytes of one page of metrics."""
 _CONNECT_S: Final = 10.0
 _OURS: Final = re.compile(rb"^tocsin_", re.MULTILINE)
-"""A sample of Tocsin. A port of the settings may be that of another program, such as 9090 of Prometheus."""
+"""A sample of Tocsin, such as `tocsin_build_info`."""
 
 
 def support_bundle(
@@ -158,9 +158,17 @@ async def _page(url: str) -> bytes:
             body += piece
             if len(body) > MAX_METRICS:
                 raise ValueError(f"the page has more than {MAX_METRICS} bytes")
-    if _OURS.search(body) is None:
+    if not is_ours(body):
         raise ValueError(
             "no metric of the page begins with `tocsin_`: another program answers there, such as Prometheus, whose usual port is 9090 too. "
             "Name the pages of Tocsin with --metrics"
         )
     return body
+
+
+def is_ours(page: bytes) -> bool:
+    """Return whether a page of metrics is of Tocsin.
+
+    A port of the settings may be that of another program, such as 9090 of Prometheus.
+    """
+    return _OURS.search(page) is not None
