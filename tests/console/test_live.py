@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -167,6 +168,46 @@ def test_page_is_current_after_a_lost_stream(sign_in: SignIn, console: Console) 
     runs = page.get_by_role("region", name="Last runs")
     expect(runs.locator(f'a[title="{execution}"]')).to_be_visible()
     console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+
+
+def requests_of(page: Page, path: str) -> list[str]:
+    """Return a list that the requests of a path are added to."""
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if urlsplit(request.url).path == path else None)
+    return sent
+
+
+def pass_time(page: Page, seconds: int) -> None:
+    """Let time pass in the page, with room for the answer to each request."""
+    for _ in range(seconds):
+        page.clock.run_for(1_000)
+        page.evaluate("fetch('/v1/me')")  # an answer comes after those of requests before it
+
+
+def test_lost_stream_costs_one_request(sign_in: SignIn, console: Console) -> None:
+    execution = console.run(defined(console, None), "completed")
+    page = sign_in()
+    page.clock.install()
+    page.add_init_script(SOURCES)
+    sent = requests_of(page, f"/v1/executions/{execution}/events")
+    page.goto(f"/console/executions/{execution}")
+    expect(page.locator(".live-live")).to_be_visible()
+    expect(page.get_by_role("region", name="Events", exact=True)).to_contain_text("completed")
+    assert len(sent) == 1
+    page.evaluate("window.source.onopen()")
+    pass_time(page, 20)
+    assert len(sent) == 2
+
+
+def test_unknown_execution_is_requested_once(sign_in: SignIn) -> None:
+    execution = "77777777-7777-7777-8777-777777777777"
+    page = sign_in()
+    page.clock.install()
+    sent = requests_of(page, f"/v1/executions/{execution}")
+    page.goto(f"/console/executions/{execution}")
+    expect(page.locator(".refusal")).to_be_visible()
+    pass_time(page, 20)
+    assert len(sent) == 1
 
 
 def test_log_and_progress_go_on(sign_in: SignIn, console: Console) -> None:

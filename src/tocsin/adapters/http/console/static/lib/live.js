@@ -3,10 +3,11 @@
 // A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second. The
 // next load waits for the last, so that a slow answer is shown although events go on, and rests nine times as long as the
 // last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded once more SETTLE_MS after
-// the last event, because the history follows the log with a delay.
+// the last event, because the history follows the log with a delay. After a lost stream it is loaded once, at a random
+// moment, because all pages of all readers lose it together.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
-import { get, v1 } from "./api.js";
+import { get, isPassing, v1 } from "./api.js";
 
 const REST_MS = 1000;
 const REST_SHARE = 9;
@@ -90,13 +91,14 @@ export function useLiveState() {
 
 /** Load a resource, and again after events that `concerns` accepts, and every `every` milliseconds while the last value `needs` it.
  *
+ * An error that stays, such as that of an unknown name, is not requested again before an event or `reload`.
  * Returns `{value, error, reload}`. The last value stays while a newer one is loaded or cannot be.
  */
 export function useResource(url, { concerns = null, every = 0, needs = () => true } = {}) {
   const [loaded, setLoaded] = useState({ url: null, value: null, error: null });
   const running = useRef(null);
   const wanted = useRef(null);
-  wanted.current = { concerns, isNeeded: loaded.value === null || needs(loaded.value) };
+  wanted.current = { concerns, isNeeded: loaded.error ? isPassing(loaded.error) : loaded.value === null || needs(loaded.value) };
 
   const load = useCallback(async () => {
     if (!url) return;
@@ -141,19 +143,23 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       });
     };
     const shown = () => !document.hidden && isStale && refresh();
+    const settle = (delay) => {
+      clearTimeout(settling);
+      settling = setTimeout(refresh, delay);
+    };
     const changed = () => {
       refresh();
-      clearTimeout(settling);
-      settling = setTimeout(refresh, SETTLE_MS);
+      settle(SETTLE_MS);
     };
+    const reopened = () => settle(SETTLE_MS * (1 + Math.random()));
     const stop = isLive ? listen((type, stored) => wanted.current.concerns?.(type, stored) && changed()) : () => {};
-    if (isLive) resources.add(changed);
+    if (isLive) resources.add(reopened);
     const repeat = every ? setInterval(() => wanted.current.isNeeded && refresh(), every) : null;
     document.addEventListener("visibilitychange", shown);
     return () => {
       isGone = true;
       stop();
-      resources.delete(changed);
+      resources.delete(reopened);
       clearTimeout(timer);
       clearTimeout(settling);
       clearInterval(repeat);
