@@ -116,6 +116,29 @@ def test_whole_schedule_that_is_computed_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        'def other():\n    entries = {}\n    entries["x"] = 1\n',
+        'def other(entries):\n    entries["x"] = 1\n',
+        'class Other:\n    entries = {}\n    entries["x"] = 1\n',
+        'def other():\n    from jobs import entries\n    entries["x"] = 1\n',
+        "def other():\n    for entries in load():\n        entries |= load()\n",
+    ],
+)
+def test_name_of_another_block_is_no_schedule(text: str, tmp_path: Path) -> None:
+    """Functions that see the name of the module change the schedule."""
+    top = 'entries = {"a": {"task": "t", "schedule": 5}}\nentries.pop("c", None)\napp.conf.beat_schedule = entries\n'
+    inside = (
+        'def change():\n    entries["b"] = {"task": "t", "schedule": 6}\n'
+        'class Local:\n    entries = {}\n    def change(self):\n        entries["c"] = {"task": "t", "schedule": 7}\n'
+        'def outer():\n    global entries\n    entries |= {"d": {"task": "t", "schedule": 8}}\n'
+    )
+    written, jobs = imported("celery", top + text + inside, tmp_path)
+    assert sorted(jobs) == ["a", "b", "c", "d"]
+    assert "computed-at-run-time" not in codes(written)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "@periodic_task(run_every=crontab(minute=0))\ndef report():\n    pass\n",
         "@app.periodic_task(run_every=5)\nasync def report():\n    pass\n",
         "class Report(PeriodicTask):\n    run_every = 5\n",

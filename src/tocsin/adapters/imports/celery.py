@@ -6,12 +6,13 @@ Beat sends a task at each instant, also while an earlier run is active, and send
 import ast
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...domain.definition import is_name
 from .celery_crontab import set_crontab
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .findings import Finding
+from .python_blocks import Blocks
 from .python_syntax import Call, Unknown, dotted, is_static, parse, shown, source_of, too_deep
 from .python_values import Values
 from .schedules import Zone, set_interval, set_timezone
@@ -23,6 +24,8 @@ _PERIODIC: Final = frozenset({"periodic_task", "PeriodicTask"})
 _ZONES: Final = frozenset({"timezone", "CELERY_TIMEZONE"})
 _ENTRY: Final = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
 _HIGHEST_PRIORITY: Final = 100
+_Name: TypeAlias = tuple[ast.AST, str]
+"""A name with the block that binds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.module = parse(text)
         self.values = Values.in_module(self.module)
-        self.names = _other_names(self.module, self.values)
+        self.blocks = Blocks(self.module)
+        self.names = _other_names(self.module, self.values, self.blocks)
         self.entries: list[_Entry] = []
         self.unread: list[tuple[int, str]] = []
         self.zones: list[Any] = []
@@ -192,10 +196,13 @@ class _Reader:
         self._add(name if isinstance(name, str) else fallback, entry, node.lineno, block)
 
     def _is_schedule(self, target: ast.expr) -> bool:
-        return _setting(target) in _SCHEDULES or (isinstance(target, ast.Name) and target.id in self.names)
+        return _setting(target) in _SCHEDULES or self._is_other_name(target)
+
+    def _is_other_name(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and (self.blocks.owner(node), node.id) in self.names
 
     def _add_all_of(self, value: ast.expr, block: str) -> None:
-        if not isinstance(value, ast.Name) or value.id not in self.names:  # those are read where they are changed
+        if not self._is_other_name(value):  # those are read where they are changed
             self._add_all(self.values.of(value), value.lineno, block)
 
     def _add_all(self, value: Any, line: int, block: str) -> None:  # noqa: ANN401
@@ -315,17 +322,17 @@ def _set_options(draft: Draft, options: Any) -> None:  # noqa: ANN401
                 )
 
 
-def _other_names(module: ast.Module, values: Values) -> set[str]:
+def _other_names(module: ast.Module, values: Values, blocks: Blocks) -> set[_Name]:
     """Return the names that stand for a schedule, and are changed after their first assignment."""
     given: list[ast.expr] = []
-    assigned: set[str] = set()
+    assigned: set[_Name] = set()
     for node in ast.walk(module):
         match node:
             case ast.Assign(targets=targets, value=value):
-                assigned.update(target.id for target in targets if isinstance(target, ast.Name))
+                assigned.update((blocks.owner(target), target.id) for target in targets if isinstance(target, ast.Name))
                 given += [value for target in targets if _setting(target) in _SCHEDULES]
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                assigned.update([target.id] if isinstance(target, ast.Name) else ())
+                assigned.update([(blocks.owner(target), target.id)] if isinstance(target, ast.Name) else ())
                 given += [value] if _setting(target) in _SCHEDULES else []
             case ast.keyword(arg=name, value=value) if name in _SCHEDULES:
                 given.append(value)
@@ -334,8 +341,12 @@ def _other_names(module: ast.Module, values: Values) -> set[str]:
                 given += [value for key, value in parts if isinstance(key, ast.Constant) and key.value in _SCHEDULES]
             case _:
                 pass
-    names = {value.id: value for value in given if isinstance(value, ast.Name) and value.id in assigned}
-    return {name for name, value in names.items() if not isinstance(values.of(value), dict)} - _SCHEDULES
+    names = {(blocks.owner(value), value.id): value for value in given if isinstance(value, ast.Name)}
+    return {
+        name
+        for name, value in names.items()
+        if name in assigned and name[1] not in _SCHEDULES and not isinstance(values.of(value), dict)
+    }
 
 
 def _setting(node: ast.expr) -> str:
