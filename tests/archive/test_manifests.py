@@ -1,4 +1,4 @@
-"""The manifests of a long archive are requested together, and only the chain decides which of them count."""
+"""Manifests are requested together, and the chain alone decides which of them count."""
 
 import asyncio
 from datetime import timedelta
@@ -79,7 +79,7 @@ async def test_reader_of_new_segments_reads_no_others() -> None:
     "older", [(), ("../../secret", "00000003-x"), tuple(f"{n:08}-{'0' * 16}" for n in range(99, 0, -1))]
 )
 async def test_wrong_names_of_older_segments_change_nothing(older: tuple[str, ...]) -> None:
-    """A writer of the bucket may name any object, and may not replace a manifest that the chain names."""
+    """A writer of the bucket names any object, and replaces no manifest of the chain."""
     store = SlowStore()
     projections, state = await filled(store, 5)
     head = f"{state.head}.json"

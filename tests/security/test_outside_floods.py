@@ -1,4 +1,4 @@
-"""A flood of one program comes before other work by a batch or two at most."""
+"""A flood of one program delays other work by two batches at most."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -103,7 +103,10 @@ async def test_flood_of_triggers_yields_to_other_work(policy: str, secured: Serv
 
 
 async def test_burst_of_a_job_yields_to_others(secured: Server, tmp_path: Path) -> None:
-    """Of one job through the API, and of one program outside; the other requests are in the same streams, after the bursts."""
+    """The requests of others are in the same streams, after the bursts.
+
+    One burst is of a job through the API, and one of a program outside.
+    """
     async with (
         connected(secured, tmp_path, "operator") as it,
         connected(secured, tmp_path, "public-shop") as shop,
@@ -130,7 +133,7 @@ async def test_burst_of_a_job_yields_to_others(secured: Server, tmp_path: Path) 
 
 
 async def test_waiting_list_of_a_job_yields_to_others(secured: Server, tmp_path: Path) -> None:
-    """The lock keeper finds the executions of one job before that of another, and all of them wait for a lock."""
+    """All executions wait for a lock, and the lock keeper finds the burst first."""
     async with connected(secured, tmp_path, "operator") as it, connected(secured, tmp_path, "scheduler") as scheduler:
         tocsin = Running(it)
         await tocsin.apply({"name": "burst", "function": "f", "overlap_policy": "enqueue"})
@@ -151,7 +154,10 @@ async def test_waiting_list_of_a_job_yields_to_others(secured: Server, tmp_path:
 async def test_burst_of_reports_yields_to_others(
     stage: str, end: type[Completed | Failed], secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one job, and of a worker that invents jobs; the report on another job's task comes last."""
+    """The report on another job's task comes last.
+
+    One burst is of a job, and one of a worker that invents jobs.
+    """
     handled = list[str]()
     apply = DeliveryPolicy.apply
 

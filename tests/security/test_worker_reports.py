@@ -1,4 +1,4 @@
-"""A worker's messages about tasks that it did not receive: they change nothing, and are not shown."""
+"""A worker's messages about tasks of others change nothing, and are not shown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -38,7 +38,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def forged(task: Dispatched, own: Dispatched) -> Iterator[tuple[str, bytes]]:
-    """Yield reports on a task by a worker that knows everything but its token, and received the task `own`."""
+    """Yield reports on a task by a worker that lacks its token.
+
+    It received the task `own`.
+    """
     fields = {"step": task.step, "attempt": task.attempt, "delivery": 1}
     for outcome in ("completed", "failed"):
         meant = Report.model_validate(
@@ -54,7 +57,10 @@ def forged(task: Dispatched, own: Dispatched) -> Iterator[tuple[str, bytes]]:
 
 
 def ids_of(task: Dispatched, own: Dispatched, subject: str) -> Iterator[str]:
-    """Yield the message ids that such a worker can give, so that the report of the other would look like a copy."""
+    """Yield the message ids that such a worker can give.
+
+    With them, the report of the other would look like a copy.
+    """
     place = f"{task.execution_id}.{task.step}.{task.attempt}"
     for known in ("", own.token, task.execution_id):
         yield from (ids.report_id(known, text) for text in (subject, place, subjects.scope_of(task)))
@@ -66,7 +72,7 @@ STAGES: Final = ("planner", "dag_advancer", "matcher", "retrier", "agent_keeper"
 
 @asynccontextmanager
 async def at_work(at: Server, folder: Path, worker: Worker) -> AsyncIterator[Running]:
-    """Run stages and a worker of another account within the block; the test is an operator."""
+    """Run stages and a worker of another account; the test is an operator."""
     async with (
         connected(at, folder, "scheduler") as scheduler,
         connected(at, folder, "worker") as outside,

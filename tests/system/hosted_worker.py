@@ -1,4 +1,7 @@
-"""A worker for a host of any kind: the lifespan of an application, a thread, or `tocsin worker tests.system.hosted_worker`."""
+"""A worker for a host of any kind.
+
+Hosts are the lifespan of an application, a thread, and `tocsin worker tests.system.hosted_worker`.
+"""
 
 import asyncio
 import os

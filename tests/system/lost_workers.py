@@ -1,4 +1,4 @@
-"""Kill -9 of one of two workers in the middle of its tasks: these run again, and no others; how soon?
+"""Measure how soon the tasks of a killed worker run again, and no others.
 
     python -m tests.system.lost_workers --rounds 10 [--seed 1] [--json FILE]
 
@@ -66,7 +66,7 @@ class Losses:
 
 
 async def lose(tocsin: Site, rounds: int, chance: random.Random) -> Losses:
-    """Kill one of two workers in each round; the stages run, and no other worker does."""
+    """Kill one of two workers in each round; no other worker runs."""
     await tocsin.apply(JOB)
     workers = [tocsin.start_worker(WORKER), tocsin.start_worker(WORKER)]
     kills = list[Kill]()
@@ -108,7 +108,7 @@ async def _all_end(tocsin: Site, number: int) -> None:
 
 
 def judged(everything: StoredEvents, kills: list[Kill]) -> Losses:
-    """Return the cost of kills; each worker has the id of its process in its name."""
+    """Return the cost of kills; a worker's name has its process id."""
     claims: dict[str, list[Recorded[Started]]] = defaultdict(list)
     for recorded in everything.facts(Started):
         claims[recorded.message.execution_id].append(recorded)

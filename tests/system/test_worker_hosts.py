@@ -1,4 +1,7 @@
-"""A worker does the same in the lifespan of an application, in a thread, and as `tocsin worker`: a real nats-server."""
+"""A worker does the same in each kind of host, over a real nats-server.
+
+Hosts are the lifespan of an application, a thread, and `tocsin worker`.
+"""
 
 import asyncio
 import sys
