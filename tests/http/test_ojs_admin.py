@@ -1,5 +1,6 @@
 """`/ojs/v1/admin`: what operators see and do, and that changes of many jobs are confirmed (ojs-admin-api)."""
 
+import asyncio
 from typing import Any, Final
 
 import httpx
@@ -11,7 +12,7 @@ from tests.domain.test_workflow import CHAIN, plan_of
 from tests.http.conftest import World
 from tests.http.test_ojs_bulk import given_jobs, recorded
 from tocsin import subjects
-from tocsin.adapters.http.ojs import job_filter
+from tocsin.adapters.http.ojs import job_filter, job_view
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
@@ -227,9 +228,9 @@ async def test_job_may_be_skipped_before_its_cancellation(
     assert len(await served.facts("execution.>")) == 2
 
 
-async def given_workflow(world: World) -> None:
+async def given_workflow(world: World, execution_id: str = FLOW) -> None:
     """Store a workflow whose first job waits."""
-    named = {"job": "ojs-workflow", "execution_id": FLOW}
+    named = {"job": "ojs-workflow", "execution_id": execution_id}
     flow = admitted(plan_of(CHAIN)).model_copy(update=named)
     for fact in (flow, *(task.model_copy(update=named) for task in first_tasks(flow))):
         await world.log.append(fact, expect=await world.log.tail(subjects.scope_of(fact)))
@@ -332,6 +333,46 @@ async def test_repeated_cancellation_has_the_same_answer(
     assert (first.json()["matched"], again.json()) == (1, first.json())
     assert again.headers["Idempotency-Replayed"] == "true"
     assert (await served.ask("POST", path, {**body, "confirm": False}, **header)).status_code in {409, 422}
+
+
+async def test_jobs_of_workflows_count_for_the_limit(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        await given_workflow(served, f"{FLOW[:-1]}{number}")
+    monkeypatch.setattr(job_filter, "PAGE_SIZE", 2)
+    monkeypatch.setattr(job_filter, "MAX_SEARCHED", 6)
+    listed = (await read(served, "jobs"))["pagination"]
+    assert listed["total"] == 6
+    listed = (await read(served, f"jobs?cursor={listed['next_cursor']}"))["pagination"]
+    assert (listed["total"], listed["next_cursor"]) == (6, None)
+
+
+async def test_clock_ends_a_search_early(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await given_jobs(served, *["shop.a"] * 20)
+    monkeypatch.setattr(job_filter, "MAX_SECONDS", 0)
+    listed = (await read(served, "jobs"))["pagination"]
+    assert (listed["total"], listed["next_cursor"] is None) == (16, False)
+
+
+async def test_a_workflow_lets_other_requests_go_on(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await given_workflow(served)
+    monkeypatch.setattr(job_filter, "STEPS_TOGETHER", 1)
+    view, turns, folded = job_view.job, 0, list[int]()
+
+    def noted(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - as of the function
+        folded.append(turns)
+        return view(*given, **named)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(job_view, "job", noted)
+    task = asyncio.create_task(other())
+    await read(served, "jobs")
+    task.cancel()
+    assert (len(folded), len({*folded})) == (3, 3)
 
 
 # --- workers -----------------------------------------------------------------------------------------------------------

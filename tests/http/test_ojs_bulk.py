@@ -225,8 +225,8 @@ async def test_search_lets_other_requests_go_on(world: World, monkeypatch: pytes
     selection = await job_filter.cancellable(here, caller, job_filter.read_to_cancel({"queue": "default"}), None)
     task.cancel()
     assert (selection.ids, len(folded)) == (ids, 40)
-    assert max(folded.count(turn) for turn in folded) <= job_filter.LOADED_TOGETHER
-    assert at_once <= job_filter.LOADED_TOGETHER
+    assert max(folded.count(turn) for turn in folded) <= job_filter.PAGE_SIZE
+    assert at_once <= job_filter.PAGE_SIZE
 
 
 async def test_filters_of_two_teams_take_turns(world: World) -> None:

@@ -29,12 +29,13 @@ from .protocol import refused
 MAX_MATCHES: Final = 1_000
 """Jobs that a request selects."""
 MAX_SEARCHED: Final = 2_000
-"""Candidates that a request reads."""
+"""Candidates that a request reads; a workflow counts as its jobs, if they are listed."""
 MAX_SECONDS: Final = 10.0
 """The time after which a request searches no further page."""
-PAGE_SIZE: Final = 100
-LOADED_TOGETHER: Final = 16
-"""Candidates whose events are loaded and folded between two turns of other requests."""
+PAGE_SIZE: Final = 16
+"""Candidates whose events are loaded and folded between two turns of other requests, and two looks at the clock."""
+STEPS_TOGETHER: Final = 8
+"""Jobs of a workflow that are shown between two turns of other requests."""
 CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable")
 """The states in which a filter cancels jobs (ojs-bulk-operations §6.1)."""
 RETRIABLE: Final[tuple[JobState, ...]] = ("discarded",)
@@ -202,11 +203,11 @@ async def search(
         end, has_room = clock.time() + MAX_SECONDS, True
         async for rows, cursor in pages:
             following = cursor
-            for first in range(0, len(rows), LOADED_TOGETHER):
-                for job in await _jobs(here, caller, rows[first : first + LOADED_TOGETHER], with_workflows):
-                    has_room = take(job)
-                await asyncio.sleep(0)  # what is in memory is loaded without a turn of others
-            searched += len(rows)
+            found = await _jobs(here, caller, rows, with_workflows)
+            for job in found:
+                has_room = take(job)
+            await asyncio.sleep(0)  # what is in memory is loaded without a turn of others
+            searched += max(len(rows), len(found))
             if searched + PAGE_SIZE > MAX_SEARCHED or not has_room or clock.time() >= end:
                 break
     return following
@@ -300,9 +301,12 @@ async def _views(
         return [job_view.job(facts, state=state, id=await replays.id_of(here, caller, state))]
     if not with_workflows:
         return []
-    workflow = state.request.execution_id
-    await asyncio.sleep(0)  # a workflow may have many jobs
-    return [job_view.job(facts, state=state, id=f"{workflow}:{step}", step=step) for step in state.steps]
+    workflow, views = state.request.execution_id, list[Json]()
+    for number, step in enumerate(state.steps):
+        if number % STEPS_TOGETHER == 0:
+            await asyncio.sleep(0)
+        views.append(job_view.job(facts, state=state, id=f"{workflow}:{step}", step=step))
+    return views
 
 
 def _cursor(given: object) -> str:

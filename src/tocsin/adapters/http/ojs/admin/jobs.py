@@ -106,7 +106,7 @@ JobId: TypeAlias = Annotated[str, Path(description="The id of the job.")]
 async def list_jobs(here: Here, caller: HistoryReader, wanted: Listed) -> Json:
     """List jobs, also those of workflows.
 
-    A request searches the newest 2,000 executions, or for 10 seconds. `total` counts the jobs found in them, and `next_cursor`
+    A request searches the newest executions, up to about 2,000 jobs, or for 10 seconds. `total` counts the jobs found in them, and `next_cursor`
     continues the search; it is null if nothing is left.
     """
     await soon_current(here)
