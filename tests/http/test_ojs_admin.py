@@ -1,6 +1,8 @@
 """`/ojs/v1/admin`: what operators see and do, and that changes of many jobs are confirmed (ojs-admin-api)."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import Any, Final
 
 import httpx
@@ -9,9 +11,13 @@ import pytest
 from tests.cli.test_dead_letters import letter
 from tests.domain.given import NOON, admitted, first_tasks, plan
 from tests.domain.test_workflow import CHAIN, plan_of
-from tests.http.conftest import World
+from tests.http.conftest import LOCAL, World
 from tests.http.test_ojs_bulk import given_jobs, recorded
 from tocsin import subjects
+from tocsin.adapters.http.api.app import api
+from tocsin.adapters.http.api.dependencies import MAX_JOB_SEARCHES
+from tocsin.adapters.http.auth.authentication import Authentication
+from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.ojs import job_filter, job_view
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
@@ -26,6 +32,8 @@ from tocsin.domain.events import (
     QueueResumed,
     Skipped,
 )
+from tocsin.ports.summaries import QueueCounts
+from tocsin.services import shared_read
 from tocsin.settings import Queue, Settings
 from tocsin.subjects import Bucket, Stream
 
@@ -90,6 +98,32 @@ async def test_statistics_are_those_of_all_queues(served: World) -> None:
     assert {state: number for state, number in stats["jobs"].items() if number} == {"available": 2, "cancelled": 1}
     assert stats["throughput"] == {"processed_per_minute": 0, "failed_per_minute": 0}
     assert stats["uptime_seconds"] >= 0
+
+
+async def test_statistics_share_a_count(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers come also while searches have all places, and are of the caller's queues."""
+    await given_jobs(served, "shop.a")
+    served.settings = Settings(queues={name: Queue() for name in ("default", "shop.mail")})
+    monkeypatch.setattr(shared_read, "VALID_S", 600)
+    of_queue, counted, parts = served.history.summaries.of_queue, list[str](), served.parts()
+
+    async def noted(queue: str, since: datetime) -> QueueCounts:
+        counted.append(queue)
+        return await of_queue(queue, since)
+
+    monkeypatch.setattr(served.history.summaries, "of_queue", noted)
+    app = api(parts, Authentication(Tokens(parts.projections, parts.clock), None, parts.clock), served.rate)
+    async with AsyncExitStack() as searches:
+        for number in range(MAX_JOB_SEARCHES):
+            await searches.enter_async_context(parts.job_searches.turn(str(number)))
+        found = []
+        for team, namespaces in (("all", None), ("shop", ("shop",))):
+            headers = {"Authorization": f"Bearer {await served.token(team, Role.VIEWER, namespaces=namespaces)}"}
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=LOCAL) as client:
+                stats = (await client.get(f"{ADMIN}/stats", headers=headers)).json()
+            found.append((stats["queues"], stats["jobs"]["available"]))
+    assert found == [(2, 1), (1, 0)]
+    assert sorted(counted) == ["default", "shop.mail"]
 
 
 async def test_paused_queue_is_resumed(served: World) -> None:

@@ -30,7 +30,8 @@ from ....services.jobs.next_instants import NextInstants
 from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
-from ....services.queues import QueueDetails, Reaches, Sees
+from ....services.queue_counts import SharedQueueCounts
+from ....services.queues import QueueDetails, Reaches, Sees, everything
 from ....services.schedule_groups import ScheduleGroups
 from ....services.turns import Turns
 from ....services.webhooks import Webhooks
@@ -95,6 +96,8 @@ class Components:
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
     log_probe: LogProbe = field(init=False)
     """Answers probes, whose callers need no token."""
+    queue_counts: SharedQueueCounts = field(init=False)
+    """Counts the jobs of all queues, once for all callers."""
     known_queues: set[str] = field(default_factory=set)
     """Queues that exist although the settings do not name them."""
     began: float = field(default_factory=time.monotonic)
@@ -104,6 +107,8 @@ class Components:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_probe", LogProbe(self.log))
+        counts = SharedQueueCounts(self.history.summaries, self.clock, self._queue_names)
+        object.__setattr__(self, "queue_counts", counts)
 
     def job_watch(self) -> JobWatch:
         """Return what keeps the list of jobs up to date while no request does."""
@@ -118,6 +123,9 @@ class Components:
     async def queues(self, caller: Principal) -> tuple[QueueDetails, ...]:
         """Return the queues that a caller sees."""
         return await self.queue_details(caller.may_see, caller.reaches)
+
+    async def _queue_names(self) -> list[str]:
+        return [queue.name for queue in await self.queue_details(everything, everything)]
 
 
 def parts_of(request: Request) -> Components:

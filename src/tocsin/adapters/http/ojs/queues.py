@@ -3,7 +3,6 @@
 A pause is an operator's decision, an event of the queue.
 """
 
-from datetime import timedelta
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -12,6 +11,7 @@ from ....domain import duration
 from ....domain.access import Principal
 from ....domain.events import JobState
 from ....ports.summaries import QueueCounts
+from ....services.queue_counts import PERIOD
 from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import QueueDetails, find
 from ..api.dependencies import Components, Here, Reason
@@ -22,8 +22,6 @@ from . import envelope, job_view
 from .fresh_history import until_current
 from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
-PERIOD: Final = timedelta(hours=1)
-"""The time of the throughput."""
 STATES: Final[tuple[JobState, ...]] = (
     *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
 )

@@ -1,6 +1,5 @@
 """`/ojs/v1/admin/queues` and `/stats`: queues, their counts and decisions on them (ojs-admin-api §6, §10)."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Annotated, Final, TypeAlias
@@ -12,13 +11,14 @@ from .....domain.events import JobState
 from .....ports.summaries import QueueCounts
 from .....services import queues as queue_service
 from .....services.agents import AgentRegistry
+from .....services.queue_counts import PERIOD, count
 from .....services.queues import QueueDetails
 from ...api.dependencies import Components, Here, Reason
 from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view, protocol
 from ..protocol import Body, refused
-from ..queues import PERIOD, STATES, checked_name, config_of, measured, status_of, switch_queue
+from ..queues import STATES, checked_name, config_of, measured, status_of, switch_queue
 from .pages import (
     DEFAULT_PER_PAGE,
     Json,
@@ -30,8 +30,6 @@ from .pages import (
     soon_current,
 )
 
-COUNTED_TOGETHER: Final = 8
-"""Queues whose jobs are counted at the same time."""
 PURGED: Final = ["available"]
 """The states of the jobs that a purge covers."""
 _MINUTES: Final = PERIOD.total_seconds() / 60
@@ -96,9 +94,13 @@ async def purge_queue(here: Here, caller: SharedOperator, name: QueueName, body:
 
 @router.get("/stats", operation_id="adminStats")
 async def stats(here: Here, caller: Reader) -> Json:
-    """Count the queues, the workers and the jobs by state that the caller reaches."""
-    known = await here.queues(caller)
-    counts = await _counted(here, caller, known)
+    """Count the queues, the workers and the jobs by state that the caller reaches.
+
+    The number of jobs may be a second old, because callers share a count.
+    """
+    known = {queue.name for queue in await here.queues(caller)}
+    await soon_current(here)
+    counts = [counts for name, counts in (await here.queue_counts.answer()).items() if name in known]
     agents = seen_agents(caller, await AgentRegistry(here.log, here.projections).agents())
     return {
         "queues": len(known),
@@ -110,14 +112,10 @@ async def stats(here: Here, caller: Reader) -> Json:
 
 
 async def _counted(here: Components, caller: Principal, queues: Sequence[QueueDetails]) -> list[QueueCounts]:
-    """Count the jobs of queues, some queues at a time."""
+    """Count the jobs of the queues of a page."""
     await soon_current(here)
-    since, counts = here.clock.now() - PERIOD, list[QueueCounts]()
     async with here.job_searches.turn(caller.party):
-        for first in range(0, len(queues), COUNTED_TOGETHER):
-            part = queues[first : first + COUNTED_TOGETHER]
-            counts += await asyncio.gather(*(here.history.summaries.of_queue(queue.name, since) for queue in part))
-    return counts
+        return await count(here.history.summaries, here.clock, [queue.name for queue in queues])
 
 
 def _item(queue: QueueDetails, counts: QueueCounts) -> Json:
