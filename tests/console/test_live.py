@@ -266,7 +266,7 @@ def test_failed_execution_leads_to_its_dead_letter(sign_in: SignIn, console: Con
     [row] = console.api("GET", f"/v1/executions?job={name}")["executions"]
     page = sign_in(path=f"/console/executions/{row['execution_id']}")
     page.get_by_role("link", name="Dead letter", exact=True).click()
-    expect(page).to_have_url(re.compile(f"/console/dead-letters/{letter}$"))
+    expect(page).to_have_url(re.compile(rf"/console/dead-letters/{letter}\?job={name}$"))
 
 
 def test_sign_out_reaches_all_documents(sign_in: SignIn, console: Console) -> None:

@@ -202,7 +202,7 @@ async def test_refusal_reveals_no_jobs_outside(shared: World, method: str, path:
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _, _ in requests() if "{id}" in path])
 async def test_refusal_reveals_no_ids_outside(shared: World, method: str, path: str) -> None:
     texts = list[str]()
-    theirs = LETTER if "dead-letter" in path else RUN
+    theirs = LETTER if "dead-letter" in path else AGENT if "/workers/" in path else RUN
     for each in (theirs, "11111111-2222-7333-8444-555555555555"):
         answer = await ask(shared, method, path.replace("{id}", each), None if method == "GET" else {}, *ALL)
         texts.append(f"{answer.status_code} {_text(answer)}".replace(each, "ID"))
