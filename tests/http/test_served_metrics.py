@@ -24,7 +24,7 @@ async def test_status_of_an_installation_becomes_gauges(nats_url: str, tmp_path:
     families = text_string_to_metric_families(text)
     samples = {(s.name, *(s.labels[name] for name in sorted(s.labels))): s.value for f in families for s in f.samples}
     parts = {key[1]: value for key, value in samples.items() if key[0] == "tocsin_metrics_part_up"}
-    assert parts == dict.fromkeys(("jobs", "locks", "leader", "queues", "totals", "status"), 1)
+    assert parts == dict.fromkeys(("jobs", "locks", "leader", "queues", "namespaces", "totals", "status"), 1)
     assert samples["tocsin_status_unknown_parts",] == 0
     assert 0 <= samples["tocsin_lease_renewed_seconds", "ticker"] < 60
     assert samples["tocsin_candidates_aside",] == 0
