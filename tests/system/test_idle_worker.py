@@ -19,7 +19,7 @@ JOB: Final = {
     "name": "job",
     "function": "pass",
     "overlap_policy": "allow",
-    "timeout": 1,
+    "timeout": 5,  # the other worker begins meanwhile
     "retry": {"max_attempts": 2, "initial_delay": 0.1},
 }
 
