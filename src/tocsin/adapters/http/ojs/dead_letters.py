@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 
 from .... import subjects
-from ....archive.stream_reader import wherever
 from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.execution import Phase
@@ -17,7 +16,6 @@ from ....ports.queries import DeadLetterQuery, Place, microseconds
 from ....services.operations import dead_letters, event_waiter, execution_requests
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
-from ....subjects import DecodeError
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
@@ -183,14 +181,8 @@ async def _views(
 
 async def _dead_job(here: Components, caller: Principal, row: DeadLetterRow) -> dict[str, Any] | None:
     """Return the job of a dead letter; of a workflow, the first job that failed."""
-    if row.execution_id is None:
-        return None
-    try:
-        is_retried = await replays.newest_replay(here, row.job_name, row.execution_id) is not None
-        events = await wherever(here.log, here.stored, subjects.execution(row.job_name, row.execution_id))
-    except DecodeError:  # a later version stored an event; the others are listed nevertheless
-        return None
-    if is_retried or not events:
+    events = await replays.facts_of(here, row)
+    if not events:
         return None
     state = execution.fold(events)
     if not job_view.is_workflow(state):

@@ -220,25 +220,22 @@ async def _jobs(
     with_workflows: bool,  # noqa: FBT001 - as of `search`
 ) -> list[Json]:
     """Return the jobs of candidates that the caller sees."""
-    loaded = await asyncio.gather(*(facts_of(here, caller, row) for row in rows))
+    loaded = await asyncio.gather(*(_facts(here, caller, row) for row in rows))
     views = [_views(here, caller, facts, with_workflows) for facts in loaded if facts]
     return [job for view in views for job in await view]
 
 
-async def facts_of(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
+async def _facts(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
     """Return the events of a candidate.
 
     It has none if the caller does not see it, if it ran again, or if this version cannot read it.
     """
     if row.execution_id is None or not await here.visibility.may_see_run(caller, Run.of(row)):
         return ()
+    if isinstance(row, DeadLetterRow):
+        return await replays.facts_of(here, row)
     try:
-        if (
-            isinstance(row, DeadLetterRow)
-            and await replays.newest_replay(here, row.job_name, row.execution_id) is not None
-        ):
-            return ()
-        return await wherever(here.log, here.stored, subjects.execution(row.job_name, str(row.execution_id)))
+        return await wherever(here.log, here.stored, subjects.execution(row.job_name, row.execution_id))
     except DecodeError:  # the others are selected nevertheless
         return ()
 

@@ -3,13 +3,16 @@
 A job keeps the id of its first execution, and its newest execution stands for it.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from .... import subjects
 from ....archive.stream_reader import wherever
 from ....domain import dead_letter, execution
 from ....domain.access import Principal
+from ....domain.events import Message, Recorded
 from ....domain.execution import Execution
+from ....ports import DeadLetterRow
 from ....subjects import DecodeError
 from ..api.dependencies import Components
 from ..auth.visibility import Run
@@ -29,6 +32,21 @@ async def newest_replay(here: Components, job: str, execution_id: str) -> str | 
     if not replays or not await wherever(here.log, here.stored, subjects.execution(job, replays[-1].execution_id)):
         return None
     return replays[-1].execution_id
+
+
+async def facts_of(here: Components, row: DeadLetterRow) -> Sequence[Recorded[Message]]:
+    """Return the events of the execution of a dead letter.
+
+    It has none if it ran again, or if this version cannot read them.
+    """
+    if row.execution_id is None:
+        return ()
+    try:
+        if await newest_replay(here, row.job_name, row.execution_id) is not None:
+            return ()
+        return await wherever(here.log, here.stored, subjects.execution(row.job_name, row.execution_id))
+    except DecodeError:  # the other dead letters are listed nevertheless
+        return ()
 
 
 async def id_of(here: Components, caller: Principal, state: Execution) -> str:
