@@ -61,7 +61,13 @@ def audit_trail(
     )
 
 
-_CAUSES: Final = {"cron": "schedule", **{cause: cause for cause in ("event", "replay", "recovery", "backfill")}}
+_CAUSES: Final = {
+    "cron": "schedule",
+    "event": "event",
+    "replay": "replay",
+    "recovery": "recovery",
+    "backfill": "backfill",
+}
 """Causes of a run that need no caller, by its trigger."""
 
 

@@ -65,7 +65,7 @@ class GreedyBatches:
         """Let a subscriber consume available messages in its turn.
 
         When it is stopped, it finishes within `finish_within` seconds, `postponed` included. With an `order`, jobs take turns. It then
-        holds up to `read_ahead` messages, and no more than it handles in `read_ahead_s` seconds at the speed of its last full batch.
+        holds at most `read_ahead` messages, and at most as many as it handles in `read_ahead_s` seconds, by the last full batch.
         """
         subscriber.start = self.start  # type: ignore[method-assign]
         subscriber.stop = self.stop  # type: ignore[method-assign]
