@@ -6,28 +6,22 @@ Each round fills the slots of both workers, kills one at a random moment, and st
 start of a task, by the log's clock. The exit code is 1 if one is more than 35 seconds, or if a task ran again that the killed worker did not hold.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
 from tests.stored_events import StoredEvents
 from tests.system.processes import GROUPS, Program, Site, site
+from tests.system.rounds_command import figures
 from tests.system.team_process import released
 from tests.system.worker_process import noted
-from tocsin import telemetry
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import Completed, Recorded, Report, Started
 
@@ -141,22 +135,7 @@ async def measure(rounds: int, seed: int) -> Losses:
 
 def main() -> int:
     """The command; 1: another task ran again, or it took too long."""
-    arguments = argparse.ArgumentParser(prog="python -m tests.system.lost_workers", description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=10)
-    arguments.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
-    arguments.add_argument("--json", type=Path, help="write the losses to this file too")
-    given = arguments.parse_args()
-    terminal = Console()
-    telemetry.configure("error")
-    terminal.print(f"seed {given.seed}")
-    losses: dict[str, Any] = asdict(asyncio.run(measure(given.rounds, given.seed)))
-    shown = Table(*(name.replace("_", " ") for name in losses if name != "problems"))
-    shown.add_row(*(str(value) for name, value in losses.items() if name != "problems"))
-    terminal.print(shown)
-    for problem in losses["problems"]:
-        terminal.out(problem)
-    if given.json:
-        given.json.write_text(json.dumps(losses, indent=2))
+    losses = figures("tests.system.lost_workers", __doc__, measure, rounds=10)
     return int(bool(losses["problems"]) or losses["longest_s"] > LIMIT_S)
 
 

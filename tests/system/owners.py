@@ -6,24 +6,19 @@ Each round fans one occurrence out, kills two owners at a random moment of it, i
 and starts two other workers. In the end each shard of each occurrence must have run, and completed once, on the worker that owned it.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-
-from rich.console import Console
-from rich.table import Table
+from typing import Final
 
 from tests.stored_events import StoredEvents
 from tests.system.processes import DECIDERS, GROUPS, Program, Site, site
-from tocsin import telemetry
+from tests.system.rounds_command import figures
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import Admitted, Completed, FannedOut, OwnershipAssigned, Shard
 from tocsin.services.shards import ShardMaps
@@ -167,23 +162,7 @@ async def measure(rounds: int, seed: int) -> Outcome:
 
 def main() -> int:
     """The command; 1: a shard was lost, doubled, or ran on a worker that did not own it."""
-    arguments = argparse.ArgumentParser(prog="python -m tests.system.owners", description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=100)
-    arguments.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
-    arguments.add_argument("--json", type=Path, help="write the outcome to this file too")
-    given = arguments.parse_args()
-    terminal = Console()
-    telemetry.configure("error")
-    terminal.print(f"seed {given.seed}")
-    outcome: dict[str, Any] = asdict(asyncio.run(measure(given.rounds, given.seed)))
-    shown = Table(*(name for name in outcome if name != "problems"))
-    shown.add_row(*(str(value) for name, value in outcome.items() if name != "problems"))
-    terminal.print(shown)
-    for problem in outcome["problems"]:
-        terminal.out(problem)
-    if given.json:
-        given.json.write_text(json.dumps(outcome, indent=2))
-    return int(bool(outcome["problems"]))
+    return int(bool(figures("tests.system.owners", __doc__, measure, rounds=100)["problems"]))
 
 
 if __name__ == "__main__":
