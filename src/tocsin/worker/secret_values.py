@@ -18,6 +18,8 @@ from ..services.machine_secrets import read_secret
 
 _SHORTEST_SECRET: Final = 4
 """The number of characters from which a value is redacted. A shorter value occurs by chance in any text."""
+_SHORTEST_LINE: Final = 8
+"""The number of characters from which a line of a value is redacted too. A key has long lines, and a brace alone is no secret."""
 
 
 class SecretValues:
@@ -55,7 +57,8 @@ class SecretValues:
     def redact(self, text: str) -> str:
         """Replace each resolved value by its reference.
 
-        The value may be plain, or written as in `repr`, in JSON or in a URL.
+        The value may be plain, or written as in `repr`, in JSON or in a URL. Of a value with several lines, such as a key, each longer
+        line is replaced by itself too, because a program's output is kept line by line.
         """
         for value in sorted(self._references, key=len, reverse=True):
             text = text.replace(value, self._references[value])
@@ -75,5 +78,6 @@ class SecretValues:
         value = read_secret(name)
         if value is not None and len(value) >= _SHORTEST_SECRET:
             written = (repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
-            self._references |= dict.fromkeys((value, *written, quote(value, safe="")), reference(name))
+            lines = [line for each in value.splitlines() if len(line := each.strip()) >= _SHORTEST_LINE]
+            self._references |= dict.fromkeys((value, *written, quote(value, safe=""), *lines), reference(name))
         return value

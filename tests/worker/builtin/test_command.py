@@ -101,6 +101,25 @@ async def test_variable_gets_secret_that_is_redacted(commands: CommandBench, mon
     assert await commands.texts() == ["${env:DB_PASSWORD}:${env:DB_PASSWORD}"]
 
 
+KEY = (
+    "-----BEGIN PRIVATE KEY-----\nMIIEvgIBADANBgkqhkiG9w0B\n  AQEFAASCBKgwggSkAgEAAoIB\nAg==\n-----END PRIVATE KEY-----"
+)
+
+
+@pytest.mark.parametrize("secret", [KEY, KEY.replace("\n", "\r\n")], ids=["LF", "CRLF"])
+async def test_each_line_of_a_secret_is_redacted(
+    secret: str, commands: CommandBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are kept one by one, and so no line has the whole secret."""
+    monkeypatch.setenv("DB_PASSWORD", secret)
+    text = 'echo "$REPORT_KEY"; echo "KEY=$REPORT_KEY" >&2; exit 3'
+    command = {"script": text, "env": {"REPORT_KEY": "${env:DB_PASSWORD}"}}
+    failure = await commands.fail(command)
+    for shown in (*await commands.texts(), failure.message):
+        assert not any(part in shown for part in ("MIIE", "AQEF", "PRIVATE"))
+    assert "KEY=${env:DB_PASSWORD}" in await commands.texts()
+
+
 async def test_reference_in_input_value_is_not_resolved(
     commands: CommandBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
