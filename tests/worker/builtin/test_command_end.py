@@ -10,8 +10,18 @@ from typing import Final
 
 import pytest
 
-from tests.worker.builtin.given import CommandBench, children_of, has_number, is_alive, number_in, parent_of, until
+from tests.worker.builtin.given import (
+    PYTHON,
+    CommandBench,
+    children_of,
+    has_number,
+    is_alive,
+    number_in,
+    parent_of,
+    until,
+)
 from tocsin.settings import SettingsError
+from tocsin.worker.builtin import process
 from tocsin.worker.held_tasks import HeldTask
 from tocsin.worker.outcome import StopReason
 
@@ -68,6 +78,73 @@ async def test_command_may_clean_up_within_its_grace(commands: CommandBench) -> 
     await run.work
     assert (commands.folder / "after").read_text() == "cleaned\n"
     assert await commands.reports() == []
+
+
+CLEANER = """
+import signal, sys, time
+def end(*_):
+    time.sleep(0.5)
+    print("cleaned", file=open("after", "w"))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print("1", file=open("own", "w"))
+while True:
+    time.sleep(0.05)
+"""
+"""Cleans up after SIGTERM, which takes a while."""
+
+
+@pytest.mark.parametrize("text", ["{0} cleaner.py; echo end", "{0} cleaner.py & exec sleep 60"], ids=["waits", "exec"])
+async def test_program_of_a_script_may_clean_up(text: str, commands: CommandBench) -> None:
+    """The shell itself ends at once."""
+    (commands.folder / "cleaner.py").write_text(CLEANER)
+    run = await started(commands, text.format(PYTHON), grace=20)
+    await run.processes("own")
+    run.held.stop(StopReason.CANCELLED)
+    await run.work
+    assert (commands.folder / "after").read_text() == "cleaned\n"
+
+
+def change_supervisor(commands: CommandBench, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the supervisor run some lines first."""
+    changed = commands.folder / "supervisor.py"
+    changed.write_text(text + Path(process._SUPERVISOR).read_text())
+    monkeypatch.setattr(process, "_SUPERVISOR", str(changed))
+
+
+async def test_script_needs_no_folder_of_the_system(commands: CommandBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container with a root that cannot be written, only the working folder can."""
+    change_supervisor(commands, "import tempfile\ntempfile._candidate_tempdir_list = lambda: ['/none']\n", monkeypatch)
+    assert await commands.script("dirname $(dirname $0)") == str(commands.folder)
+    assert list(commands.folder.glob("tocsin-*")) == []
+
+
+NO_SPACE = """
+import errno, os
+real_open = open
+def open(path, *arguments, **options):
+    if str(path).endswith("/script"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return real_open(path, *arguments, **options)
+"""
+NO_PROCESS = """
+import errno, os
+def fork():
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+os.fork = fork
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(NO_SPACE, "No space left on device"), (NO_PROCESS, "Resource temporarily unavailable")]
+)
+async def test_command_without_room_says_so(
+    text: str, said: str, commands: CommandBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_supervisor(commands, text, monkeypatch)
+    failure = await commands.fail({"script": "exit 0"})
+    assert (failure.type, failure.retryable) == ("command_not_started", True)
+    assert said in failure.message
 
 
 async def test_sigterm_arrives_once(commands: CommandBench) -> None:

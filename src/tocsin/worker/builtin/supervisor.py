@@ -21,6 +21,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 _SET_DEATH_SIGNAL: Final = 1
@@ -30,6 +31,9 @@ _TERMINATE: Final = b"t"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED: Final = 127
 _LOOK_S: Final = 0.005
+_GROUP_LOOK_S: Final = 0.05
+_GROUP: Final = 2
+"""The place of the group in a process's fields."""
 _KILLS_S: Final = 10.0
 """How long the supervisor repeats SIGKILL. A process may wait for a disk that does not answer, or have the rights of another user."""
 
@@ -42,37 +46,60 @@ def main(config_fd: int, control_fd: int, status_fd: int) -> None:
         order = json.load(file)
     _process_control(_SET_SUBREAPER, 1)
     wakeup_fd = _watch_signals()
-    folder = tempfile.mkdtemp(prefix="tocsin-") if order["script"] is not None else None
+    folder: str | None = None
     try:
-        _write(status_fd, _run(order, folder, control_fd, wakeup_fd))
+        try:
+            arguments = list(order["argv"])
+            if order["script"] is not None:
+                folder = _new_folder(order["cwd"])
+                arguments.append(_written(folder, order["script"]))
+            child, problem_fd = _start(order, arguments)
+        except OSError as error:  # no room for the script, or for another process
+            _write(status_fd, {"problem": error.strerror or str(error)})
+            return
+        _write(status_fd, _follow(child, problem_fd, control_fd, wakeup_fd, order["grace"]))
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(order: dict[str, Any], folder: str | None, control_fd: int, wakeup_fd: int) -> dict[str, Any]:
-    arguments = list(order["argv"])
-    if folder is not None:
-        path = os.path.join(folder, "script")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(order["script"])
-        arguments.append(path)
+def _new_folder(working_folder: str) -> str:
+    """Return a new folder for a script; in the working folder, if the system's folders cannot be written."""
+    try:
+        return tempfile.mkdtemp(prefix="tocsin-")
+    except OSError:
+        return tempfile.mkdtemp(prefix="tocsin-", dir=working_folder)
+
+
+def _written(folder: str, script: str) -> str:
+    path = os.path.join(folder, "script")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(script)
+    return path
+
+
+def _start(order: dict[str, Any], arguments: list[str]) -> tuple[int, int]:
+    """Start the command; return its process, and the pipe with the reason why it cannot start."""
     problem_fd, child_problem_fd = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
         _become(order, arguments, supervisor, child_problem_fd)
     os.close(child_problem_fd)
+    return child, problem_fd
+
+
+def _follow(child: int, problem_fd: int, control_fd: int, wakeup_fd: int, grace: float) -> dict[str, Any]:
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):  # the worker must see the end of the output when the command's processes have ended
         os.dup2(nothing, fd)
-    with open(problem_fd, "rb") as file:
-        problem = file.read()
-    is_ended = _wait(child, control_fd, wakeup_fd, order["grace"])
+    is_ended = _wait(child, control_fd, wakeup_fd, grace)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)  # before the number is free: the group of the command, and no other
     if not is_ended:
         return {"remaining": [child]}
+    with open(problem_fd, "rb") as file:  # after the end, because a program on a disk that does not answer never starts
+        problem = file.read()
     _, status = os.waitpid(child, 0)
     remaining = _end_descendants()
     if problem:
@@ -121,11 +148,14 @@ def _limit(kind: int, value: int, *, spare: int = 0) -> None:
 def _wait(child: int, control_fd: int, wakeup_fd: int, grace: float) -> bool:
     """Wait for the end of the command; return whether it ended.
 
-    End it if the worker says so.
+    End it if the worker says so. Then all processes of its group have the grace: a shell ends at once, and the program that it
+    runs may clean up.
     """
     watched, deadline, last = [control_fd, wakeup_fd], float("inf"), float("inf")
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    while not (has_ended := _has_ended(child)) or (time.monotonic() < deadline < float("inf") and _is_alive(child)):
         left = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
+        if has_ended and left is not None:
+            left = min(left, _GROUP_LOOK_S)  # the end of a process whose parent lives is no signal
         ready, _, _ = select.select(watched, [], [], left)
         is_ended = False
         if wakeup_fd in ready:
@@ -148,6 +178,15 @@ def _wait(child: int, control_fd: int, wakeup_fd: int, grace: float) -> bool:
             _signal_group(child, signal.SIGKILL)
             deadline = now + 1.0  # again, if it cannot end yet
     return True
+
+
+def _has_ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _is_alive(group: int) -> bool:
+    """Return whether a process of a group runs; False where there is no /proc."""
+    return any(fields[_GROUP] == str(group).encode() and fields[0] not in {b"Z", b"X"} for _, fields in _processes())
 
 
 def _signal_group(child: int, number: signal.Signals) -> None:
@@ -188,17 +227,24 @@ def _end_descendants() -> list[int]:
 def _descendants() -> list[int]:
     """Return the processes that descend from this process; none where there is no /proc."""
     children: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdecimal():
-                with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
-                    # <pid> (<name, which may contain anything>) <state> <parent> …
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-                    children.setdefault(parent, []).append(int(name))
+    for process, fields in _processes():
+        children.setdefault(int(fields[1]), []).append(process)
     found = list(children.get(os.getpid(), ()))
     for process in found:  # it grows
         found += children.get(process, ())
     return found
+
+
+def _processes() -> Iterator[tuple[int, list[bytes]]]:
+    """Yield each process with its state, its parent, its group and more; none where there is no /proc."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                    # <pid> (<name, which may contain anything>) <state> <parent> <group> …
+                    fields = file.read().rpartition(b")")[2].split()
+                    if len(fields) > _GROUP:
+                        yield int(name), fields
 
 
 def _process_control(option: int, value: int) -> None:
