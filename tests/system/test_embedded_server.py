@@ -93,6 +93,19 @@ async def test_started_server_has_jetstream() -> None:
         assert await stored(server, b"here") == b"here"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_server_inherits_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of `tocsin dev --builtin command` can read the environment of its user's processes."""
+    monkeypatch.setenv("DB_PASSWORD", "hunter22")
+    server = EmbeddedServer(port=ANY_PORT).start()
+    try:
+        environment = Path(f"/proc/{server.pid}/environ").read_bytes()
+    finally:
+        server.stop()
+    assert b"PATH=" in environment
+    assert b"hunter22" not in environment
+
+
 @pytest.mark.usefixtures("usual_port_taken")
 def test_free_port_is_used_if_4222_is_taken() -> None:
     with EmbeddedServer().start() as server:

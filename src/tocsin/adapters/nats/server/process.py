@@ -36,6 +36,10 @@ _POLL_INTERVAL_S: Final = 0.002
 _LOCK_TIMEOUT_S: Final = 1.0
 """A server whose owner was killed a moment ago needs some time to end and to release the directory."""
 _LOG_LINES: Final = 12
+_INHERITED: Final = frozenset(
+    {"GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ"}
+)
+"""Variables of the owner that the server inherits. Others may be secrets, and the owner's commands can read the server's environment."""
 
 # $1 is a directory to remove after the owner's death, or empty; the rest is the server's command. Descriptor 0 is the
 # pipe from the owner, 1 the lock (the server prints nothing to it), 2 the log. The watchdog closes 1 and 2, so that only
@@ -160,6 +164,7 @@ def launch(
             stdin=subprocess.PIPE,
             stdout=lock,
             stderr=log,
+            env={name: value for name, value in os.environ.items() if name in _INHERITED},
             start_new_session=True,  # Ctrl-C goes to the owner, which then stops the server in its own order
         )
     try:
