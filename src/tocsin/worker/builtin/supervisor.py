@@ -64,7 +64,10 @@ def main(config_fd: int, control_fd: int, status_fd: int) -> None:
 
 
 def _new_folder(working_folder: str) -> str:
-    """Return a new folder for a script; in the working folder, if the system's folders cannot be written."""
+    """Return a new folder for a script.
+
+    It is in the working folder if the folders of the system cannot be written.
+    """
     try:
         return tempfile.mkdtemp(prefix="tocsin-")
     except OSError:
@@ -79,7 +82,10 @@ def _written(folder: str, script: str) -> str:
 
 
 def _start(order: dict[str, Any], arguments: list[str]) -> tuple[int, int]:
-    """Start the command; return its process, and the pipe with the reason why it cannot start."""
+    """Start the command.
+
+    Return its process, and the pipe with the reason why it cannot start.
+    """
     problem_fd, child_problem_fd = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
@@ -236,7 +242,10 @@ def _descendants() -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, list[bytes]]]:
-    """Yield each process with its state, its parent, its group and more; none where there is no /proc."""
+    """Yield each process with its state, its parent, its group and more.
+
+    None where there is no /proc.
+    """
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdecimal():
