@@ -75,6 +75,29 @@ def test_dag_with_groups_and_chains_becomes_a_job(tmp_path: Path) -> None:
     assert "in line 62" in written.text
 
 
+def test_dags_of_a_module_become_jobs(tmp_path: Path) -> None:
+    written, jobs = imported("airflow", (SAMPLES / "module_dags.py.txt").read_text(), tmp_path)
+    numbers, newest = jobs["numbers"], jobs["newest-only"]
+    assert (numbers.schedule, numbers.execution_timeout, numbers.tags) == ("0 0 * * *", 3_600.0, ("one", "two"))
+    assert _order(numbers) == {
+        "collect": {"part_0", "part_1", "part_2"},
+        **{name: set() for name in ("part_0", "part_1", "part_2", "alone")},
+    }
+    assert (newest.schedule, newest.timezone, _order(newest)) == (
+        "0 0,4,8,12,16,20 * * *",
+        "UTC",
+        {"latest_only": set()},
+    )
+    usual = {"data-interval", "catch-up-assumed", "empty-step-removed"}
+    assert codes(written, "numbers") == usual | {"template-not-supported"}
+    assert codes(written, "newest-only") == usual | {
+        *("trigger-rule-not-supported", "operator-needs-handler", "branch-not-supported"),
+    }
+    assert codes(written, None) - codes(written, "numbers") - codes(written, "newest-only") == {
+        *("no-time-limit", "command-settings"),
+    }
+
+
 def test_decorated_functions_become_steps(tmp_path: Path) -> None:
     written, jobs = imported("airflow", (SAMPLES / "taskflow_dag.py.txt").read_text(), tmp_path)
     assert {name: (job.schedule, job.timezone) for name, job in jobs.items()} == {
@@ -223,6 +246,7 @@ def test_an_argument_without_an_equivalent_is_said(arguments: str, code: str, tm
         ("BashOperator(task_id='a', bash_command='run.sh')", "template-not-supported"),
         ("BashOperator(task_id='a', bash_command='a', cwd='/x')", "field-not-supported"),
         ("BashOperator(task_id='a', bash_command='a', pool='p')", "field-not-supported"),
+        ("BashOperator(task_id='a', bash_command='a', end_date=datetime(2030, 1, 1))", "end-not-supported"),
         ("BashOperator(task_id='a', bash_command='a', env=os.environ)", "computed-at-run-time"),
         ("PythonOperator(task_id='a', python_callable=f, op_args=[now()])", "computed-at-run-time"),
         ("PythonOperator.partial(task_id='a', python_callable=f).expand(op_args=xs)", "computed-at-run-time"),
@@ -240,6 +264,22 @@ def test_a_task_without_an_equivalent_is_said(body: str, code: str, tmp_path: Pa
     written, jobs = imported("airflow", _dag("schedule=None", body), tmp_path)
     assert len(jobs["d"].dag) == 1
     assert code in codes(written, "d")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("dag.schedule_interval = None", "dag.schedule_interval"),
+        ("a.trigger_rule = 'all_done'", "a.trigger_rule"),
+        ("dag.doc_md = a.doc_md = __doc__", None),
+        ("other.schedule = None", None),
+    ],
+)
+def test_attribute_that_is_set_later_is_said(line: str, said: str | None, tmp_path: Path) -> None:
+    text = _dag("schedule='@daily', catchup=False")
+    written, _ = imported("airflow", f"{text}{line}\n", tmp_path)
+    found = [finding.text.split("`")[1] for finding in written.findings if finding.code == "entry-changed"]
+    assert found == ([] if said is None else [said])
 
 
 def test_dags_that_a_function_makes_are_said(tmp_path: Path) -> None:

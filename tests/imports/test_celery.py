@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.imports.given import NOW, SAMPLES, codes, imported, instants, refused
 from tests.properties import examples
+from tocsin.adapters.imports import import_files
 from tocsin.domain.definition import DefinitionError
 
 _HEAD = "from celery.schedules import crontab\nfrom datetime import timedelta\n"
@@ -159,6 +160,81 @@ def test_entry_outside_known_places_is_said(text: str, tmp_path: Path) -> None:
     assert (jobs, codes(written), written.losses) == ({}, {"computed-at-run-time"}, 1)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "del app.conf.beat_schedule['a']\n",
+        "if not DEBUG:\n    del app.conf.beat_schedule['a']\n",
+        "app.conf.beat_schedule.pop('a', None)\n",
+        "app.conf.beat_schedule.pop(name)\n",
+        "app.conf.beat_schedule.clear()\n",
+        "app.conf.beat_schedule['a']['schedule'] = 60\n",
+        "app.conf.beat_schedule['a']['args'] += (1,)\n",
+        "app.conf.beat_schedule['a'].update(schedule=60)\n",
+        "app.conf.beat_schedule = {}\n",
+    ],
+)
+def test_entry_that_changes_later_is_said(text: str, tmp_path: Path) -> None:
+    first = "from celery import Celery\napp = Celery()\napp.conf.beat_schedule = {'a': {'task': 't', 'schedule': 5}}\n"
+    later = "app.conf.beat_schedule['b'] = {'task': 't', 'schedule': 7}\n"
+    written, jobs = imported("celery", first + text + later, tmp_path)
+    assert (list(jobs), codes(written, "a"), written.losses) == (["a", "b"], {"entry-changed"}, 1)
+    assert f"entry-changed: line {5 if text.startswith('if') else 4} " in written.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "beat_schedule = {'a': {'task': 't', 'schedule': 5}}\nbeat_schedule['a'] = {'task': 't', 'schedule': 7}\n",
+        (
+            "class Dev:\n    beat_schedule = {'a': {'task': 't', 'schedule': 5}}\n"
+            "class Production(Dev):\n    beat_schedule = {'a': {'task': 't', 'schedule': 7}}\n"
+        ),
+    ],
+)
+def test_second_entry_of_a_name_is_said(text: str, tmp_path: Path) -> None:
+    """Both jobs would run."""
+    written, jobs = imported("celery", text, tmp_path)
+    assert {name: job.schedule for name, job in jobs.items()} == {"a": "@every 5s", "a-2": "@every 7s"}
+    assert (codes(written, "a"), codes(written, "a-2")) == (set(), {"entry-repeated"})
+
+
+def test_entry_of_another_file_is_said(tmp_path: Path) -> None:
+    for name in ("base.py", "production.py"):
+        (tmp_path / name).write_text(_entry("5"))
+    written = import_files(
+        "celery", [str(tmp_path / "base.py"), str(tmp_path / "production.py")], now=NOW, timezone="UTC"
+    )
+    assert [(finding.job, finding.source) for finding in written.findings if finding.is_loss] == [
+        ("a-2", f"{tmp_path}/production.py:3")
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CELERY_BEAT_SCHEDULE = {'a': {'task': 't', 'schedule': 5}}\napp.conf.beat_schedule = CELERY_BEAT_SCHEDULE\n",
+        "CELERY_BEAT_SCHEDULE = app.conf.beat_schedule = {'a': {'task': 't', 'schedule': 5}}\n",
+    ],
+)
+def test_schedule_of_two_names_is_read_once(text: str, tmp_path: Path) -> None:
+    written, jobs = imported("celery", text, tmp_path)
+    assert (list(jobs), written.losses) == (["a"], 0)
+
+
+def test_second_time_zone_is_said(tmp_path: Path) -> None:
+    text = "class A:\n    timezone = 'Asia/Tokyo'\nclass B:\n    timezone = 'Europe/Berlin'\n"
+    written, jobs = imported("celery", text + _entry("crontab(hour=3, minute=0)"), tmp_path)
+    assert (jobs["a"].timezone, codes(written) & {"timezone-assumed"}) == ("Europe/Berlin", {"timezone-assumed"})
+
+
+def test_many_changes_are_read_quickly(tmp_path: Path) -> None:
+    entries = "".join(f"beat_schedule['{number}'] = {{'task': 't', 'schedule': 5}}\n" for number in range(2_000))
+    changes = "beat_schedule.clear()\nbeat_schedule['1'].pop('args')\n" * 5_000
+    written, _ = imported("celery", f"beat_schedule = {{}}\n{entries}{changes}", tmp_path)
+    assert sum(finding.code == "entry-changed" for finding in written.findings) == 2_000
+
+
 def test_invalid_escape_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """Python compiles such files, which are common, with a warning."""
     text = "pattern = '\\d'\nbeat_schedule = {'a': {'task': 't', 'schedule': 60}}\n"
@@ -186,6 +262,19 @@ def test_settings_of_the_file_are_read(tmp_path: Path) -> None:
     written, jobs = imported("celery", f"{text}app = Celery()\napp.config_from_object(Settings)\n", tmp_path)
     assert list(jobs) == ["a"]
     assert "call-not-followed" not in codes(written)
+
+
+def test_settings_of_an_application_are_read(tmp_path: Path) -> None:
+    """A class in a file that also connects to the environment, to a broker and to settings of others."""
+    written, jobs = imported("celery", (SAMPLES / "settings_class.py.txt").read_text(), tmp_path, timezone=None)
+    assert {name: (job.schedule, job.function, job.timezone) for name, job in jobs.items()} == {
+        "alerts.send": ("* * * * *", "alerts.send", "UTC"),
+        "alerts.prune-log": ("10 0 * * *", "alerts.prune_log", "UTC"),
+        "greet-every-10": ("@every 10s", "greet", "UTC"),
+    }
+    assert jobs["greet-every-10"].args == ("hello",)
+    losses = [(finding.code, finding.source.rpartition(":")[2]) for finding in written.findings if finding.is_loss]
+    assert losses == [("call-not-followed", "19")]
 
 
 def test_zone_that_no_file_names_is_said(tmp_path: Path) -> None:

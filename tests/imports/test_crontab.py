@@ -63,6 +63,40 @@ def test_system_crontab_names_the_user(tmp_path: Path) -> None:
     assert "system-crontab" in codes(written)
 
 
+def test_crontab_with_tabs_names_the_user(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", (SAMPLES / "bsd.crontab").read_text(), tmp_path)
+    assert {name: job.schedule for name, job in jobs.items()} == {
+        "queue": "*/5 * * * *",
+        "rotate": "0 * * * *",
+        "maintain": "1 3 * * *",
+        "maintain-2": "15 4 * * 6",
+        "maintain-3": "30 5 1 * *",
+        "setclock": "1,31 0-5 * * *",
+    }
+    command = jobs["setclock"].command
+    assert command is not None
+    assert (command.script, command.env["HOME"]) == ("setclock -a", "/var/log")
+    assert all(codes(written, name) == {"user-not-supported"} for name in jobs)
+    for job in jobs.values():
+        assert instants(job) == vixie(job.schedule or "", "UTC")
+
+
+def test_crontab_of_a_site_has_no_user(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", (SAMPLES / "site.crontab").read_text(), tmp_path)
+    assert {name: job.schedule for name, job in jobs.items()} == {
+        "run": "*/5 * * * *",
+        "run-2": "*/6 * * * *",
+        "parse-log": "23 * * * *",
+        "make-xml": "33 21 * * *",
+        "weekly": "30 3 * * 6",
+    }
+    command = jobs["weekly"].command
+    assert command is not None
+    assert command.script == "/etc/weekly > /var/log/weekly.out 2>&1"
+    assert command.env.keys() == {"SITE_ENV", "GEM_HOME", "PATH"}
+    assert (written.losses, codes(written)) == (0, {"no-time-limit", "output-not-mailed", "command-settings"})
+
+
 def test_command_is_a_script_with_its_variables(tmp_path: Path) -> None:
     text = "SHELL=/bin/bash\nGREETING = 'hello {{ there }} ${X}'\n0 5 * * * date +\\%F; echo {{ x }} ${HOME}\n"
     _, jobs = imported("crontab", text, tmp_path)

@@ -1,6 +1,6 @@
 """Imports of real files of public repositories.
 
-The repository holds none of them: they belong to others. `REAL` says where each is, and the jobs that follow from it. To run these tests, put the files
+The repository holds none of them: they belong to others. `samples` has files of our own with the same constructs. `REAL` says where each is, and the jobs that follow from it. To run these tests, put the files
 into a folder, under the folders `crontab`, `kubernetes`, `celery` and `airflow`, by any names, and name the folder in
 `TOCSIN_TEST_IMPORT_FILES`. Files beside those of `REAL` are imported too.
 """

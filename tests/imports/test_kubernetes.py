@@ -53,6 +53,24 @@ def test_every_rule_of_a_manifest_is_written(tmp_path: Path) -> None:
         assert lost in written.text
 
 
+def test_parts_of_a_pod_without_an_equivalent_are_said(tmp_path: Path) -> None:
+    written, jobs = imported("kubernetes", (SAMPLES / "pod.yaml").read_text(), tmp_path)
+    job = jobs["balancer-cronjob"]
+    container = job.container
+    assert container is not None
+    assert (job.schedule, job.overlap_policy, container.command) == ("*/2 * * * *", "skip", ("/bin/balancer",))
+    assert container.args == ("--policy-file", "/policy/policy.yaml", "--v", "3")
+    assert (container.namespace, container.service_account) == ("kube-system", "balancer-sa")
+    assert container.resources.requests == {"cpu": "500m", "memory": "256Mi"}
+    lost = [finding.text.split("`")[1] for finding in written.findings if finding.code == "field-not-supported"]
+    assert sorted(lost) == [
+        *("container balancer.envFrom", "container balancer.imagePullPolicy", "container balancer.livenessProbe"),
+        *("container balancer.securityContext", "container balancer.volumeMounts"),
+        *("pod.priorityClassName", "pod.volumes", "spec.jobTemplate.spec.template.metadata.name"),
+    ]
+    assert written.losses == len(lost)
+
+
 def test_lists_and_documents_become_jobs(tmp_path: Path) -> None:
     written, jobs = imported("kubernetes", (SAMPLES / "list.yaml").read_text(), tmp_path, timezone=None)
     assert {name: (job.schedule, job.timezone) for name, job in jobs.items()} == {
@@ -217,6 +235,31 @@ def test_part_of_a_manifest_is_never_dropped(template: str, lost: str, tmp_path:
     written, jobs = imported("kubernetes", text, tmp_path)
     assert list(jobs) == ["a"]
     assert [lost in finding.text for finding in written.findings if finding.code == "field-not-supported"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("image", "fields", "pod", "lost"),
+    [
+        ("i:1", "imagePullPolicy: Always", "", "container c.imagePullPolicy"),
+        ("i", "imagePullPolicy: IfNotPresent", "", "container c.imagePullPolicy"),
+        ("i:1", "terminationMessagePolicy: FallbackToLogsOnError", "", "container c.terminationMessagePolicy"),
+        ("i:1", "terminationMessagePath: /a", "", "container c.terminationMessagePath"),
+        ("i:1", "", "schedulerName: volcano, ", "pod.schedulerName"),
+        ("i:1", "", "dnsPolicy: None, ", "pod.dnsPolicy"),
+        ("i:1", "imagePullPolicy: IfNotPresent, terminationMessagePolicy: File", "dnsPolicy: ClusterFirst, ", None),
+        ("i:latest", "imagePullPolicy: Always", "schedulerName: default-scheduler, ", None),
+    ],
+)
+def test_value_is_lost_unless_each_pod_has_it(
+    image: str, fields: str, pod: str, lost: str | None, tmp_path: Path
+) -> None:
+    text = _cron_job('schedule: "0 5 * * *"').replace(
+        "containers: [{ name: a, image: b, command: [run] }]",
+        f"{pod}containers: [{{ name: c, image: '{image}', {fields} }}]",
+    )
+    written, _ = imported("kubernetes", text, tmp_path)
+    found = [finding.text.split("`")[1] for finding in written.findings if finding.code == "field-not-supported"]
+    assert found == ([] if lost is None else [lost])
 
 
 @pytest.mark.parametrize("items", ["[{ apiVersion: v1, kind: List, items: [] }]", "text", "{ a: b }"])

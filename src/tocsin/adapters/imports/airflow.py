@@ -93,6 +93,8 @@ def _draft(dag: Dag, source: str, zone: Zone, now: datetime) -> Draft:
         draft.add("field-not-supported", f"`{name[:100]}` is {shown(written[name])}, which has no equivalent")
     for line, what in dag.skipped:
         draft.add("computed-at-run-time", f"{what} in line {line}: write the steps by hand")
+    for line, what in dag.changes:
+        draft.add("entry-changed", f"line {line} sets `{what}` afterwards: write what it makes of the job")
     if dag.tasks:
         set_steps(draft, dag, defaults)
     else:

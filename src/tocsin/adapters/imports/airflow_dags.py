@@ -61,6 +61,8 @@ class Dag:
     links: list[tuple[Node, Node]] = field(default_factory=list)
     skipped: list[tuple[int, str]] = field(default_factory=list)
     """Lines with tasks or links that are computed at run time."""
+    changes: list[tuple[int, str]] = field(default_factory=list)
+    """Lines that set an attribute of the DAG or of a task, and its name."""
 
 
 def task_links(dag: Dag) -> dict[Task, list[Task]]:

@@ -169,6 +169,11 @@ class Graphs:
         match target:
             case ast.Name(id=name):
                 self._names[name] = value
+            case ast.Attribute(attr=attribute) if not attribute.startswith("doc"):
+                owner = self._of(target.value, _Scope())
+                dag = owner if isinstance(owner, Dag) else self._owners.get(owner) if isinstance(owner, Task) else None
+                if dag is not None:
+                    dag.changes.append((target.lineno, source_of(target)))
             case ast.Tuple(elts=targets) | ast.List(elts=targets) if isinstance(value, list) and len(value) == len(
                 targets
             ):

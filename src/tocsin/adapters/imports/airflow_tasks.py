@@ -239,6 +239,8 @@ def _set_values(draft: Draft, step: StepDraft, args: Any, keywords: Any) -> None
 
 def _set_arguments(draft: Draft, step: StepDraft, arguments: Mapping[str, Any]) -> None:
     _report_rule(draft, step.name, arguments)
+    if (end := arguments.get("end_date")) is not None:
+        draft.add("end-not-supported", f"`{step.name}` has the `end_date` {shown(end)}: remove the step then")
     queue = arguments.get("queue")
     if isinstance(queue, str) and is_name(queue):
         step.fields["queue"] = queue

@@ -4,12 +4,13 @@ Beat sends a task at each instant, also while an earlier run is active, and send
 """
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from ...domain.definition import is_name
+from ...domain.definition import is_name, shorten
 from .celery_crontab import set_crontab
+from .celery_entries import Entries, Entry
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .findings import Finding
 from .python_blocks import Blocks
@@ -24,17 +25,11 @@ _PERIODIC: Final = frozenset({"periodic_task", "PeriodicTask"})
 _ZONES: Final = frozenset({"timezone", "CELERY_TIMEZONE"})
 _ENTRY: Final = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
 _HIGHEST_PRIORITY: Final = 100
+_REMOVING: Final = frozenset({"pop", "popitem", "clear"})
+_CHANGING: Final = _REMOVING | {"update", "setdefault"}
+"""Methods that change a mapping."""
 _Name: TypeAlias = tuple[ast.AST, str]
 """A name with the block that binds it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    name: str
-    value: Any
-    line: int
-    block: str
-    """The statement that decides whether the entry exists; empty: it always does."""
 
 
 class _Reader:
@@ -43,9 +38,11 @@ class _Reader:
         self.values = Values.in_module(self.module)
         self.blocks = Blocks(self.module)
         self.names = _other_names(self.module, self.values, self.blocks)
-        self.entries: list[_Entry] = []
+        self.entries = Entries()
         self.unread: list[tuple[int, str]] = []
         self.zones: list[Any] = []
+        self._begun: dict[tuple[ast.AST | None, str], int] = {}
+        """The number of entries before the first assignment to each name of a whole schedule."""
         self.elsewhere: list[tuple[int, str]] = []
         """Settings that come from outside this file."""
         self._visit(self.module, "")
@@ -60,6 +57,8 @@ class _Reader:
                 self._assigned(target, value, block)
             case ast.AugAssign(target=target, value=value) if self._is_schedule(target):
                 self._add_all_of(value, block)
+            case ast.AugAssign() | ast.Delete():
+                self._change_each(node.targets if isinstance(node, ast.Delete) else [node.target], node.lineno)
             case ast.Dict():
                 self._add_settings(node, block)
             case ast.Call():
@@ -79,12 +78,30 @@ class _Reader:
             elif any(map(self._is_schedule, target.elts)):
                 self.unread.append((value.lineno, shown(self.values.of(value))))
         elif self._is_schedule(target):
+            owner = self.blocks.owner(target) if isinstance(target, ast.Name) else None
+            before = self._begun.setdefault((owner, ast.unparse(target)), len(self.entries))
+            self.entries.note_change(None, value.lineno, since=before)
             self._add_all_of(value, block)
         elif _setting(target) in _ZONES:
             self.zones.append(self.values.of(value))
         elif isinstance(target, ast.Subscript) and self._is_schedule(target.value):
             name = self.values.of(target.slice)
             self._add(name, self.values.of(value), value.lineno, block)
+        else:
+            self._change(target, value.lineno)
+
+    def _change(self, target: ast.expr, line: int) -> bool:
+        """Note that a statement changes or removes an entry, or a part of it; return whether it does."""
+        while isinstance(target, ast.Subscript):
+            if self._is_schedule(target.value):
+                self.entries.note_change(self.values.of(target.slice), line)
+                return True
+            target = target.value
+        return False
+
+    def _change_each(self, targets: Sequence[ast.expr], line: int) -> None:
+        for target in targets:
+            self._change(target, line)
 
     def _add_settings(self, node: ast.Dict, block: str) -> None:
         """Add the schedules of a mapping of settings, wherever it is."""
@@ -98,14 +115,14 @@ class _Reader:
             self.zones += [self.values.of(settings[zone]) for zone in settings.keys() & _ZONES]
 
     def _called(self, node: ast.Call, block: str) -> None:
-        name = _setting(node.func)
-        if isinstance(node.func, ast.Attribute) and self._is_schedule(node.func.value):
-            self._changed(name, node, block)
-        elif name == "add_periodic_task":
+        name, owner = _setting(node.func), node.func.value if isinstance(node.func, ast.Attribute) else None
+        if owner is not None and self._changes(owner, name, node, block):
+            return
+        if name == "add_periodic_task":
             self._add_periodic(node, block)
         elif name == "update" and node.args:
             settings = self.values.of(node.args[0])
-            is_conf = isinstance(node.func, ast.Attribute) and _setting(node.func.value) == "conf"
+            is_conf = owner is not None and _setting(owner) == "conf"
             if is_conf and not isinstance(settings, dict):
                 self.elsewhere.append((node.lineno, shown(settings)))
             self.zones += [settings[zone] for zone in _ZONES if isinstance(settings, dict) and zone in settings]
@@ -126,6 +143,13 @@ class _Reader:
             name = given.value if isinstance(given, ast.Constant) else source_of(given)
             self.elsewhere.append((given.lineno, f"`{str(name)[:100]}`"))
 
+    def _changes(self, owner: ast.expr, method: str, node: ast.Call, block: str) -> bool:
+        """Read a call of a method of a schedule or of an entry; return whether it is one."""
+        if self._is_schedule(owner):
+            self._changed(method, node, block)
+            return True
+        return method in _CHANGING and self._change(owner, node.lineno)
+
     def _changed(self, method: str, node: ast.Call, block: str) -> None:
         """Add what the method of a schedule adds."""
         if method == "update":
@@ -135,6 +159,8 @@ class _Reader:
                 self._add(keyword.arg, self.values.of(keyword.value), node.lineno, block)
         elif method == "setdefault" and node.args:
             self._add(self.values.of(node.args[0]), self.values.of(node.args[-1]), node.lineno, block)
+        elif method in _REMOVING:
+            self.entries.note_change(self.values.of(node.args[0]) if node.args else None, node.lineno)
 
     def _defined(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         """Report a task that carries its schedule itself, as before Celery 5."""
@@ -215,7 +241,7 @@ class _Reader:
     def _add(self, name: Any, entry: Any, line: int, block: str) -> None:  # noqa: ANN401
         if isinstance(name, str) and isinstance(entry, dict) and len(self.entries) < MAX_ENTRIES:
             found = next((each.line for each in entry.values() if isinstance(each, Call | Unknown)), line)
-            self.entries.append(_Entry(name, entry, max(line, found), block))
+            self.entries.add(Entry(name, entry, max(line, found), block))
         else:
             self.unread.append((line, f"{shown(name)}: {shown(entry)}"))
 
@@ -243,6 +269,12 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         said = f"the settings of {name} are in another place: import that file too, if it has a `beat_schedule`"
         drafted.findings.append(Finding("call-not-followed", said, f"{source}:{line}"))
     drafted.drafts += [_draft(entry, source, zone_name) for entry in reader.entries]
+    for number, line in reader.entries.changes.items():
+        said = f"line {line} changes or removes the entry: write what it makes of it, or remove the job"
+        drafted.drafts[number].add("entry-changed", said)
+    if len(set(names)) > 1:
+        said = f"the file names the time zones {', '.join(sorted(set(names)))}, and {zone_name} is written: check it in each job"
+        drafted.findings.append(Finding("timezone-assumed", shorten(said, 400), source))
     if not drafted.drafts and not drafted.findings:
         said = "no `beat_schedule` is in this file"
         drafted.findings.append(Finding("document-skipped", said, source))
@@ -254,9 +286,10 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     return drafted
 
 
-def _draft(entry: _Entry, source: str, zone: str) -> Draft:
+def _draft(entry: Entry, source: str, zone: str) -> Draft:
     fields = entry.value
     draft = Draft(entry.name, f"{source}:{entry.line}", [f"{entry.name}: schedule {shown(fields.get('schedule'))}"])
+    draft.key = entry.name
     if entry.block:
         draft.add("computed-at-run-time", f"the entry is inside `{entry.block}`: check that it is wanted")
     _set_schedule(draft, fields.get("schedule"), zone)

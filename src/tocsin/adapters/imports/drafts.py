@@ -48,6 +48,8 @@ class Draft:
     command: dict[str, Any] | None = None
     """The command of a job without steps; None: `fields` or `steps` have the work."""
     steps: list[StepDraft] = field(default_factory=list)
+    key: str | None = None
+    """The name that only one entry of a schedule has; None: several may have it."""
     names_no_zone: bool = False
     """Whether the source leaves the time zone of the schedule to its scheduler."""
 

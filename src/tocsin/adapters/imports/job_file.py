@@ -56,12 +56,18 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
     body: list[str] = []
     findings: list[Finding] = []
     heads: list[Finding] = []
+    places: dict[str, str] = {}
     for drafted in read:
         if note := settings_note(drafted.drafts):
             drafted.findings.append(Finding("command-settings", shorten(note, _WIDTH), drafted.source))
         heads += drafted.findings
         findings += drafted.findings
         for draft in drafted.drafts:
+            if draft.key is not None and (first := places.setdefault(draft.key, draft.source)) != draft.source:
+                said = (
+                    f"the entry of {first} has this name too: in one schedule the last counts, so remove the other job"
+                )
+                draft.add("entry-repeated", said)
             name = names.free(draft.wish)
             about, lines = _job(draft, name)
             findings += about

@@ -28,6 +28,13 @@ _POD: Final = frozenset(
         *("serviceAccount", "terminationGracePeriodSeconds", "dnsPolicy", "schedulerName"),
     }
 )
+_USUAL: Final = {
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+"""Values that the API server fills in, and that a pod has anyhow."""
 _TEMPLATE: Final = "write it into a pod template of the worker"
 _REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^()]*)\))")
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(KubernetesName)
@@ -39,7 +46,7 @@ def set_containers(draft: Draft, pod: Mapping[str, Any], namespace: str) -> None
     """Set the work of a job from the pod of its template."""
     described = Manifest(draft, "pod")
     first, together = described.mappings(pod, "initContainers"), described.mappings(pod, "containers")
-    report_rest(draft, "pod", pod, _POD, instead=_TEMPLATE)
+    report_rest(draft, "pod", pod, _POD - _unusual(pod), instead=_TEMPLATE)
     if len(first) + len(together) > MAX_CONTAINERS:
         draft.add("field-not-supported", f"the pod has more than {MAX_CONTAINERS} containers: the others are not read")
         first, together = first[:MAX_CONTAINERS], together[: max(0, MAX_CONTAINERS - len(first))]
@@ -133,8 +140,23 @@ def _container(draft: Draft, container: Mapping[str, Any], shared: Mapping[str, 
         work["env"] = {**allowed}
     if resources := _resources(Manifest(draft, f"{path}.resources"), mapping_of(container.get("resources"))):
         work["resources"] = resources
-    report_rest(draft, path, container, _CONTAINER, instead=_TEMPLATE)
+    report_rest(draft, path, container, _CONTAINER - _unusual(container), instead=_TEMPLATE)
     return {**work, **shared}
+
+
+def _unusual(fields: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a pod or a container that differ from what a pod has anyhow."""
+    usual = {**_USUAL, "imagePullPolicy": _usual_policy(text_of(fields.get("image")))}
+    return {name for name, value in usual.items() if name in fields and fields[name] != value}
+
+
+def _usual_policy(image: str) -> str:
+    """Return the policy with which Kubernetes pulls an image if nothing says another."""
+    try:
+        read = read_image(image)
+    except ImageError:
+        return "IfNotPresent"
+    return "Always" if read.digest is None and read.tag in {None, "latest"} else "IfNotPresent"
 
 
 def _resources(described: Manifest, written: Mapping[str, Any]) -> dict[str, JsonValue]:
