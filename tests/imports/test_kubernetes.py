@@ -53,7 +53,7 @@ def test_every_rule_of_a_manifest_is_written(tmp_path: Path) -> None:
         assert lost in written.text
 
 
-def test_parts_of_a_pod_without_an_equivalent_are_said(tmp_path: Path) -> None:
+def test_lost_parts_of_a_pod_are_said(tmp_path: Path) -> None:
     written, jobs = imported("kubernetes", (SAMPLES / "pod.yaml").read_text(), tmp_path)
     job = jobs["balancer-cronjob"]
     container = job.container

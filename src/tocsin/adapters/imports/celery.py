@@ -91,7 +91,10 @@ class _Reader:
             self._change(target, value.lineno)
 
     def _change(self, target: ast.expr, line: int) -> bool:
-        """Note that a statement changes or removes an entry, or a part of it; return whether it does."""
+        """Note that a statement changes or removes an entry, or a part of it.
+
+        Return whether it does.
+        """
         while isinstance(target, ast.Subscript):
             if self._is_schedule(target.value):
                 self.entries.note_change(self.values.of(target.slice), line)
@@ -144,7 +147,10 @@ class _Reader:
             self.elsewhere.append((given.lineno, f"`{str(name)[:100]}`"))
 
     def _changes(self, owner: ast.expr, method: str, node: ast.Call, block: str) -> bool:
-        """Read a call of a method of a schedule or of an entry; return whether it is one."""
+        """Read the call of a method of a schedule or of an entry.
+
+        Return whether it is such a call.
+        """
         if self._is_schedule(owner):
             self._changed(method, node, block)
             return True

@@ -49,7 +49,7 @@ class Draft:
     """The command of a job without steps; None: `fields` or `steps` have the work."""
     steps: list[StepDraft] = field(default_factory=list)
     key: str | None = None
-    """The name that only one entry of a schedule has; None: several may have it."""
+    """A name that a schedule has once; None: several jobs may have the name."""
     names_no_zone: bool = False
     """Whether the source leaves the time zone of the schedule to its scheduler."""
 

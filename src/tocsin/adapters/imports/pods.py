@@ -145,7 +145,7 @@ def _container(draft: Draft, container: Mapping[str, Any], shared: Mapping[str, 
 
 
 def _unusual(fields: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a pod or a container that differ from what a pod has anyhow."""
+    """Return the fields that differ from what each pod has anyhow."""
     usual = {**_USUAL, "imagePullPolicy": _usual_policy(text_of(fields.get("image")))}
     return {name for name, value in usual.items() if name in fields and fields[name] != value}
 
