@@ -84,6 +84,19 @@ async def test_text_of_jobs_adds_no_header(mailbox: Mailbox) -> None:
     assert not any(char in message["Subject"] + text_of(message) for char in "\x1b\u202e\r")
 
 
+@pytest.mark.parametrize(
+    "word", ["=?utf-8?q?a=0d=0aBcc:_all@example.com?=", "x =?utf-8?b?DQoNCmJvZHk=?= y", "=?a?q?==??="]
+)
+async def test_encoded_words_add_no_header(mailbox: Mailbox, word: str) -> None:
+    """Python decodes an encoded word (RFC 2047) in a header that it is given."""
+    await mail(mailbox, subject="[ops] {{ title }}: {{ reason }}").send(notification(reason=word))
+    await mail(mailbox).send(notification(job=word))
+    for message in mailbox.messages:
+        assert message["Bcc"] is None
+        assert message["X-Tocsin-Kind"] == "failed"
+        assert word.replace("=?", "= ?") in message["Subject"]
+
+
 @given(st.text(), st.text())
 def test_any_text_makes_a_message(job: str, reason: str) -> None:
     message = message_of(notification(job=job, reason=reason), settings("a@example.com", "b@example.com"))

@@ -93,13 +93,21 @@ def message_of(notification: Notification, settings: EmailChannel) -> EmailMessa
     message = EmailMessage(SMTP)
     message["From"] = sender
     message["To"] = ", ".join(settings.recipients)
-    message["Subject"] = by_template(settings.subject, notification, subject_by, subject_of)
+    message["Subject"] = _without_words(by_template(settings.subject, notification, subject_by, subject_of))
     message["Date"] = notification.at
     message["Message-ID"] = f"<{notification.id}@{sender.partition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # so that no absent recipient answers (RFC 3834)
     message["X-Tocsin-Kind"] = notification.kind.value
     message.set_content(by_template(settings.body, notification, body_by, body_of))
     return message
+
+
+def _without_words(subject: str) -> str:
+    """Return a subject in which nothing begins an encoded word (RFC 2047).
+
+    Python decodes such words before it writes a header, and then writes the line breaks in them.
+    """
+    return subject.replace("=?", "= ?")
 
 
 def _is_passing(answer: SMTPResponse) -> bool:
