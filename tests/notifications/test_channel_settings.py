@@ -98,6 +98,8 @@ def test_templates_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             f"{FIELD}.headers",
             "the value of X-A must be printable",
         ),
+        ({**WEBHOOK, "headers": {"X-A": "hunter2 "}}, f"{FIELD}.headers", "without blanks around it"),
+        ({**WEBHOOK, "headers": {"X-A": "\thunter2"}}, f"{FIELD}.headers", "without blanks around it"),
         ({**WEBHOOK, "headers": {"X-A": "1", "x-a": "2"}}, f"{FIELD}.headers", "set twice"),
         ({**WEBHOOK, "headers": "hunter2"}, f"{FIELD}.headers", "dictionary"),
         ({**WEBHOOK, "headers": {"X-A": ["hunter2"]}}, f"{FIELD}.headers.X-A", "string"),

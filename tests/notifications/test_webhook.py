@@ -205,6 +205,18 @@ async def test_answer_that_is_no_http_is_retried(server: Server, response: bytes
     assert (await refusal(webhook(server))).retryable
 
 
+@pytest.mark.parametrize("form", [b"%s\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: %s\x00\r\n\r\n"])
+async def test_error_repeats_no_echo_of_the_request(server: Server, form: bytes) -> None:
+    async def echo(writer: asyncio.StreamWriter) -> None:
+        writer.write(form % b"POST /T0KEN HTTP/1.1")
+        writer.close()
+
+    server.response = echo
+    refused = await refusal(webhook(server, url=f"{server.url}/T0KEN"))
+    assert "the answer is not valid HTTP" in str(refused)
+    assert "T0KEN" not in str(refused)
+
+
 async def test_name_that_no_host_has_is_refused(server: Server) -> None:
     refused = await refusal(webhook(server, url=f"http://{'a' * 64}.test/"))
     assert "cannot be reached" in str(refused)

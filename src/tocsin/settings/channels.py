@@ -26,7 +26,7 @@ _RESERVED: Final = frozenset(
     {"connection", "content-encoding", "content-length", "content-type", "host", "te", "trailer", "transfer-encoding"}
 )
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,4096}")
+_HEADER_VALUE: Final = re.compile(r"(?![\t ])[\t\x20-\x7e]{0,4096}(?<![\t ])")
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _MAILBOX: Final = re.compile(rf"(?=[^@]{{1,64}}@){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*")
@@ -72,7 +72,9 @@ def _headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
         if small in _RESERVED or small.startswith("webhook-"):
             raise ValueError(f"{name} is set by Tocsin; leave it out")
         if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
-            raise ValueError(f"the value of {name} must be printable ASCII of at most 4,096 characters")
+            raise ValueError(
+                f"the value of {name} must be printable ASCII of at most 4,096 characters, without blanks around it"
+            )
     if len({name.lower() for name in headers}) < len(headers):
         raise ValueError("a header is set twice, in other letters")
     return headers

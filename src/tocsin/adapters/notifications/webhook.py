@@ -71,6 +71,11 @@ class Webhook:
             raise ChannelRefused(
                 f"{self._receiver} did not answer within {self._timeout:g} s", retryable=True
             ) from None
+        except httpx.ProtocolError as error:  # its text repeats parts of the request or the answer
+            side = "request" if isinstance(error, httpx.LocalProtocolError) else "answer"
+            raise ChannelRefused(
+                f"{self._receiver} cannot be reached: the {side} is not valid HTTP", retryable=True
+            ) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
             reason = printable(str(error)[:MAX_ERROR]) or type(error).__name__
             raise ChannelRefused(f"{self._receiver} cannot be reached: {reason}", retryable=True) from None
