@@ -464,6 +464,21 @@ async def test_message_is_given_up_after_a_day(scene: Scene) -> None:
     assert len(scene.ops.sent) == before
 
 
+async def test_group_is_sent_until_its_newest_is_old(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    for number in range(6):  # of which the first four are messages of their own
+        await scene.raise_(f"early-{number}")
+        await scene.passes(WINDOW + 1)
+    await scene.passes(GIVE_UP_AFTER.total_seconds() - 1_800)
+    await scene.raise_("new")
+    await scene.passes(7_200)
+    scene.ops.refusal = None
+    before = len(scene.ops.sent)
+    await scene.passes(3_600)
+    [delivered] = scene.ops.sent[before:]
+    assert (delivered.job, delivered.other_jobs) == ("early-4", ("early-5", "new"))
+
+
 async def test_receiver_names_the_time_to_wait(scene: Scene) -> None:
     scene.ops.refusal = ChannelRefused("status 429", retryable=True, retry_after=600)
     await scene.raise_("report")

@@ -6,7 +6,7 @@ from typing import Final
 FIRST_DELAY: Final = timedelta(seconds=5)
 LONGEST_DELAY: Final = timedelta(minutes=15)
 GIVE_UP_AFTER: Final = timedelta(hours=24)
-"""Time after the notification was raised for which it is sent again."""
+"""Time after the newest notification of a message was raised for which the message is sent again."""
 LONGEST_WAIT: Final = timedelta(hours=1)
 """The longest wait that a receiver may require."""
 _MAX_DOUBLINGS: Final = 12

@@ -45,6 +45,8 @@ class OpenMessage:
     other_jobs: tuple[str, ...]
     sequence: int
     """The sequence of the newest event about it."""
+    newest_at: datetime
+    """When the newest of its notifications was raised."""
     attempts: int = 0
     due: datetime | None = None
     """The time (UTC) of the next attempt; None: now."""
@@ -141,7 +143,8 @@ class Backlog:
             if waiting.id != fact.id:
                 del self._channels[waiting.id]
         first = next(waiting for waiting in members if waiting.id == fact.id)
-        lane.messages[fact.id] = OpenMessage(first, fact.others, fact.other_jobs, sequence)
+        newest_at = max(waiting.raised_at for waiting in members)
+        lane.messages[fact.id] = OpenMessage(first, fact.others, fact.other_jobs, sequence, newest_at)
 
     def _message(self, notification: str) -> OpenMessage | None:
         channel = self._channels.get(notification)

@@ -273,7 +273,7 @@ class Sender:
         else:
             return NotificationDelivered(job=raised.job, id=raised.id, attempt=attempt)
         now = self._clock.now()
-        again = None if is_final else next_attempt(attempt, message.first.raised_at, now, wait)
+        again = None if is_final else next_attempt(attempt, message.newest_at, now, wait)
         _log.warning(
             "notification not accepted",
             action="notification-abandoned" if again is None else "notification-not-accepted",
