@@ -4,9 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from threading import Thread
-from typing import Final
+from time import monotonic
+from typing import Any, Final
 
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -21,12 +23,21 @@ from ...ports import SpansLost
 from ..extras import ExtraNotInstalled
 
 try:
+    import requests
     from opentelemetry.exporter.otlp.proto.http import trace_exporter
+    from urllib3.exceptions import HTTPError
 except ImportError:
     raise ExtraNotInstalled("OTEL_EXPORTER_OTLP_ENDPOINT", "otel") from None
 
 SERVICE: Final = "tocsin"
 """The name of the service unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` gives another."""
+MAX_ANSWER: Final = 65_536
+"""Bytes of an answer that are read, so that its connection can be used again."""
+ANSWER_TIMEOUT_S: Final = 10.0
+"""Seconds for which they are read."""
+MAX_REASON: Final = 300
+"""Characters of the reason for a loss."""
+_REDIRECTS: Final = range(300, 400)
 _UNNAMED: Final = "unknown_service"
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "consumer": SpanKind.CONSUMER}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +52,7 @@ class OtlpSpanExporter:
 
     def __init__(self, version: str) -> None:
         """`version`: that of this program."""
-        self._exporter = trace_exporter.OTLPSpanExporter()
+        self._exporter = trace_exporter.OTLPSpanExporter(session=_Session())
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, _UNNAMED)).startswith(_UNNAMED):
             resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
@@ -79,6 +90,38 @@ class OtlpSpanExporter:
         )
 
 
+class _Session(requests.Session):
+    """Reads a limited part of each answer, and fails on a redirect.
+
+    The exporter follows no redirects, counts one as a success, and reads each answer to its end.
+    """
+
+    @override
+    def request(self, *values: Any, **options: Any) -> requests.Response:
+        """Send a request, and return the answer without its body.
+
+        Raises:
+            RequestException: it is a redirect, or it did not come.
+        """
+        response = super().request(*values, **options | {"stream": True})
+        with suppress(HTTPError, OSError):  # the status has decided already
+            _drain(response)
+        response.close()
+        if response.status_code in _REDIRECTS:
+            raise requests.RequestException(
+                f"status {response.status_code}: redirects are not followed, so set the URL that it leads to"
+            )
+        return response
+
+
+def _drain(response: requests.Response) -> None:
+    raw = response.raw
+    read = getattr(raw, "read1", raw.read)  # `read1` returns what has come; versions before 2.1 lack it
+    left, until = MAX_ANSWER, monotonic() + ANSWER_TIMEOUT_S
+    while left > 0 and monotonic() < until and (part := read(left, decode_content=False)):
+        left -= len(part)
+
+
 class _LastReason(logging.Filter):
     """Keeps the exporter's last line in place of writing it.
 
@@ -91,7 +134,7 @@ class _LastReason(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        self.text = record.getMessage()
+        self.text = record.getMessage()[:MAX_REASON]
         return False
 
 
