@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.system.running import running
+from tocsin.adapters.http import heartbeat
 from tocsin.adapters.http.heartbeat import HttpPing, Refused
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.engine.heartbeat import Heartbeat, Ping
@@ -95,3 +96,20 @@ async def test_other_answers_are_no_success(answer: bytes) -> None:
 async def test_endless_answer_is_not_read() -> None:
     async with monitor(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nx") as (url, _):
         await HttpPing(url, "1")()
+
+
+@pytest.mark.parametrize("part", [b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: a"])
+async def test_endless_head_of_an_answer_is_left(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answered(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(ConnectionError):
+            writer.write(part)
+            while not writer.is_closing():
+                writer.write(part if part.endswith(b"\n") else b"a")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(heartbeat, "TIMEOUT_S", 0.5)
+    async with await asyncio.start_server(answered, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(TimeoutError):
+            await HttpPing(f"http://127.0.0.1:{port}/", "1")()

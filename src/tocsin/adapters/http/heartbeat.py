@@ -1,5 +1,6 @@
 """Signs of life over HTTP, as monitors of cron jobs take them."""
 
+import asyncio
 from typing import Final
 
 import httpx
@@ -26,8 +27,10 @@ class HttpPing:
         Raises:
             Refused: the status is no success.
             httpx.HTTPError: the monitor does not answer.
+            TimeoutError: its answer does not end in time.
         """
         async with (
+            asyncio.timeout(TIMEOUT_S),
             httpx.AsyncClient(timeout=TIMEOUT_S, headers=self._headers) as client,
             client.stream("GET", self._url) as response,
         ):
