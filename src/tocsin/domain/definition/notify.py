@@ -74,8 +74,8 @@ class Notify(StoredModel):
     on_recovery: Flag = False
     """Notify of the first execution that completes after one that failed."""
     on_skip: Flag = False
-    """Notify of each execution that does not run because of another execution, a full queue, a dependency, a missing shard, or too few
-    acknowledgements."""
+    """Notify of each execution that does not run because of another execution, a full queue, a dependency, a missing shard, too few
+    acknowledgements, or a daily quota of its namespace."""
     on_missed: Flag = False
     """Notify of instants that passed without an execution against the user's wish, such as during a downtime."""
     late_after: _Limit | None = None
