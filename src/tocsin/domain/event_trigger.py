@@ -15,6 +15,10 @@ from .events import EventIgnored, EventReference, IgnoredReason
 from .events.triggers import HOPS_HEADER
 
 _MAX_DIGITS: Final = 6
+EVENTS: Final = "events"
+"""The key of the events of a batch in the input of their execution."""
+MAX_HOPS: Final = 16
+"""The default of the setting `triggers.max_hops`."""
 MAX_KEY: Final = 255
 """Characters of the key of an event."""
 MAX_RECORDED_BYTES: Final = 180

@@ -194,7 +194,8 @@ class LocalOperator:
         """See `Operator`."""
         from .trigger_test import try_event  # noqa: PLC0415 - see above
 
-        return try_event((await self.job(job)).definition, event, self._clock.now())
+        now, most = self._clock.now(), self._settings.triggers.max_hops
+        return try_event((await self.job(job)).definition, event, now, max_hops=most)
 
     async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> "tuple[IgnoredEvent, ...]":
         """See `Operator`."""

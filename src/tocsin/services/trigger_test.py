@@ -13,7 +13,17 @@ from ..domain import cel, duration, ids
 from ..domain.bucket_event import object_details
 from ..domain.definition import DefinitionError, EventTrigger, JobDefinition, check_input, json_problem
 from ..domain.definition.bucket_fields import split
-from ..domain.event_trigger import UnreadableEvent, ends_of, judge, read_event
+from ..domain.event_trigger import (
+    EVENTS,
+    MAX_HOPS,
+    TooManyHops,
+    UnreadableEvent,
+    check_hops,
+    ends_of,
+    hops_of,
+    judge,
+    read_event,
+)
 
 TestOutcome: TypeAlias = Literal["starts", "condition_false", "evaluation_failed", "refused", "other_source"]
 
@@ -51,32 +61,43 @@ class TriggerAnswer:
     key: str | None = None
     """The key of the event; null: each event has its own."""
     input: Mapping[str, JsonValue] | None = None
-    """The keys that override the job's input."""
+    """The keys that override the job's input; with `batch` those of a batch of this event alone."""
     execution_id: str | None = None
     """The execution that all events with this key start; null: it is debounced, or has no key."""
     after_quiet: str | None = None
     """The time without an event of this key after which the execution starts; null: at once."""
 
 
-def try_event(definition: JobDefinition, given: GivenEvent, now: datetime) -> tuple[TriggerAnswer, ...]:
-    """Return the effect that an event would have on each trigger of a job."""
+def try_event(
+    definition: JobDefinition, given: GivenEvent, now: datetime, *, max_hops: int = MAX_HOPS
+) -> tuple[TriggerAnswer, ...]:
+    """Return the effect that an event would have on each trigger of a job.
+
+    `max_hops`: the setting `triggers.max_hops`.
+    """
     try:
         event = _event(given, given.time or now)
     except UnreadableEvent as error:
         reason = str(error)
         return tuple(TriggerAnswer(trigger.source_text, "evaluation_failed", reason) for trigger in definition.triggers)
-    return tuple(_try(definition, trigger, _with_details(trigger, event, given)) for trigger in definition.triggers)
+    return tuple(
+        _try(definition, trigger, _with_details(trigger, event, given), max_hops) for trigger in definition.triggers
+    )
 
 
 def _with_details(trigger: EventTrigger, event: cel.Event, given: GivenEvent) -> cel.Event:
     """Return an event with what expressions over the source of a trigger see of it."""
     _, name = split(given.subject)
+    if trigger.job is not None:
+        return replace(event, headers={})
+    if trigger.webhook is not None:  # the API passes the names of headers on in lower case
+        return replace(event, headers={header.lower(): value for header, value in event.headers.items()})
     if trigger.kv is not None:
         return replace(event, details={"operation": given.operation, "key": name, "revision": given.revision})
     if trigger.object is not None:
         metadata = event.body if isinstance(event.body, dict) else {}
         details = object_details({**metadata, "name": name, "deleted": given.operation == "delete"})
-        return replace(event, body=None, details=details)
+        return replace(event, body=None, headers={}, details=details)
     return event
 
 
@@ -92,14 +113,20 @@ def _event(given: GivenEvent, time: datetime) -> cel.Event:
     return read_event(body.encode(), given.subject, given.headers, time)
 
 
-def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> TriggerAnswer:
+def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event, max_hops: int) -> TriggerAnswer:
     source = trigger.source_text
     if not _is_from(trigger, event.subject):
         return TriggerAnswer(source, "other_source", f"the subject `{event.subject}` is not of `{source}`")
     verdict = judge(trigger, event)
     if verdict.outcome != "starts":
         return TriggerAnswer(source, verdict.outcome, verdict.reason, verdict.field)
+    try:
+        check_hops(hops_of(event.headers), max_hops)  # an end has the hops of its execution, which are not given
+    except TooManyHops as error:
+        return TriggerAnswer(source, "evaluation_failed", str(error))
     key, input_ = verdict.key, verdict.input
+    if trigger.batch is not None:
+        input_ = {EVENTS: [dict(input_ or {})]}
     is_debounced = trigger.debounce is not None
     execution_id = None if key is None or is_debounced else ids.event_execution_id(definition.name, trigger.source, key)
     try:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from ..domain.definition.bucket_fields import is_bucket, is_key_filter
 from ..domain.definition.triggers import is_subject
 from ..domain.definition.webhook_fields import is_webhook_path
+from ..domain.event_trigger import MAX_HOPS
 from ..domain.secret_reference import check_allowed
 from ..subjects import covers, overlap
 from .fields import Duration, Token
@@ -111,7 +112,7 @@ class Triggers(Section):
     """The keys of one trigger with `debounce` that may wait, or be remembered for the day after their wait. Events of further keys stay in their
     stream until there is room."""
 
-    max_hops: Annotated[int, Field(ge=0, le=1_000)] = 16
+    max_hops: Annotated[int, Field(ge=0, le=1_000)] = MAX_HOPS
     """The executions that events may start one after the other, each by an event of the execution before it. An event at the end of a longer chain starts
     nothing, and is a dead letter (`too-many-hops`)."""
 

@@ -11,14 +11,13 @@ from typing import Final
 from ... import subjects
 from ...domain import ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
+from ...domain.event_trigger import EVENTS
 from ...domain.events import Message, Trigger
 from ...ports import EventLog, EventStreams, LogUnavailable, Projections, Publish, RequestRefused, SequenceConflict
 from ...subjects import Bucket
 from .requests import WaitingEvent
 from .trigger_index import ActiveTrigger
 
-EVENTS: Final = "events"
-"""The key of the list in the input of an execution."""
 MAX_KNOWN: Final = 5_000
 """Events whose acknowledgement is not certain. Beyond, no batch is sealed."""
 _ROOM_BYTES: Final = 64

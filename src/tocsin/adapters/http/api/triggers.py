@@ -31,7 +31,8 @@ async def test_triggers(
     """
     job = visible(caller, await here.registry.job(name))
     now = await here.log.now()
-    return TriggerTest(triggers=[*await calculate(lambda _: try_event(job.definition, body, now))])
+    most = here.settings.triggers.max_hops
+    return TriggerTest(triggers=[*await calculate(lambda _: try_event(job.definition, body, now, max_hops=most))])
 
 
 class IgnoredEvents(BaseModel):
