@@ -23,6 +23,7 @@ from tocsin import Context, Tocsin
 from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.in_thread import AppThread
 from tocsin.client import ClientClosed, WrongContext
+from tocsin.worker import loop_end
 
 ROOT: Final = Path(__file__).parents[2]
 DAY: Final = "2026-03-08"
@@ -174,6 +175,27 @@ def test_handler_cannot_stop_its_own_application(tmp_path: Path) -> None:
     with app.start() as scheduler:
         threads_.append(scheduler)
         assert scheduler.trigger("stop").result(DEADLINE) == "refused"
+
+
+@pytest.mark.timeout(120)
+def test_stubborn_handler_does_not_keep_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_end, "END_S", 0.1)
+    app = Tocsin.in_memory("shop", shutdown_timeout=0)
+    began = threading.Event()
+
+    @app.job()
+    async def never() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                began.set()
+                await asyncio.sleep(0.05)
+
+    scheduler = app.start()
+    _ = scheduler.trigger("never")
+    assert began.wait(DEADLINE)
+    scheduler.close()
+    with app.start() as again:
+        assert again.job_count() == 1
 
 
 PROGRAM: Final = """

@@ -12,6 +12,7 @@ from ..settings import Settings
 from ..settings import load as load_settings
 from ..subjects import DEFAULT_QUEUE
 from ..worker import Connect, Connection, Options
+from ..worker.loop_end import ending_loop
 from ..worker.shutdown import stop_signals
 from .errors import AppError, ConnectedElsewhereError
 from .in_process import InProcess
@@ -167,7 +168,8 @@ class Tocsin(InProcess):
         self._require_shared_installation()
         if apply:
             _ = self.definitions  # a wrong graph ends the program before it works
-        asyncio.run(self._run(apply=apply))
+        with ending_loop() as runner:
+            runner.run(self._run(apply=apply))
 
     async def _run(self, *, apply: bool) -> None:
         registering = asyncio.create_task(self._keep_registered()) if apply else None

@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final, Generic, ParamSpec, TypeVar
 
+from ..worker.loop_end import ending_loop
 from .errors import ClientClosed, WrongContext
 
 P = ParamSpec("P")
@@ -110,7 +111,7 @@ class LoopThread(Generic[C]):
                 self.call(_end, rows)
 
     def _run(self, opened: "Future[C]") -> None:
-        with asyncio.Runner() as runner:
+        with ending_loop() as runner:
             runner.run(self._serve(opened))
 
     async def _serve(self, opened: "Future[C]") -> None:

@@ -12,6 +12,7 @@ from ..domain.errors import TocsinError
 from ..domain.secret_reference import check_allowed
 from .connection import Connect, Connection, Options, read_options
 from .handlers import BuiltinFunction, Handlers, check_name
+from .loop_end import ending_loop
 from .session import Session
 from .shutdown import Shutdown, stop_signals
 
@@ -135,7 +136,8 @@ class Worker:
         A second signal stops all handlers immediately. In a thread other than the main thread there are no signals: call
         `stop` from any thread.
         """
-        asyncio.run(self._run())
+        with ending_loop() as runner:
+            runner.run(self._run())
 
     @asynccontextmanager
     async def running(self, connection: Connection | None = None) -> AsyncIterator[None]:

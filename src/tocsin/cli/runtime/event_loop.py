@@ -35,8 +35,10 @@ def serve(work: Coroutine[Any, Any, None], *, on_refresh: Callable[[], object] |
 
     `on_refresh` is called at each `REFRESH_SIGNAL`.
     """
+    from ...worker.loop_end import ending_loop  # noqa: PLC0415 - other commands need no worker
+
     collect_patiently()
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner, suppress(Interrupted):
+    with ending_loop(_fast_loop()) as runner, suppress(Interrupted):
         if on_refresh is not None and REFRESH_SIGNAL is not None:
             runner.get_loop().add_signal_handler(REFRESH_SIGNAL, on_refresh)
         runner.run(_until_signalled(work))
