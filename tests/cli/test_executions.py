@@ -16,6 +16,7 @@ from tocsin.domain.events import (
     EventReference,
     Failed,
     Failure,
+    PastHoldUp,
     Planned,
     Recorded,
     RetryScheduled,
@@ -330,6 +331,21 @@ def test_page_shows_what_each_step_ran(failed: World) -> None:
     assert shown["waits_for"] is None
     page = failed.call("executions", "show", ID).out
     assert all(heading in page for heading in ("QUEUE", "FUNCTION", "TOOK"))
+
+
+def test_past_hold_ups_of_an_attempt_are_shown(world: World) -> None:
+    parts = PastHoldUp(cause="key_limit", seconds=4.25), PastHoldUp(cause="queue_paused", seconds=75)
+    late = started("extract", 1).model_copy(update={"held_up": parts})
+    world.append(admitted(plan({"extract": ()})), dispatched("extract", 1), late)
+    [attempt] = world.call("-o", "json", "executions", "show", ID).json["attempts"]
+    assert attempt["held_up"] == [
+        {"cause": "key_limit", "seconds": 4.25},
+        {"cause": "queue_paused", "seconds": 75.0},
+    ]
+    page = world.call("executions", "show", ID).out
+    held_up = "4.2s by the concurrency limit of its key, 1m15s by the pause of its queue"
+    assert f"extract #1 was held up {held_up}" in page
+    assert f"extract #1 by w-1, held up {held_up}" in page
 
 
 def test_pending_execution_shows_what_it_waits_for(world: World) -> None:

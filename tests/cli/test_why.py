@@ -17,10 +17,12 @@ from tocsin.domain.events import (
     LeadershipGained,
     LeadershipReleased,
     Message,
+    PastHoldUp,
     Requested,
     Shard,
     ShardsDefined,
     Skipped,
+    Started,
 )
 from tocsin.domain.start_jitter import start_delay
 from tocsin.engine.ledger_reader import LedgerReader
@@ -377,6 +379,23 @@ def test_excluded_time_names_its_calendar_and_its_move(scene: Scene) -> None:
     scene.define(schedule="0 * * * *", exclude=[], shift="skip", blackout=blackout)
     reason = "the blackout from 2026-01-01T12:00 to 2026-01-01T14:00 (a new database)"
     assert scene.why("2026-01-01T13:00")[1] == f"It is in the future; it will not fire: {reason}."
+
+
+def test_past_hold_ups_of_a_run_are_named(scene: Scene) -> None:
+    scene.define(overlap_policy="allow")
+    scene.passes(1)
+    [shown] = scene.answers("2026-01-01T02:00")
+    run = str(shown["execution_id"])
+    for delivery, seconds in ((1, 1.5), (2, 2.0)):
+        held_up = (PastHoldUp(cause="queue_rate", seconds=seconds),)
+        claim = Started(job="nightly", execution_id=run, step="main", attempt=1, delivery=delivery, worker="w")
+        scene.given(claim.model_copy(update={"held_up": held_up}))
+    [shown] = scene.answers("2026-01-01T02:00")
+    outcome = shown["outcome"]
+    assert isinstance(outcome, dict)
+    assert outcome["held_up"] == [{"cause": "queue_rate", "seconds": 3.5}]
+    line = scene.why("2026-01-01T02:00")[1]
+    assert line.endswith(" Before workers got its tasks, they were held up 3.5s by the rate of its queue.")
 
 
 def test_jitter_of_a_start_is_named(scene: Scene) -> None:

@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     LeaseTimer,
     Message,
     Namespace,
+    PastHoldUp,
     PolicyDefined,
     Recorded,
     Released,
@@ -426,6 +427,42 @@ async def test_task_waits_for_its_limit(hall: Hall) -> None:
     assert len(agent.got) == 2
     await agent.reports(0)
     assert len(agent.got) == 3
+
+
+async def test_claim_records_what_held_up_its_task(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 1})
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9)
+    for _ in range(2):
+        await hall.trigger()
+    await hall.passes(3)
+    await agent.reports(0)
+    first, second = await hall.world.recorded(Started)
+    assert (first.message.held_up, b"held_up" in first.message.encode()) == ((), False)
+    assert second.message.held_up == (PastHoldUp(cause="job_limit", seconds=3.0),)
+
+
+@pytest.mark.parametrize(
+    ("queue", "cause"),
+    [
+        (Queue(transport="matched", concurrency=1), "queue_limit"),
+        (Queue(transport="matched", rate=QueueRate(limit=1, per=5)), "queue_rate"),
+    ],
+)
+async def test_claim_records_the_limit_of_its_queue(hall: Hall, queue: Queue, cause: str) -> None:
+    hall.queues["default"] = queue
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9)
+    for _ in range(2):
+        await hall.trigger()
+    await hall.passes(5)
+    if cause == "queue_limit":
+        await agent.reports(0)
+    await agent.announce()
+    await hall.work()
+    first, second = await hall.started()
+    assert [first.held_up, [(part.cause, part.seconds) for part in second.held_up]] == [(), [(cause, 5.0)]]
 
 
 async def test_limit_holds_after_failover(hall: Hall) -> None:

@@ -237,7 +237,7 @@ def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
             case Dispatched() as fact:
                 update(fact.step, fact.attempt, dispatched_at=recorded.time)
             case Started() as fact:
-                update(fact.step, fact.attempt, started_at=recorded.time, worker=fact.worker)
+                update(fact.step, fact.attempt, started_at=recorded.time, worker=fact.worker, held_up=fact.held_up)
             case RetryScheduled() | Exhausted() as fact:
                 update(fact.step, fact.attempt, ended_at=recorded.time, error=fact.error)
             case Advanced(adopted_from=None) as fact:

@@ -1,9 +1,10 @@
 """A task that no worker has, and the group of its concurrency limit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+from .hold_up_time import HoldUpTimes, no_times
 from .ownership import lane_of, shard_resource
 from .token_bucket import TokenBucket
 
@@ -63,6 +64,10 @@ class OpenTask:
     """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
     refused_by: frozenset[str] = frozenset()
     """The agents that handed the task back."""
+    held_up: HoldUpTimes = field(default_factory=no_times)
+    """The seconds for which limits held it back, until it was last taken."""
+    times_before: tuple[HoldUpTimes, HoldUpTimes] | None = None
+    """What the gates of its line and its queue had counted when it came; None: it has neither."""
 
     @property
     def key(self) -> StepKey:

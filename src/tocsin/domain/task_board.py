@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
+from .hold_up_time import HoldUpCause, stopped
 from .namespaces import declared_of
 from .open_task import LaneKey, OpenTask, RateGroup, StepKey
 from .ownership import shard_resource
@@ -19,6 +20,7 @@ from .queue_backlog import HeldBack, HeldGroup
 from .task_lanes import TaskLanes
 from .task_offers import Offer
 
+PAUSE: Final[HoldUpCause] = "queue_paused"
 NO_AGENT: Final = ""
 """In place of an agent's key: the worker is no agent."""
 
@@ -49,17 +51,24 @@ class AgentClaim:
 class TaskBoard:
     """The open tasks of the queues, and all open claims."""
 
-    def __init__(self, queue_limits: Mapping[str, int] | None = None, *, max_bytes: int = 64 * 1_048_576) -> None:
+    def __init__(
+        self,
+        queue_limits: Mapping[str, int] | None = None,
+        *,
+        max_bytes: int = 64 * 1_048_576,
+        clock: Callable[[], float] = stopped,
+    ) -> None:
         """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks.
 
-        `queue_limits`: the number of tasks that workers may have, of queues where it is limited.
+        `queue_limits`: the number of tasks that workers may have, of queues where it is limited. `clock` returns seconds, and never
+        goes back.
         """
         self._queue_limits = dict(queue_limits or {})
         self._namespaces: Mapping[str, int | None] = {}
         """The declared namespaces, and the number of tasks of their queues that workers may have."""
         self._free_shards: set[str] = set()
         """The shards that have no owner, so that any worker gets their tasks."""
-        self._open = TaskLanes(max_bytes=max_bytes)
+        self._open = TaskLanes(max_bytes=max_bytes, clock=clock)
         self._reserved: dict[StepKey, OpenTask] = {}
         self._purged: dict[StepKey, OpenTask] = {}
         """Tasks that no agent gets, because their queue was purged; their executions are to be cancelled."""
@@ -214,6 +223,18 @@ class TaskBoard:
         assignments = self._open.take(offers, limit=limit, room=room_left, namespaces=self._namespace_room())
         self._reserved |= {task.key: task for task, _ in assignments}
         return assignments
+
+    def note_hold_ups(self, rate_room: Mapping[str, int], paused: Collection[str]) -> None:
+        """Note what holds back the tasks of whole queues now.
+
+        `rate_room`: the number of tasks that may start by the rate of their queue.
+        """
+        causes: dict[str, HoldUpCause] = {queue: "queue_rate" for queue, number in rate_room.items() if number < 1}
+        if full := self.full_namespaces():
+            causes |= {q: "namespace_limit" for q in self._open.queues if declared_of(q, full) is not None}
+        limits = self._queue_limits.items()
+        causes |= {queue: "queue_limit" for queue, most in limits if self._open.running_in(queue) >= most}
+        self._open.hold_up(causes | dict.fromkeys(paused, PAUSE))
 
     def choose(
         self,

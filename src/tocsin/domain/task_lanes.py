@@ -6,12 +6,13 @@ choice looks at nothing that is held back, and takes O(log n) steps, spread over
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import TypeAlias
 
+from .hold_up_time import NO_TIMES, Gate, HoldUpCause, added, stopped
 from .namespaces import declared_of
 from .open_task import LaneKey, LimitGroup, OpenTask, RateGroup, StepKey
 from .ownership import function_of, is_owned
@@ -22,9 +23,13 @@ from .task_offers import FreeSlots, Offer
 class TaskLanes:
     """All open tasks. Their bodies are kept up to a limit."""
 
-    def __init__(self, *, max_bytes: int) -> None:
-        """Start without tasks; keep at most `max_bytes` bytes of bodies."""
+    def __init__(self, *, max_bytes: int, clock: Callable[[], float] = stopped) -> None:
+        """Start without tasks; keep at most `max_bytes` bytes of bodies.
+
+        `clock` returns seconds, and never goes back.
+        """
         self._max_bytes = max_bytes
+        self._clock = clock
         self._kept_bytes = 0
         self._lines: dict[StepKey, Line] = {}
         """The line of each task."""
@@ -44,6 +49,8 @@ class TaskLanes:
         self._queue_turns: dict[str, int] = {}
         """The turn of each queue with tasks: it is the last when it comes, and when it was served."""
         self._namespace_turns: dict[str | None, int] = {}
+        self._queue_gates: dict[str, Gate] = {}
+        """The gates of queues with tasks that were held back."""
         self._turn = 0
 
     def put(self, task: OpenTask, *, is_first: bool = False) -> None:
@@ -94,6 +101,17 @@ class TaskLanes:
             for line in group.lines.get(group.running + 1, ()):
                 self._update(line)
             self._forget_if_idle(task.group)
+
+    def hold_up(self, causes: Mapping[str, HoldUpCause]) -> None:
+        """Note what holds back all tasks of a queue now, by queue."""
+        if not causes and not self._queue_gates:
+            return
+        now = self._clock()
+        for queue in {*self._queue_gates, *causes}:
+            if queue not in self._priorities:
+                self._queue_gates.pop(queue, None)
+            else:
+                self._queue_gates.setdefault(queue, Gate()).change(causes.get(queue), now)
 
     def waiting_rates(self, most: int) -> list[RateGroup]:
         """Return up to `most` groups of rates whose tasks may not start, in turns."""
@@ -180,6 +198,11 @@ class TaskLanes:
             name = queue, function_of(function)
             numbers[name] = numbers.get(name, 0) + lane.number
         return numbers
+
+    @property
+    def queues(self) -> Collection[str]:
+        """The queues with tasks."""
+        return self._priorities
 
     def functions_in(self, queue: str) -> Iterable[str]:
         """Return the functions of the tasks in a queue that any worker gets."""
@@ -324,6 +347,7 @@ class TaskLanes:
                 group.lines.setdefault(task.limit, {})[line] = None
         line.tasks[task.key] = task
         self._lines[task.key] = line
+        self._note_times(task, line)
         if is_first:
             line.tasks.move_to_end(task.key, last=False)
         lane.number += 1
@@ -335,6 +359,7 @@ class TaskLanes:
         if task.resource is not None:
             self._forget_owned(task.resource, lane.key[:2])
         del line.tasks[task.key]
+        self._count_hold_ups(task, line)
         lane.number -= 1
         self._update(line)
         if line.tasks:
@@ -358,9 +383,32 @@ class TaskLanes:
             del self._lanes[lane.key]
             self._forget_priority(*lane.key)
 
+    def _note_times(self, task: OpenTask, line: Line) -> None:
+        """Note what the gates before a task have counted until it comes."""
+        gate = self._queue_gates.get(task.queue)
+        if gate is None and not line.is_limited:
+            task.times_before = None
+            return
+        now = self._clock()
+        task.times_before = line.gate.times(now), NO_TIMES if gate is None else gate.times(now)
+
+    def _count_hold_ups(self, task: OpenTask, line: Line) -> None:
+        """Count the time for which the gates held back a task since it came."""
+        gate = self._queue_gates.get(task.queue)
+        if gate is None and task.times_before is None:
+            return
+        now = self._clock()
+        of_line, of_queue = task.times_before or (NO_TIMES, NO_TIMES)
+        task.held_up = added(task.held_up, of_line, line.gate.times(now))
+        if gate is not None:
+            task.held_up = added(task.held_up, of_queue, gate.times(now))
+
     def _update(self, line: Line) -> None:
         """List a line, or remove it from the lists."""
-        if not line.tasks or line.is_held_back:
+        cause = line.held_up_by
+        if cause != line.gate.cause:
+            line.gate.change(cause, self._clock())
+        if not line.tasks or cause is not None:
             self._unlist(line)
             return
         line.lane.jobs[line.job].listed.put(line, line.first.sequence)

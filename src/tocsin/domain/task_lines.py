@@ -4,6 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .hold_up_time import Gate, HoldUpCause
 from .open_task import LimitGroup, OpenTask, RateGroup, StepKey
 from .ranked_items import RankedItems
 
@@ -57,6 +58,8 @@ class Line:
     group: Group | None
     starts: Starts | None
     tasks: OrderedDict[StepKey, OpenTask] = field(default_factory=OrderedDict)
+    gate: Gate = field(default_factory=Gate)
+    """It is closed while a limit holds back the tasks."""
 
     @property
     def first(self) -> OpenTask:
@@ -64,7 +67,16 @@ class Line:
         return next(iter(self.tasks.values()))
 
     @property
-    def is_held_back(self) -> bool:
-        """Whether the limit of the group is reached, or no task may start now."""
-        is_full = self.group is not None and self.group.running >= self.key[1]
-        return is_full or (self.starts is not None and self.starts.room < 1)
+    def is_limited(self) -> bool:
+        """Whether a limit may hold back the tasks."""
+        return self.group is not None or self.starts is not None
+
+    @property
+    def held_up_by(self) -> HoldUpCause | None:
+        """The cause that holds back the tasks.
+
+        The limit of the group is reached, or no task may start now.
+        """
+        if self.group is not None and self.group.running >= self.key[1]:
+            return "job_limit" if self.key[0] is None or self.key[0].key is None else "key_limit"
+        return "start_rate" if self.starts is not None and self.starts.room < 1 else None

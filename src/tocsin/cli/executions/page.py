@@ -160,7 +160,7 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
         headings = ("STEP", "STATUS", "QUEUE", "FUNCTION", "WORKER", "ATTEMPT", "TOOK", "ERROR")
         lines += [Text(), table(headings, rows, empty="", least=("WORKER", "QUEUE", "FUNCTION")), *_values(details)]
     if details.attempts:
-        lines += [Text(), attempts_table(details.attempts)]
+        lines += [Text(), attempts_table(details.attempts), *_past_hold_ups(details.attempts)]
     lines += _last_lines(details)
     return [*lines, Text(), FactPage(details.match.events)]
 
@@ -215,6 +215,15 @@ def _values(details: ExecutionDetails) -> list[RenderableType]:
                 shown = text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}… (-o json shows all)"
                 lines.append(Text.assemble((f"{name} {kind} ", "dim"), shown))
     return lines
+
+
+def _past_hold_ups(attempts: Iterable[Attempt]) -> list[RenderableType]:
+    """Return a line for each attempt that limits, rates or pauses held up."""
+    return [
+        Text.assemble((f"{attempt.step} #{attempt.attempt} was held up ", "dim"), event_lines.hold_ups(attempt.held_up))
+        for attempt in attempts
+        if attempt.held_up
+    ]
 
 
 def attempts_table(attempts: Iterable[Attempt]) -> RenderableType:

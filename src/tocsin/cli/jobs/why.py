@@ -134,6 +134,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "starts_at": outcome.starts_at,
         "dead_lettered": outcome.dead_lettered,
         "held_up_by": [asdict(hold_up) for hold_up in outcome.held_up_by],
+        "held_up": outcome.held_up,
     }
 
 
@@ -167,7 +168,7 @@ def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
     since = _clock(answer, answer.since) if answer.since else "an unknown time"
     match answer.verdict:
         case "fired":
-            return f"It fired{_late(answer)}, and {_describe(answer.outcome)}.{_delay(answer)}"
+            return f"It fired{_late(answer)}, and {_describe(answer.outcome)}.{_delay(answer)}{_held_up(answer)}"
         case "paused":
             return f"It did not fire: the job was paused since {since}{_by(answer)}."
         case "disabled":
@@ -283,6 +284,12 @@ def _delay(answer: Answer) -> str:
         return ""
     until = f", until {_clock(answer, outcome.starts_at)}" if outcome.starts_at else ""
     return f" The jitter of the job delayed its start by {_length(outcome.start_delay)}{until}."
+
+
+def _held_up(answer: Answer) -> str:
+    """Return the sentence on what held back its tasks; empty: nothing did."""
+    held_up = () if answer.outcome is None else answer.outcome.held_up
+    return f" Before workers got its tasks, they were held up {event_lines.hold_ups(held_up)}." if held_up else ""
 
 
 def _gap(answer: Answer) -> str:

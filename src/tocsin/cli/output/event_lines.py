@@ -39,6 +39,7 @@ from ...domain.events import (
     NamespacesDefined,
     OwnershipAssigned,
     Passed,
+    PastHoldUp,
     Paused,
     Planned,
     PoisonMessage,
@@ -63,9 +64,10 @@ from ...domain.events import (
     Voided,
     unfold,
 )
+from ...domain.hold_up_time import HoldUpCause
 from ...domain.policy import policy_of, shown
 from ...domain.text import counted, printable
-from .format import local
+from .format import local, seconds
 from .tables import TELLING
 
 _USUAL: Final = 36
@@ -172,7 +174,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
         case Dispatched():
             return Described("→", "dim", "dispatched", _attempt(fact.step, fact.attempt, fact.max_attempts))
         case Started():
-            return Described("→", "dim", "started", f"{_attempt(fact.step, fact.attempt)} by {fact.worker}")
+            held_up = f", held up {hold_ups(fact.held_up)}" if fact.held_up else ""
+            return Described("→", "dim", "started", f"{_attempt(fact.step, fact.attempt)} by {fact.worker}{held_up}")
         case RetryScheduled():
             detail = f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}, again in {fact.delay:.1f}s"
             return Described("↻", "yellow", "retrying", detail)
@@ -268,6 +271,22 @@ def _by_event(event: EventReference | None) -> str:
 
 def _attempt(step: str, attempt: int, of: int | None = None) -> str:
     return f"{step} #{attempt}" + (f" of {of}" if of else "")
+
+
+def hold_ups(held_up: Sequence[PastHoldUp]) -> str:
+    """Return in words what held up a task, and for how long."""
+    return ", ".join(f"{seconds(hold_up.seconds)} by {_CAUSES[hold_up.cause]}" for hold_up in held_up)
+
+
+_CAUSES: Final[dict[HoldUpCause, str]] = {
+    "queue_paused": "the pause of its queue",
+    "queue_limit": "the concurrency limit of its queue",
+    "namespace_limit": "the quota `max_running` of its namespace",
+    "queue_rate": "the rate of its queue",
+    "job_limit": "the concurrency limit of its job",
+    "key_limit": "the concurrency limit of its key",
+    "start_rate": "the rate of its `rate_limit`",
+}
 
 
 def _tries(attempts: Sequence[Attempt]) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from .message import Actor, Failure, Input, Message, Sequence, TriggerKind
+from .steps import PastHoldUp
 
 MAX_BODY_BYTES: Final = 262_144
 """Bytes of a poison message that its dead letter keeps; base64 adds a third."""
@@ -33,6 +34,8 @@ class Attempt(Message):
     """The worker that claimed the attempt last."""
     error: Failure | None = None
     """The error, if the attempt failed."""
+    held_up: tuple[PastHoldUp, ...] = ()
+    """What held back its task before the last claim: limits, rates and pauses."""
 
 
 class DeadLetterFact(Message):

@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 from pydantic import JsonValue
 
+from ..hold_up_time import HoldUpCause
 from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
 from .message import Actor, Failure, Input, Message, Recorded, ReleasedReason, Sequence, TriggerKind
 from .start_rate import StartRate
@@ -219,6 +220,18 @@ def unfold(facts: Iterable[Recorded[Message]]) -> Iterator[Recorded[Message]]:
             yield Recorded(task, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
 
 
+class PastHoldUp(Message):
+    """The time for which a cause held back a task.
+
+    Several causes may do so at the same time.
+    """
+
+    cause: HoldUpCause
+    """`job_limit`, `key_limit`, `queue_limit` or `namespace_limit` (concurrency), `queue_rate` or `start_rate`, or `queue_paused`."""
+    seconds: float
+    """The seconds, as the matcher that assigned the task saw them: without the time before its process began."""
+
+
 class Started(ExecutionFact):
     """A worker claimed an attempt.
 
@@ -248,6 +261,8 @@ class Started(ExecutionFact):
     """The id of the request that fetched the task over HTTP, if the matcher answered it."""
     epoch: Sequence | None = None
     """The epoch of the agent as the owner of the task's resource; absent: any worker gets the task."""
+    held_up: tuple[PastHoldUp, ...] = ()
+    """What held back the task before this claim: limits, rates and pauses; absent: none did, or an old version stored this."""
 
 
 class Released(ExecutionFact):

@@ -24,13 +24,16 @@ from ...domain.events import (
     LeadershipReleased,
     Message,
     Passed,
+    PastHoldUp,
     Paused,
     Planned,
     Recorded,
     Requested,
     Skipped,
+    Started,
     unfold,
 )
+from ...domain.hold_up_time import HoldUpCause
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import Schedule, parse
 from ..hold_ups import HoldUp
@@ -91,6 +94,8 @@ class Outcome:
     dead_lettered: bool = False
     held_up_by: tuple[HoldUp, ...] = ()
     """What holds back its tasks that wait for a worker."""
+    held_up: tuple[PastHoldUp, ...] = ()
+    """What held back its tasks before workers got them: the seconds of all its tasks together, by cause."""
     waits_for_jobs: tuple[str, ...] = ()
     """The jobs for whose runs it waits."""
     circle: str | None = None
@@ -292,11 +297,20 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
         dead_lettered=any(isinstance(message, DeadLettered) for message in messages),
         waits_for_jobs=upstream_jobs(depends_on),
         acknowledgements=None if acknowledgements is None else str(acknowledgements),
+        held_up=_past_hold_ups(messages),
         start_delay=newest[0].plan.start_delay if newest else None,
         starts_at=newest[0].plan.start_at
         if newest and execution.waits_for(state) == "delay" and not record.has_started
         else None,
     )
+
+
+def _past_hold_ups(messages: Iterable[Message]) -> tuple[PastHoldUp, ...]:
+    total: dict[HoldUpCause, float] = {}
+    for message in messages:
+        for hold_up in message.held_up if isinstance(message, Started) else ():
+            total[hold_up.cause] = total.get(hold_up.cause, 0.0) + hold_up.seconds
+    return tuple(PastHoldUp(cause=cause, seconds=round(seconds, 3)) for cause, seconds in total.items())
 
 
 def triggers_of(answer: Answer) -> Sequence[EventTrigger]:

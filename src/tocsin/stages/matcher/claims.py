@@ -15,6 +15,7 @@ from ...domain.events import (
     Failed,
     LeaseTimer,
     Message,
+    PastHoldUp,
     Recorded,
     Recovered,
     Released,
@@ -41,6 +42,8 @@ class StoredClaim(NamedTuple):
 
 Assigned: TypeAlias = Sequence[tuple[OpenTask, Started]]
 """Reserved tasks and their claims."""
+LEAST_HOLD_UP_S: Final = 0.001
+"""Shorter hold-ups are not recorded."""
 TRIES: Final = 3
 """Writes of the claims of one execution in a row; other writers may be faster at each."""
 
@@ -251,6 +254,11 @@ def claim_of(
         holder=holder,
         fetch=fetch,
         epoch=epoch,
+        held_up=tuple(
+            PastHoldUp.trusted(cause=cause, seconds=round(seconds, 3))
+            for cause, seconds in task.held_up.items()
+            if seconds >= LEAST_HOLD_UP_S
+        ),
     )
 
 

@@ -100,7 +100,7 @@ class Matcher:
         self._leadership = leadership
         self._clock = clock
         limits = {name: queue.concurrency for name, queue in queues.items() if queue.concurrency is not None}
-        self.board = TaskBoard(limits)
+        self.board = TaskBoard(limits, clock=clock.monotonic)
         self._rates = QueueRates(projections, clock, rates_of(queues))
         self.agents = HeardAgents(clock.monotonic, frozenset(reserved))
         self._display = BacklogDisplay(projections, clock, tuple(queues), limits)
@@ -250,6 +250,7 @@ class Matcher:
             self._is_roll_called = False
             self._checks.forget()
             self._fetches.forget()
+            self.board.note_hold_ups({}, self._decisions.room)  # for the claims of a later leader
             return False
         if not self._is_roll_called:
             self._display.forget()
@@ -298,10 +299,12 @@ class Matcher:
     async def _room(self) -> dict[str, int]:
         """Return the number of tasks that may start in limited queues: none in paused queues.
 
-        Tasks of groups that held back may start if a token came.
+        Tasks of groups that held back may start if a token came. What holds back tasks now is noted.
         """
         self.board.let_start(await self._rates.room_of(self.board.waiting_rates(MAX_RATES)))
-        return {**await self._rates.room(), **self._decisions.room}
+        room, paused = await self._rates.room(), self._decisions.room
+        self.board.note_hold_ups(room, paused)
+        return {**room, **paused}
 
     def _offers(self) -> list[Offer]:
         """Return the free slots of agents, as their newest hold lists describe them."""
