@@ -8,7 +8,7 @@ import pytest
 from tests.domain.given import NOON
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import ids, job_record
+from tocsin.domain import ids, job_record, ledger
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -26,6 +26,7 @@ from tocsin.domain.events import (
     ShardsDefined,
     Skipped,
 )
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.lock_projection import Held, LockProjection
 from tocsin.ports import Append, LogUnavailable, Write, Written
 from tocsin.subjects import Bucket, Stream
@@ -163,6 +164,24 @@ async def test_execution_without_a_lock_is_admitted_and_announced(world: World) 
     [event] = await world.stored(CronTriggered)
     assert (event.data.job_id, event.data.run_count) == (admitted.execution_id, 1)
     assert (event.data.cron_expression, event.data.scheduled_time) == ("0 * * * *", NOON)
+
+
+async def test_runs_count_from_the_registration(world: World) -> None:
+    """An edit counts on, and a job that was deleted and registered again counts from 1 (ojs-cron §2.2)."""
+    counts = list[int]()
+    for edit in ("a", "b", None, "b", "c"):
+        if edit is None:
+            state, _ = await LedgerReader(world.log).load("nightly")
+            await world.given(*ledger.delete(state, "nightly"))
+            continue
+        definition = await world.define(job(function=edit, overlap_policy="allow"))
+        for _ in range(2):
+            world.clock.advance(3_600)
+            at = world.clock.now()
+            await world.given(Due(job="nightly", scheduled_time=at, definition=definition))
+            await world.run(world.planner)
+        counts = [event.data.run_count for event in await world.stored(CronTriggered)]
+    assert counts == [1, 2, 3, 4, 1, 2, 3, 4]
 
 
 async def test_occurrence_is_planned_by_its_named_definition(world: World) -> None:

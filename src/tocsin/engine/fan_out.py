@@ -20,7 +20,7 @@ from ..ports import StaleRead
 from .daily_quotas import DailyQuotas
 from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
 from .locks import begin, identified, states_of_beginning
-from .public_events import required_event, triggered_event
+from .public_events import required_event, runs_before, triggered_event
 from .step import DONE, Events, Ref, States, Step, Then, again
 
 BEGUN_AT_ONCE: Final = 64
@@ -126,7 +126,7 @@ def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Ste
         if not events or events[-1].sequence < last:
             raise StaleRead.of(ref.key)
         announced = {event.message.data.job_id for event in events if isinstance(event.message, CronTriggered)}
-    count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
+    count = runs_before(newest, fact.definition, states)
     missing = list[PublicEvent]()
     for execution_id in execution_ids(fact).values():
         if len(missing) == ANNOUNCED_AT_ONCE:

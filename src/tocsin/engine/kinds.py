@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from .. import subjects
 from ..domain import dead_letter, execution, queue
@@ -94,25 +94,27 @@ RANGE: Final = Reading("events after", _range)
 """All events on a subject or filter after a sequence: the key is (filter, sequence)."""
 
 
-async def _definitions(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], JobDefinition]:
+async def _defined(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], Recorded[Defined]]:
     """Read the newest definition of each job at once, and replaced definitions by their sequence."""
     facts = await sources.log.load_each(*{subjects.definition(job): None for job, _ in keys})
-    newest = {
-        (r.message.job, r.sequence): r.message.definition
-        for events in facts.facts
-        for r in events
-        if isinstance(r.message, Defined)
-    }
-    definitions: dict[tuple[str, int], JobDefinition] = {}
+    recorded = [recorded for events in facts.facts for recorded in events]
+    defined = {(event.message.job, event.sequence): event for event in recorded if _is_defined(event)}
     for job, sequence in keys:
-        definition = newest.get((job, sequence))
-        if definition is None:
-            recorded = await sources.log.get(subjects.ledger(job), sequence)
-            if recorded is None or not isinstance(recorded.message, Defined):
+        if (job, sequence) not in defined:
+            event = await sources.log.get(subjects.ledger(job), sequence)
+            if event is None or not _is_defined(event):
                 raise StaleRead.of(subjects.ledger(job))
-            definition = recorded.message.definition
-        definitions[job, sequence] = definition
-    return definitions
+            defined[job, sequence] = event
+    return {key: defined[key] for key in keys}
+
+
+def _is_defined(recorded: Recorded[Message]) -> TypeGuard[Recorded[Defined]]:
+    """Return whether an event defines a job."""
+    return isinstance(recorded.message, Defined)
+
+
+async def _definitions(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], JobDefinition]:
+    return {key: event.message.definition for key, event in (await _defined(sources, keys)).items()}
 
 
 DEFINITION: Final = Reading("definition", _definitions, is_lasting=True)
@@ -120,13 +122,7 @@ DEFINITION: Final = Reading("definition", _definitions, is_lasting=True)
 
 
 async def _registration_times(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], datetime]:
-    times: dict[tuple[str, int], datetime] = {}
-    for job, sequence in keys:
-        recorded = await sources.log.get(subjects.ledger(job), sequence)
-        if recorded is None or not isinstance(recorded.message, Defined):
-            raise StaleRead.of(subjects.ledger(job))
-        times[job, sequence] = recorded.message.created_at or recorded.time
-    return times
+    return {key: event.message.created_at or event.time for key, event in (await _defined(sources, keys)).items()}
 
 
 REGISTERED_AT: Final = Reading("registration", _registration_times, is_lasting=True)

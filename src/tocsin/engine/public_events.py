@@ -47,7 +47,7 @@ from ..domain.ids import answer_id
 from ..domain.trace_context import root_of
 from ..ports import StaleRead
 from ..subjects import public_event
-from .kinds import PUBLIC_EVENT, RANGE, TAIL, execution_state
+from .kinds import PUBLIC_EVENT, RANGE, REGISTERED_AT, TAIL, execution_state
 from .step import DONE, Events, Ref, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
@@ -66,6 +66,8 @@ class RequiredEvent(msgspec.Struct, frozen=True):
     """Makes the event with the number of runs of the job."""
     matches: Callable[[Message], bool]
     """Returns whether a message is this event."""
+    definition: int = 0
+    """The sequence of the definition of the run that is counted; 0: the event counts none."""
 
 
 def required_event(
@@ -111,7 +113,8 @@ def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEven
     def matches(message: Message) -> bool:
         return isinstance(message, CronTriggered) and message.data.job_id == decision.execution_id
 
-    return RequiredEvent(public_event("triggered", decision.job), sequence, make, matches)
+    subject = public_event("triggered", decision.job)
+    return RequiredEvent(subject, sequence, make, matches, decision.plan.definition)
 
 
 def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
@@ -196,8 +199,19 @@ def announce(
             return DONE
         if not events or events[-1].sequence < last:
             raise StaleRead.of(required.subject)
-    count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
-    return done(Events(ref, (required.make(count + 1),)))
+    return done(Events(ref, (required.make(runs_before(newest, required.definition, states) + 1),)))
+
+
+def runs_before(newest: Message | None, definition: int, states: States) -> int:
+    """Return the number of announced runs of a job since its registration.
+
+    `definition`: the sequence of the definition of the next run. A job that was deleted and registered again counts from 1
+    (ojs-cron §2.2).
+    """
+    if not isinstance(newest, CronTriggered) or not definition:
+        return 0
+    data = newest.data
+    return data.run_count if data.scheduled_time > states(REGISTERED_AT((data.cron_name, definition))) else 0
 
 
 # --- answers to triggers -----------------------------------------------------------------------------------------------

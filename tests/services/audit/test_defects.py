@@ -213,6 +213,16 @@ def nested(kind: type[PublicEvent], **fields: object) -> Defect:
     return changed(change)
 
 
+def counted_from_one(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
+    """The last firing is counted as the first of a registration."""
+    last = next((recorded for recorded in reversed(facts) if isinstance(recorded.message, CronTriggered)), None)
+    if last is None or not isinstance(last.message, CronTriggered):
+        return facts
+    assert last.message.data.run_count > 1
+    event = last.message.model_copy(update={"data": last.message.data.model_copy(update={"run_count": 1})})
+    return [msgspec.structs.replace(recorded, message=event) if recorded is last else recorded for recorded in facts]
+
+
 def other(kind: type[M], *, having: Callable[[M], bool] = lambda _: True, **fields: object) -> Defect:
     """The first fact of a kind says something else."""
 
@@ -292,6 +302,7 @@ DEFECTS: Final[dict[str, tuple[str, Defect]]] = {
     "a firing was not told of": ("CRON-29", without(CronTriggered)),
     "a firing was told of twice": ("CRON-29", again(CronTriggered)),
     "a firing was counted wrongly": ("CRON-29", nested(CronTriggered, run_count=7)),
+    "a firing was counted from 1 again": ("CRON-29", changed(counted_from_one)),
     "a skip was not told of": ("CRON-30", without(CronSkipped)),
     "a skip was told of twice": ("CRON-30", again(CronSkipped)),
     "a span was not told of": ("MISSED", without(CronMissed)),
@@ -321,6 +332,25 @@ def test_a_log_without_fault_breaks_no_invariant(everything: StoredEvents) -> No
     assert [*report.debts, *report.remarks] == []
     assert (report.facts, report.jobs) == (sum(map(len, everything.streams)), len(JOBS))
     assert report.executions == len(everything.executions)
+
+
+async def test_new_registration_counts_from_one() -> None:
+    world = World()
+    free = JOBS[1]["name"]
+    for _ in range(2):
+        await world.define(JOBS[1])
+        for second in range(6):
+            world.clock.advance(1)
+            state, _ = await LedgerReader(world.log).load(free)
+            await world.given(*(ledger.delete(state, free) if second == 4 else ()))
+            state, _ = await LedgerReader(world.log).load(free)
+            await world.given(*ledger.decide_instants(state, world.clock.now()))
+            await work(world)
+    counts = [event.data.run_count for event in await world.stored(CronTriggered)]
+    again = counts.index(1, 1)
+    assert counts == [*range(1, again + 1), *range(1, len(counts) - again + 1)]
+    report = (await StoredEvents.of(world.log)).audited()
+    assert [str(violation) for violation in report.violations] == []
 
 
 def is_merged(task: Dispatched) -> bool:

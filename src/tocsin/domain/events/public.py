@@ -24,7 +24,7 @@ class CronTriggeredData(Message):
     job_type: str
     """The function of the job."""
     run_count: int
-    """The number of this run of the job, counted from 1; each shard has a run of its own."""
+    """The number of this run since the job was registered, counted from 1; each shard has a run of its own."""
     scheduled_time: datetime
     """The instant (UTC) of the occurrence."""
     actual_time: datetime

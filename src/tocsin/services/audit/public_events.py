@@ -3,7 +3,7 @@
 Memory: decisions that are not announced yet, triggers that wait for an admission, and the run count of each job.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TypeAlias
@@ -16,6 +16,7 @@ from ...domain.events import (
     CronMissed,
     CronSkipped,
     CronTriggered,
+    Defined,
     Failed,
     Message,
     Passed,
@@ -41,6 +42,10 @@ class PublicEvents:
         self._firings: dict[Key, Proof] = {}
         self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
         self._counts: dict[str, int] = {}
+        self._registrations = Counter[str]()
+        """The number of registrations of each name; without its edits."""
+        self._restarts: dict[str, list[Proof]] = defaultdict(list)
+        """The runs that are counted 1 although the name ran before, by name."""
         self._missed: dict[Span, Proof] = {}
         self._told: dict[Span, Proof] = {}
         self._planned: dict[Key, str] = {}
@@ -54,6 +59,7 @@ class PublicEvents:
             Admitted: self._admitted,
             Skipped: self._skipped,
             CronTriggered: self._triggered,
+            Defined: self._defined,
             CronSkipped: self._skip_told,
             Passed: self._passed,
             CronMissed: self._missed_told,
@@ -76,10 +82,17 @@ class PublicEvents:
             reason = f"{data.job_id} was announced before, or never admitted"
             yield check.violation("CRON-29", entity, reason, recorded)
         expected = self._counts.get(data.cron_name, 0 if self._is_whole else data.run_count - 1) + 1
-        if data.run_count != expected:
+        if data.run_count == 1 and expected > 1:
+            self._restarts[data.cron_name].append(Proof.of(recorded))
+        elif data.run_count != expected:
             reason = f"run {expected} is counted {data.run_count}"
             yield check.violation("CRON-29", entity, reason, recorded)
         self._counts[data.cron_name] = data.run_count
+
+    def _defined(self, recorded: Recorded[Defined]) -> Taken:
+        """Note a registration, from which runs are counted from 1; old versions counted on."""
+        self._registrations[recorded.message.job] += recorded.message.created_at is None
+        yield from ()
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         fact = recorded.message
@@ -148,6 +161,10 @@ class PublicEvents:
         for proofs in self._skips.values():
             for proof in proofs:
                 yield Debt("CRON-30", proof.subject, "the skip was not announced", proof.time, facts=(proof,))
+        for name, restarts in self._restarts.items():
+            for proof in restarts[max(0, self._registrations[name] - 1) :] if self._is_whole else ():
+                reason = "a run is counted 1, and the job was not registered again"
+                yield Debt("CRON-29", check.job(name), reason, proof.time, "clocks", (proof,))
         for (job, trigger), proof in self._unanswered.items():
             yield Debt("ANSWER", check.job(job), f"trigger {trigger} has no answer", proof.time, facts=(proof,))
         for (job, *_), proof in self._missed.items():

@@ -299,7 +299,7 @@ async def _last_triggered(here: Components, job: Job) -> Recorded[Message] | Non
 
 def _cron_of(job: Job, triggered: Recorded[Message] | None, now: datetime) -> CronJob:
     event = triggered.message if triggered else None
-    # The count of a name outlives its job: runs before this registration belong to a deleted job.
+    # The event outlives its job: runs before this registration belong to a deleted job.
     is_current = triggered is not None and triggered.time >= job.created_at
     data = event.data if isinstance(event, CronTriggered) and is_current else None
     written = ojs.write(job.definition)
