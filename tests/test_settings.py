@@ -7,7 +7,7 @@ from typing import Protocol
 import pytest
 
 from tocsin import settings as settings_module
-from tocsin.settings import MASK, WITHOUT_EFFECT, Settings, SettingsError, load, origins, shown
+from tocsin.settings import MASK, WITHOUT_EFFECT, Settings, SettingsError, load, origins, shown, with_options
 
 HIP62 = """
 server:  { host: 0.0.0.0, port: 8062 }
@@ -232,6 +232,21 @@ def test_a_literal_reference_is_written_with_two_dollars(write: Write) -> None:
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such file"):
         load(tmp_path / "missing.yaml")
+
+
+def test_options_change_settings_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_NATS__USER", "of-the-environment")
+    given = Settings(nats={"url": "nats://code:4222", "password": "p"}, replicas=3)  # type: ignore[arg-type]
+    changed = with_options(given, {("nats", "url"): "nats://call:4222", ("worker", "shards"): ("a",), ("root",): None})
+    assert (changed.nats.url, changed.nats.user, changed.replicas) == ("nats://call:4222", None, 3)
+    assert (changed.nats.password, changed.worker.shards, given.nats.url) == (
+        given.nats.password,
+        ("a",),
+        "nats://code:4222",
+    )
+    assert origins(changed)["nats.url"] == "command line"
+    with pytest.raises(SettingsError, match="root"):
+        with_options(given, {("root",): "a b"})
 
 
 def test_secrets_are_never_shown() -> None:

@@ -446,4 +446,4 @@ def test_command_explains_what_is_no_application(world: World, text: str, code: 
 def test_worker_command_accepts_an_application(world: World) -> None:
     from tocsin.cli.input.objects import load_worker  # noqa: PLC0415 - the path of the module is what is tested
 
-    assert list(load_worker(program(world, APP))._handlers) == ["billing/report"]
+    assert list(load_worker(program(world, APP)).worker._handlers) == ["billing/report"]

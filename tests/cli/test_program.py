@@ -400,6 +400,47 @@ def test_url_in_the_code_of_a_worker_counts(world: World, monkeypatch: pytest.Mo
     ]
 
 
+def test_settings_in_the_code_of_an_application_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option comes before them, and what the environment says is not read."""
+
+    async def run_worker(_: object, __: object, ___: Worker) -> None:
+        """End at once."""
+
+    monkeypatch.setattr(World, "run_worker", run_worker)
+    monkeypatch.setenv("TOCSIN_NATS_URL", "nats://of-the-settings:4222")
+    monkeypatch.setenv("TOCSIN_WORKER__CONCURRENCY", "7")
+    (world.folder / "billing.py").write_text(
+        "from tocsin import Tocsin\nfrom tocsin.settings import Settings\n"
+        "settings = Settings(nats={'url': 'nats://of-the-code:4222', 'user': 'u'}, replicas=3)\n"
+        "app = Tocsin('billing', settings=settings)\n"
+        "own = Tocsin.in_memory('own')\n"
+    )
+    for command in ("worker", "apply"):
+        assert world.call(command, "billing.py:app").code == 0
+        assert world.call("--nats", "nats://of-the-call:4222", command, "billing.py:app").code == 0
+    assert [(it.nats.url, it.nats.user, it.replicas, it.worker.concurrency) for it in world.used] == [
+        (f"nats://of-the-{place}:4222", "u", 3, None) for place in ("code", "call") * 2
+    ]
+    assert world.call("worker", "billing.py:app", "--shard", "s1").code == 0
+    assert world.used[-1].worker.shards == ("s1",)
+    for command in ("worker", "apply"):
+        assert world.call(command, "billing.py:own", "-o", "json").error["error_code"] == "app-not-connected"
+
+
+def test_worker_opens_the_connection_of_its_code(world: World) -> None:
+    (world.folder / "w.py").write_text(
+        "import asyncio\nfrom contextlib import asynccontextmanager\nfrom tests.worker.given import Bench\nfrom tocsin import Worker\n"
+        "@asynccontextmanager\nasync def connect(options):\n"
+        "    print('connected', options.name)\n    asyncio.get_running_loop().call_soon(worker.stop)\n"
+        "    yield Bench().connection()\n"
+        "worker = Worker(name='mine', connect=connect)\n"
+    )
+    result = world.call("worker", "w.py:worker")
+    assert (result.code, "connected mine" in result.out, world.used) == (0, True, [])
+    for options in (("--nats", "nats://x:1", "worker", "w.py:worker"), ("worker", "w.py:worker", "--shard", "s")):
+        assert world.call(*options, "-o", "json").failure == (2, "conflicting-options")
+
+
 def test_worker_command_warns_of_missing_handlers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run_worker(_: object, __: object, worker: Worker) -> None:
         serving = asyncio.create_task(worker.serve(Bench().connection()))

@@ -215,6 +215,16 @@ class Tocsin(InProcess):
         return self._given_settings or load_settings()
 
 
+def given_settings(app: Tocsin) -> Settings | None:
+    """Return the settings that an application was made with; None: those of the environment.
+
+    Raises:
+        NotConnectedError: the application has an installation of its own.
+    """
+    app._require_shared_installation()  # noqa: SLF001 - of this module
+    return app._given_settings  # noqa: SLF001 - of this module
+
+
 @contextmanager
 def importing() -> Iterator[None]:
     """Keep applications from running while a command imports their module."""

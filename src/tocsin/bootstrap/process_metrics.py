@@ -1,7 +1,7 @@
 """The port of the metrics and the probes of `tocsin run` and `tocsin worker`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from .. import telemetry
@@ -20,15 +20,19 @@ class Readiness:
         """Begin as a process that is not connected yet."""
         self.started = asyncio.Event()
         """Set once the stages or the worker of the process run."""
-        self._installation: Installation | None = None
+        self._is_connected: Callable[[], bool] = lambda: False
 
     def watch(self, installation: Installation) -> None:
         """Follow the connection of an installation."""
-        self._installation = installation
+        self._is_connected = lambda: installation.connection.client.is_connected
+
+    def watch_nothing(self) -> None:
+        """Leave the connection to the code of the worker that opens it."""
+        self._is_connected = lambda: True
 
     def missing(self) -> str | None:
         """Return what the process still lacks; None: it is ready."""
-        if self._installation is None or not self._installation.connection.client.is_connected:
+        if not self._is_connected():
             return "not connected to NATS"
         return None if self.started.is_set() else "starting"
 

@@ -6,7 +6,7 @@ variable and `$${` for a literal `${`. A variable is named `TOCSIN_` and the pat
 (`TOCSIN_LEADER__TTL=3s`); hip-62's own `DATABASE_URL` and `NATS_URL` are read too. `null` clears a setting that may be null,
 in a variable (`TOCSIN_SERVER__RATE=null`) and in the file.
 
-`load` reads files and the environment. A plain `Settings(...)` uses its arguments and the defaults only.
+`load` reads files and the environment, and `with_options` changes settings that a program made. A plain `Settings(...)` uses its arguments and the defaults only.
 """
 
 from .loader import (
@@ -19,6 +19,7 @@ from .loader import (
     load,
     origins,
     shown,
+    with_options,
     without_password,
 )
 from .model import (
@@ -81,5 +82,6 @@ __all__ = [
     "origins",
     "sampling_of",
     "shown",
+    "with_options",
     "without_password",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from ..domain.definition import DefinitionProblem, show
@@ -132,6 +132,38 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
         raise SettingsError(*_problems(error, origins)) from None
     settings._origins.update(origins)  # noqa: SLF001 - part of this package
     return settings
+
+
+def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Settings:
+    """Return the settings of a program with values of the command line.
+
+    `options`: the values by path; None: the option is not set.
+
+    Raises:
+        SettingsError: a value is invalid.
+    """
+    given = {path: value for path, value in options.items() if value is not None}
+    values = _set_fields(settings)
+    for path, value in given.items():
+        level: dict[str, Any] = values
+        section: BaseModel = settings
+        for name in path[:-1]:
+            section = getattr(section, name)
+            if not isinstance(level.get(name), dict):
+                level[name] = _set_fields(section)
+            level = level[name]
+        level[path[-1]] = value
+    named = dict.fromkeys(given, "command line")
+    try:
+        changed = Settings(**values)
+    except ValidationError as error:
+        raise SettingsError(*_problems(error, named)) from None
+    changed._origins.update(named)  # noqa: SLF001 - part of this package
+    return changed
+
+
+def _set_fields(section: BaseModel) -> dict[str, Any]:
+    return {name: getattr(section, name) for name in section.model_fields_set}
 
 
 @dataclass(frozen=True, slots=True)

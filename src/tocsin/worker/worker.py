@@ -76,7 +76,8 @@ class Worker:
             shards: the ids of the shards that the worker may own, or `["*"]` for every shard. Only the owner of a shard gets the
                 tasks of executions on it; while no worker declares a shard, any worker gets them. The setting
                 `worker.shards` replaces them.
-            connect: opens another connection than the default, for example to the in-memory log in tests.
+            connect: opens another connection than the default, for example to the in-memory log in tests. `tocsin worker` uses it
+                too, and refuses `--nats` and `--shard` beside it.
 
         Raises:
             ValueError: an option is out of its range, or a secret has an invalid name.
@@ -185,6 +186,11 @@ class Worker:
         finally:
             with self._lock:
                 self._loop, self._shutdown = None, Shutdown()
+
+    @property
+    def opens_connection(self) -> bool:
+        """Whether it was made with `connect`, so that `serve` without a connection opens its own."""
+        return self._connect is not None
 
     @property
     def handlers(self) -> Handlers:

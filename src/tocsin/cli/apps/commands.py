@@ -1,5 +1,6 @@
 """`tocsin apply`: the jobs of an application object."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -28,14 +29,16 @@ def apply(
 ) -> None:
     """Create, update and delete jobs so that they match an application's code.
 
-    Imports the module, prints the plan and carries it out. A second call changes nothing. Workers are not started.
+    Imports the module, prints the plan and carries it out. A second call changes nothing. Workers are not started. The settings in
+    the application's code come before the environment, and options before both.
 
     Example: `tocsin apply billing/app.py:app --prune`
     """
-    from ...app.registration import plan_registration  # noqa: PLC0415 - the help needs no application
+    from ...app.application import given_settings  # noqa: PLC0415 - the help needs no application
+    from ...app.registration import plan_registration  # noqa: PLC0415
 
-    session = session_of(context)
     app = load_app(target)
+    session = replace(session_of(context), given=given_settings(app))
     definitions, settings = app.definitions, session.settings()
     plan = partial(
         plan_registration,

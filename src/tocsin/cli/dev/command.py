@@ -107,7 +107,7 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
         )
     session.log("error", tasks="info")
     settings = session.settings()
-    worker_object = load_worker(worker) if worker else None
+    worker_object = load_worker(worker).worker if worker else None
     if builtin or (secret and (worker or not target)):
         worker_object = _extended(worker_object, builtin or [], secret or [], settings)
     # A wrong file is reported before a server starts.

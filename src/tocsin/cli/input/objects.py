@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain.definition import DefinitionError
 from ..runtime.errors import UsageError
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from ...worker import Worker
 
 
-def load_worker(target: str) -> "Worker":
+class LoadedWorker(NamedTuple):
+    """A worker, and the application that it belongs to, if it does."""
+
+    worker: "Worker"
+    app: "Tocsin | None" = None
+
+
+def load_worker(target: str) -> LoadedWorker:
     """Import the worker that `target` names, or that of the application that it names.
 
     Raises:
@@ -27,14 +34,14 @@ def load_worker(target: str) -> "Worker":
 
     candidate = _loaded(target, "worker")
     if isinstance(candidate, Tocsin):
-        return candidate.worker
+        return LoadedWorker(candidate.worker, candidate)
     if not isinstance(candidate, Worker):
         raise UsageError(
             f"{target} is not a worker but {type(candidate).__name__!r}: name a `tocsin.Worker`, such as `worker = Worker()`, or a "
             "`tocsin.Tocsin`",
             code="not-a-worker",
         )
-    return candidate
+    return LoadedWorker(candidate)
 
 
 def load_app(target: str) -> "Tocsin":

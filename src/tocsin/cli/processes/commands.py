@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,7 +15,7 @@ from ...domain.formats.document import listed, nearest
 from ...ports import LogUnavailable, NotAllowed
 from ..input.worker_options import BuiltinFunctions, Secrets
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import refresh_timezones
+from ..runtime.event_loop import refresh_timezones, until_done
 from ..runtime.event_loop import serve as run_until_stopped
 from ..runtime.session import Session, session_of
 
@@ -182,7 +183,8 @@ def worker(
 
     Example: `tocsin worker reports.py:worker --secret DATABASE_PASSWORD`, or `tocsin worker --builtin command`
     """
-    from ..input.objects import load_worker  # noqa: PLC0415 - only this command needs it
+    from ...app.application import given_settings  # noqa: PLC0415 - only this command needs it
+    from ..input.objects import load_worker  # noqa: PLC0415
     from .builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415
 
     session = session_of(context)
@@ -194,13 +196,30 @@ def worker(
             f"--queue and --name are for a worker without an object. Set both in {target}.", code="conflicting-options"
         )
     else:
-        instance = load_worker(target)
-    # As without this command, a URL in the worker's code comes before the settings; an option comes before both.
+        instance, app = load_worker(target)
+        session = replace(session, given=None if app is None else given_settings(app))
+    # As without this command, what the code says comes before the settings; an option comes before both.
+    is_connected = instance.opens_connection and session.given is None
+    if is_connected and (shard or session.options.get(("nats", "url"))):
+        raise UsageError(
+            f"--nats and --shard have no effect: the worker {target} is made with `connect`, which opens its connection. "
+            "Omit them, or omit `connect`.",
+            code="conflicting-options",
+        )
     url = None if session.options.get(("nats", "url")) else instance.options.nats_url
     settings = session.settings(worker__shards=tuple(shard) if shard else None, nats__url=url)
     offer(instance, builtin or [], settings.builtin)
     allow(instance, secret or ())
-    run_until_stopped(_run_worker(session, instance, settings), on_refresh=refresh_timezones)
+    work = _run_connected(session, instance, settings) if is_connected else _run_worker(session, instance, settings)
+    run_until_stopped(work, on_refresh=refresh_timezones)
+
+
+async def _run_connected(session: Session, instance: "Worker", settings: "Settings") -> None:
+    """Run a worker that opens its own connection."""
+    async with session.backend.process_metrics(settings) as readiness:
+        readiness.watch_nothing()
+        readiness.started.set()
+        await until_done(instance.serve(), stop=instance.stop)
 
 
 async def _run_worker(session: Session, instance: "Worker", settings: "Settings") -> None:

@@ -16,7 +16,7 @@ from ...domain.ledger import JobNotFound
 from ...ports import History, NotAllowed, NotInitialized
 from ...services.local_operator import opened_once
 from ...services.operator import NotServed, Operator
-from ...settings import FieldPath, Settings, load
+from ...settings import FieldPath, Settings, load, with_options
 from ...settings.fields import is_http_url
 from ..output.format import Output
 from .backend import PATIENCE, Backend
@@ -41,17 +41,20 @@ class Session:
     server: str | None = None
     """The URL of an HTTP API to use instead of NATS."""
     token: str | None = field(default=None, repr=False)
+    given: Settings | None = None
+    """The settings in the code of an application, in place of those of the environment and `tocsin.yaml`."""
 
     def settings(self, **more: object) -> Settings:
-        """Load the settings.
+        """Return the settings: those that are given, or else those of the environment.
 
-        `more` holds this command's own options; `section__field` names a nested setting.
+        The values of the command line come first. `more` holds this command's own options; `section__field` names a nested setting.
 
         Raises:
             SettingsError: the settings are invalid.
         """
         overrides = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
-        return load(self.config, options={**self.options, **overrides})
+        options = {**self.options, **overrides}
+        return load(self.config, options=options) if self.given is None else with_options(self.given, options)
 
     def log(self, usual: telemetry.Level, *, tasks: telemetry.Level | None = None) -> None:
         """Configure logging for a long-running command; `--log-level` overrides both levels."""
