@@ -186,11 +186,38 @@ def test_absent_peer_leaves_the_exit_code_alone() -> None:
 
 
 def test_every_unit_fills_a_row() -> None:
-    assert {row.unit for row in rows(FULL)} == set(UNITS)
-    assert {row.unit.workload for row in rows(FULL)} == set(WORKLOADS)
+    assert {row.unit for row in rows(FULL) if not row.unit.suite} == set(UNITS)
+    assert {row.unit.selector for row in rows(FULL)} == set(WORKLOADS)
     assert [row.unit for row in rows(FULL, ["W3"])] == [W3, W3]
     assert {row.unit.sync_always for row in rows(FULL, profiles=(False,))} == {False}
     assert {row.unit for row in rows(FULL, profiles=(True,))} == {unit for unit in UNITS if unit.sync_always}
+
+
+def test_each_target_of_the_matcher_has_a_figure() -> None:
+    every = rows(FULL, ["matcher"], profiles=(False,))
+    targets = {row.title: str(row.target or "") for row in every}
+    assert targets == {
+        **{f"matcher W2, {number} functions: rate": "≥ 0.95" for number in (1, 10, 100, 300)},
+        **{f"matcher W2, {number} functions: CPU per execution": "≤ 1.1" for number in (1, 10, 100, 300)},
+        "matcher W3: p50, more than base": "≤ 0.5",
+        "matcher W3, R3: p50, more than base": "≤ 0",
+        "matcher W1, 1,000 jobs: p99": "≤ 1.1",
+        "matcher W1, 10,000 jobs: p99": "≤ 1.1",
+        "matcher unserved, 50,000 tasks: p99 of others, without = 1": "≤ 2",
+        "matcher unserved, 100,000 tasks: start to first handler": "≤ 3",
+        "matcher unserved, 100,000 tasks: the same without tasks": "",
+    }
+    assert len({row.unit.title for row in every}) == len({row.unit for row in every}) == 9
+    assert not [row for row in rows(FULL, DEFAULT) if row.unit.suite]
+
+
+def test_difference_is_of_pairs() -> None:
+    row = Row("p50", W3, metric("p50_ms"), "ms", "base", Target(0.5), is_difference=True)
+    base = _runs(W3, "base", {"p50_ms": 4.0}, {"p50_ms": 5.0}, {"p50_ms": 6.0})
+    line = _line(row, base, _runs(W3, "new", {"p50_ms": 4.4}, {"p50_ms": 5.5}, {"p50_ms": 5.0}))
+    assert (line.verdict, line.compared and round(line.compared.median, 6)) == (table.MET, 0.4)
+    shown = table.text([line], {}).splitlines()[1]
+    assert ("≤ 0.5 more than base" in shown, "0.40 ms" in shown, "×" in shown) == (True, True, False)
 
 
 def test_registered_jobs_have_limits_from_a_million() -> None:
@@ -343,10 +370,11 @@ def test_results_are_printed_and_kept(
 def test_program_gives_every_figure_of_a_row(tmp_path: Path) -> None:
     """The working tree is both sides here; each workload that is short enough gives its rows a value."""
     which = sides.new(tmp_path)
-    sizes = replace(TINY, lag=(2, 4), executions=20, latency=3, steps=3)
+    sizes = replace(TINY, lag=(2, 4), executions=20, latency=3, steps=3, functions=(1, 3), tasks=(20, 30))
     measure = pairs.side(which, which, sizes, tmp_path)
-    found: Mapping[str, Metrics] = {unit.title: measure(unit) for unit in UNITS if unit.workload in {"W2", "graph"}}
-    figures = [row.value(found[row.unit.title]) for row in rows(sizes, ["W2", "graph"])]
-    assert min(figures) > 0
+    measured = rows(sizes, ["W2", "graph", "matcher"])
+    units = dict.fromkeys(row.unit for row in measured)
+    found: Mapping[str, Metrics] = {unit.title: measure(unit) for unit in units}
+    assert min(row.value(found[row.unit.title]) for row in measured) > 0
     assert found["W2"]["audit_failed"] == 0
     assert found["graph"]["executions_beside"] >= 1

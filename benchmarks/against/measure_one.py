@@ -10,8 +10,10 @@ the parameters that it passes.
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +28,13 @@ from benchmarks.conditions import Conditions  # noqa: E402 - after the path is c
 from benchmarks.fire_lag import fire_lag  # noqa: E402
 from benchmarks.latency import latency  # noqa: E402
 from benchmarks.metrics import Metrics  # noqa: E402
+from benchmarks.part import FUNCTION  # noqa: E402
 from benchmarks.scale_out import scale_out  # noqa: E402
 from benchmarks.system import System, system  # noqa: E402
-from benchmarks.throughput import throughput  # noqa: E402
+from benchmarks.throughput import GRACE, IN_FLIGHT, NO_LESS, throughput, trigger  # noqa: E402
 from benchmarks.wide_graph import wide_graph  # noqa: E402
+from tocsin.domain.definition import JobDefinition  # noqa: E402
+from tocsin.ports.queries import ExecutionQuery  # noqa: E402
 
 API: Final = "$JS.API.STREAM."
 ANSWERS_WITHIN: Final = 30.0
@@ -44,7 +49,8 @@ async def measure(spec: dict[str, Any]) -> Metrics:
     """Return the metrics of a workload.
 
     Args:
-        spec: its name (`workload`), `sync_always`, `compression` (none or s2), and the fields of `benchmarks.against.sizes`.
+        spec: its name (`workload`), `sync_always`, `compression` (none or s2), and the fields of `benchmarks.against.sizes`. `functions`,
+            `nodes` and `tasks` are those of its unit.
 
     Raises:
         ValueError: no workload has this name.
@@ -60,7 +66,12 @@ async def measure(spec: dict[str, Any]) -> Metrics:
         growth.initialized = compressed(growth.initialized, spec["compression"])
         metrics: Metrics = await growth.growth(conditions, executions=executions)
         return metrics
-    async with system(sync_always=conditions.sync_always) as it:
+    if workload == "unserved":
+        unserved: Any = import_module("benchmarks.unserved")
+        of_tasks: Any = Conditions(tasks=spec["tasks"])
+        found: Metrics = await unserved.unserved(of_tasks, executions=spec["latency"])
+        return found
+    async with system(sync_always=conditions.sync_always, nodes=spec["nodes"]) as it:
         return await _on_system(it, workload, spec)
 
 
@@ -69,6 +80,9 @@ async def _on_system(it: System, workload: str, spec: dict[str, Any]) -> Metrics
         case "W1":
             jobs = tuple(spec["lag"][1:] if spec["sync_always"] else spec["lag"])
             return {**await fire_lag(it, jobs), AUDIT_FAILED: await audit(it)}
+        case "W2" if spec["functions"]:
+            measured = await of_functions(it, spec["functions"], spec["executions"])
+            return {**measured, AUDIT_FAILED: await audit(it)}
         case "W2":
             return {**await throughput(it, spec["executions"]), AUDIT_FAILED: await audit(it)}
         case "W3":
@@ -76,6 +90,40 @@ async def _on_system(it: System, workload: str, spec: dict[str, Any]) -> Metrics
         case "graph":
             return await wide_graph(it, spec["steps"], alone=spec["latency"])
     raise ValueError(f"no workload is called {workload}")
+
+
+async def of_functions(it: System, number: int, executions: int) -> Metrics:
+    """Return the figures of W2 with a job for each function.
+
+    The jobs are triggered in turn. Both sides get the same load so: the W2 of some commits has one job, however many functions the worker has.
+
+    Raises:
+        TimeoutError: some executions did not complete; the message has the number.
+    """
+    functions = [FUNCTION, *(f"benchmark/other-{other}" for other in range(1, number))]
+    jobs = {f"functions-{place}": function for place, function in enumerate(functions)}
+    for job, function in jobs.items():
+        await it.define(JobDefinition(name=job, function=function, overlap_policy="allow"))
+    names = list(jobs)
+    async with it.installation.history() as history:
+        cpu, began = it.cpu(), time.perf_counter()
+        done = ExecutionQuery(status="completed", since=datetime.now(UTC) - timedelta(seconds=1))
+        for first in range(0, executions, IN_FLIGHT):
+            turn = range(first, min(first + IN_FLIGHT, executions))
+            await asyncio.gather(*(trigger(it, names[n % number], range(n, n + 1)) for n in turn))
+        deadline = began + GRACE + executions / NO_LESS
+        while (completed := await history.count(done)) < executions:
+            if time.perf_counter() > deadline:
+                msg = f"{completed:,} of {executions:,} executions completed within {deadline - began:,.0f} s"
+                raise TimeoutError(msg)
+            await asyncio.sleep(0.1)
+        elapsed = time.perf_counter() - began
+        used = {name: (now - cpu[name]) / executions * 1_000 for name, now in it.cpu().items()}
+    return {
+        "executions_per_second": executions / elapsed,
+        "cpu_ms_per_execution": sum(used.values()),
+        **{f"cpu_ms_per_execution ({name})": milliseconds for name, milliseconds in used.items()},
+    }
 
 
 async def _registered(conditions: Conditions, jobs: int) -> Metrics:

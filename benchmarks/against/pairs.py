@@ -15,6 +15,7 @@ from benchmarks.against.sides import Side
 from benchmarks.against.sizes import Sizes
 from benchmarks.against.targets import Row, Unit
 from benchmarks.metrics import Metrics
+from benchmarks.part import FUNCTIONS
 from benchmarks.peers import measurement
 
 LOAD: Final = "load_average"
@@ -144,13 +145,17 @@ def side(which: Side, new: Side, sizes: Sizes, folder: Path) -> Measure:
             "sync_always": unit.sync_always,
             "compression": unit.compression,
             **asdict(sizes),
+            "functions": unit.functions,
+            "nodes": unit.nodes,
+            "tasks": unit.tasks,
         }
+        environment = {**which.environment(), **({FUNCTIONS: str(unit.functions)} if unit.functions else {})}
         command = [which.python, "-P", str(new.folder / PROGRAM), json.dumps(spec), str(output)]
-        filling = {"W5": sum(sizes.behind), "W6": sizes.jobs}.get(unit.workload, 0)
+        filling = {"W5": sum(sizes.behind), "W6": sizes.jobs, "unserved": unit.tasks}.get(unit.workload, 0)
         within = WITHIN + filling / FILLED_PER_SECOND
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own
-                command, cwd=which.folder, env=which.environment(), stdout=out, stderr=out, start_new_session=True
+                command, cwd=which.folder, env=environment, stdout=out, stderr=out, start_new_session=True
             )
             try:
                 code = process.wait(within)

@@ -15,6 +15,8 @@ class Sizes:
         behind: numbers of finished executions before W5 measures; the first is the base of its ratios.
         jobs: registered jobs of W6.
         steps: parallel steps of the graph.
+        functions: functions of the worker, each with a job, in the measurements of the matcher.
+        tasks: tasks that no worker can do: beside a lone execution, and at a restart.
         peers: jobs or tasks of a peer; None for the numbers of `benchmarks.peers`.
     """
 
@@ -24,9 +26,21 @@ class Sizes:
     behind: tuple[int, ...] = (0, 1_000_000)
     jobs: int = 100_000
     steps: int = 1_000
+    functions: tuple[int, ...] = (1, 10, 100, 300)
+    tasks: tuple[int, int] = (50_000, 100_000)
     peers: int | None = None
 
 
 FULL: Final = Sizes()
-TINY: Final = Sizes(lag=(20, 60), executions=300, latency=20, behind=(0, 500), jobs=200, steps=20, peers=50)
+TINY: Final = Sizes(
+    lag=(20, 60),
+    executions=300,
+    latency=20,
+    behind=(0, 500),
+    jobs=200,
+    steps=20,
+    functions=(1, 10),
+    tasks=(200, 400),
+    peers=50,
+)
 """Shows that the command works; its figures say nothing."""

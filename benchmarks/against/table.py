@@ -15,7 +15,7 @@ NOT_RUN: Final = "not run"
 SHOWN: Final = ""
 """The verdict of a row without a target."""
 NOTE: Final = (
-    "Median: of the ratios of all pairs, or of the figure where no ratio is compared. Interval: two of these values, which enclose "
+    "Median: of the ratios or differences of all pairs, or of the figure where neither is compared. Interval: two of these values, which enclose "
     "the true median with the given probability."
 )
 HEADS: Final = ("figure", "target", "median", "interval", "new", "compared with", "pairs", "result")
@@ -29,7 +29,7 @@ class Line:
         row: the row.
         new: the figure of the working tree; None if it was not measured.
         other: the figure of the base or peer; None if it was not measured.
-        compared: what the target is for: the ratio of each pair, or the figure itself; None if it is unknown.
+        compared: what the target is for: the ratio or the difference of each pair, or the figure itself; None if it is unknown.
         verdict: `met`, `missed`, `not run`, or empty for a row without a target.
         remark: why it was not run, or what else is wrong.
     """
@@ -77,6 +77,7 @@ def as_json(filled: Sequence[Line], runs: Runs) -> dict[str, Any]:
                 "unit": line.row.of,
                 "target": str(line.row.target or ""),
                 "compared_with": line.row.other,
+                "compared_by": None if line.row.other is None else "difference" if line.row.is_difference else "ratio",
                 **{key: _spread(getattr(line, key)) for key in ("new", "other", "compared")},
                 "result": line.verdict,
                 "remark": line.remark,
@@ -92,11 +93,16 @@ def _line(row: Row, runs: Runs) -> Line:
     new, new_problems = _values(row, runs.of(row.unit, NEW))
     other, other_problems = _values(row, runs.of(row.unit, row.other or BASE)) if not row.unit.only_new else ({}, [])
     both = sorted(new.keys() & other.keys())
-    ratios = [new[pair] / other[pair] for pair in both if other[pair]] if row.other else list(new.values())
+    if row.other is None:
+        values = list(new.values())
+    elif row.is_difference:
+        values = [new[pair] - other[pair] for pair in both]
+    else:
+        values = [new[pair] / other[pair] for pair in both if other[pair]]
     problems = [f"new: {reason}" for reason in new_problems]
     problems += [f"{row.other or BASE}: {reason}" for reason in other_problems]
     flaws = _flaws(row, runs.of(row.unit, NEW))
-    compared = _spread_of(ratios)
+    compared = _spread_of(values)
     if compared is None:
         verdict, remark = NOT_RUN, "; ".join(problems) or "not measured"
     else:
@@ -134,10 +140,11 @@ def _cells(line: Line, versions: Mapping[str, str]) -> tuple[str, ...]:
         row.other if row.other is None or row.other == BASE else f"{row.other} {versions.get(row.other, '')}".strip()
     )
     against = f"{_amount(line.other, row.of)} {other or BASE}".strip() if line.other else "-"
-    size = "×" if row.other else f" {row.of}".rstrip()
+    size = "×" if row.other and not row.is_difference else f" {row.of}".rstrip()
+    than = f" more than {row.other}" if row.is_difference else f" of {row.other}"
     return (
         row.title,
-        f"{row.target or '-'}{f' of {row.other}' if row.other and row.target else ''}",
+        f"{row.target or '-'}{than if row.other and row.target else ''}",
         f"{number(compared.median)}{size}" if compared else "-",
         f"{number(compared.low)}–{number(compared.high)} ({compared.confidence:.0%})" if compared else "-",
         _amount(line.new, row.of),

@@ -6,7 +6,7 @@ from typing import Final
 
 from benchmarks.against.sizes import Sizes
 from benchmarks.growth import label as behind
-from benchmarks.scale_out import COPIES
+from benchmarks.scale_out import COPIES, REPLICAS
 from benchmarks.scale_out import label as copies
 
 BASE: Final = "base"
@@ -14,9 +14,11 @@ NEW: Final = "new"
 TASKIQ: Final = "taskiq"
 BULLMQ: Final = "bullmq"
 PEERS: Final = (TASKIQ, BULLMQ)
+MATCHER: Final = "matcher"
+"""The name that selects the measurements of the matcher."""
 DEFAULT: Final = ("W1", "W2", "W3", "W4", "W5", "graph")
-WORKLOADS: Final = (*DEFAULT, "W6")
-SLOW: Final = frozenset({"W5", "W6"})
+WORKLOADS: Final = (*DEFAULT, "W6", MATCHER)
+SLOW: Final = frozenset({"W5", "W6", "unserved"})
 """Workloads that take long to fill an installation."""
 MANY_JOBS: Final = 1_000_000
 """The number of registered jobs from which W6 has targets."""
@@ -29,22 +31,41 @@ class Unit:
     """One measurement of one side, which a program of its own makes.
 
     Attributes:
-        workload: a member of `WORKLOADS`.
+        workload: the name of a workload.
         sync_always: whether the server flushes every write to disk before it acknowledges the write.
         compression: of the streams; only W5 sets it.
         only_new: whether the base is left out.
+        suite: the name that selects it together with others; empty: that of its workload.
+        functions: of the worker; only W2 of a suite sets it.
+        nodes: of the server.
+        tasks: that no worker can do, of unserved.
     """
 
     workload: str
     sync_always: bool = False
     compression: str = "none"
     only_new: bool = False
+    suite: str = ""
+    functions: int = 0
+    nodes: int = 1
+    tasks: int = 0
 
     @property
     def title(self) -> str:
         """The name in reports."""
         s2 = f" {self.compression}" if self.compression != "none" else ""
-        return f"{self.workload}{' durable' if self.sync_always else ''}{s2}"
+        parts = (
+            f"{self.workload}{' durable' if self.sync_always else ''}{s2}",
+            f"R{self.nodes}" if self.nodes > 1 else "",
+            f"{self.functions} functions" if self.functions else "",
+            f"{self.tasks:,} tasks" if self.tasks else "",
+        )
+        return " ".join(filter(None, (self.suite, ", ".join(filter(None, parts)))))
+
+    @property
+    def selector(self) -> str:
+        """The name on the command line."""
+        return self.suite or self.workload
 
 
 W1: Final = Unit("W1")
@@ -87,6 +108,7 @@ class Row:
         other: what it is divided by: `base`, or a peer. None: the figure itself has the target.
         target: of the ratio, or of the figure if there is no other; None: shown only.
         flaws: metrics that must be 0 for the target to be met.
+        is_difference: the figure of `other` is subtracted, in place of a ratio.
     """
 
     title: str
@@ -96,6 +118,7 @@ class Row:
     other: str | None = BASE
     target: Target | None = None
     flaws: Sequence[str] = ()
+    is_difference: bool = False
 
 
 def rows(
@@ -110,8 +133,9 @@ def rows(
         *_growth(sizes),
         *_registered(sizes),
         *_graph(sizes),
+        *_matcher(sizes),
     ]
-    return [row for row in every if row.unit.workload in workloads and row.unit.sync_always in profiles]
+    return [row for row in every if row.unit.selector in workloads and row.unit.sync_always in profiles]
 
 
 def _lag(sizes: Sizes) -> list[Row]:
@@ -201,6 +225,39 @@ def _graph(sizes: Sizes) -> list[Row]:
     return [
         Row(f"graph of {sizes.steps:,} parallel steps", GRAPH, metric("graph_s"), "s", None, Target(10)),
         Row("graph: p99 of a one-step job beside it, alone = 1", GRAPH, slower, "", None, Target(2)),
+    ]
+
+
+def _matcher(sizes: Sizes) -> list[Row]:
+    """Return the figures of the matcher.
+
+    The base is a commit in which workers pull their tasks.
+    """
+
+    def more(unit: Unit, target: Target) -> Row:
+        return Row(f"{unit.title}: p50, more than base", unit, metric("p50_ms"), "ms", BASE, target, is_difference=True)
+
+    every: list[Row] = []
+    for number in sizes.functions:
+        unit = Unit("W2", suite=MATCHER, functions=number)
+        rate, cpu = metric("executions_per_second"), metric("cpu_ms_per_execution")
+        every.append(Row(f"{unit.title}: rate", unit, rate, "/s", BASE, Target(0.95, at_least=True), AUDIT))
+        every.append(Row(f"{unit.title}: CPU per execution", unit, cpu, "ms", BASE, Target(1.1), AUDIT))
+    every += [more(Unit("W3", suite=MATCHER), Target(0.5)), more(Unit("W3", suite=MATCHER, nodes=REPLICAS), Target(0))]
+    lag = Unit("W1", suite=MATCHER)
+    for jobs in sizes.lag:
+        flaws = (f"missed ({jobs:,})", f"twice ({jobs:,})", *AUDIT)
+        p99 = metric(f"p99_ms ({jobs:,})")
+        every.append(Row(f"{lag.title}, {jobs:,} jobs: p99", lag, p99, "ms", BASE, Target(1.1), flaws))
+    beside, restart = (Unit("unserved", only_new=True, suite=MATCHER, tasks=number) for number in sizes.tasks)
+    start = "restart_to_first_start_s"
+    with_tasks, without = metric(f"{start} ({restart.tasks:,} tasks)"), metric(f"{start} (0 tasks)")
+    ratio = metric("p99_ratio")
+    return [
+        *every,
+        Row(f"{beside.title}: p99 of others, without = 1", beside, ratio, "", None, Target(2)),
+        Row(f"{restart.title}: start to first handler", restart, with_tasks, "s", None, Target(3)),
+        Row(f"{restart.title}: the same without tasks", restart, without, "s", None),
     ]
 
 
