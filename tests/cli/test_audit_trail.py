@@ -78,6 +78,19 @@ def test_each_event_has_a_type_and_a_state(world: World) -> None:
     assert "JOB_CREATED" in world.call("events", "audit-trail").out
 
 
+def test_disabled_job_is_no_enabled_job_when_resumed(world: World) -> None:
+    text = "jobs: [{name: nightly, schedule: '@daily', function: f, enabled: false}]\n"
+    world.call("jobs", "apply", "-f", world.jobs(text))
+    world.call("jobs", "pause", "nightly")
+    world.call("jobs", "resume", "nightly")
+    records = [one["audit"] for one in world.call("-o", "json", "events", "audit-trail").json]
+    assert sorted((record["type"], record["state"]) for record in records) == [
+        ("JOB_CREATED", "DISABLED"),
+        ("JOB_MODIFIED", "DISABLED"),
+        ("JOB_MODIFIED", "PAUSED"),
+    ]
+
+
 def test_ends_of_runs_are_listed_on_request(world: World) -> None:
     for number, end in enumerate((Completed, Failed, Cancelled, Cancelled, Completed)):
         run = f"{number}1111111-1111-7111-8111-111111111111"

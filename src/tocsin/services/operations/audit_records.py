@@ -85,6 +85,9 @@ async def audit_records(
 
     async def record(recorded: Recorded[Message]) -> AuditRecord:
         message = recorded.message
+        if isinstance(message, Resumed):
+            in_force = await log.get(subjects.ledger(message.job), message.definition)
+            return audit_record(recorded, in_force=None if in_force is None else in_force.message)
         if not (runs and isinstance(message, Terminal)):
             return audit_record(recorded)
         started = await log.last(subjects.started(message.job, message.execution_id))
@@ -108,15 +111,22 @@ async def _requester(log: EventLog, end: Completed | Failed) -> Actor | None:
 
 
 def audit_record(
-    recorded: Recorded[Message], started: Recorded[Message] | None = None, by: Actor | None = None
+    recorded: Recorded[Message],
+    started: Recorded[Message] | None = None,
+    by: Actor | None = None,
+    *,
+    in_force: Message | None = None,
 ) -> AuditRecord:
     """Return the record of an event.
 
-    `started`: the last start of a step of its run. `by`: the caller that requested the run.
+    `started`: the last start of a step of its run. `by`: the caller that requested the run. `in_force`: the definition of a job that was
+    resumed.
     """
     fact = recorded.message
     worker = started.message.worker if started is not None and isinstance(started.message, Started) else None
     kind, state = _kind_of(fact)
+    if isinstance(in_force, Defined) and not in_force.definition.enabled:
+        state = "DISABLED"  # a pause and its end leave that as it is
     return AuditRecord(
         recorded,
         kind,
