@@ -12,16 +12,10 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
 
-_IMPORTED: Final = [
-    "tocsin.cli.app",
-    "tocsin.cli.processes.commands",
-    "tocsin.cli.input.values",
-    "tocsin.bootstrap",
-    "tests.system.forked",
-]
+_PRELOADED: Final = "tests.system.preloaded"
 
 _context: Final = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(_IMPORTED)
+_context.set_forkserver_preload([_PRELOADED, __name__])
 
 
 def start(
@@ -34,6 +28,7 @@ def start(
 
 
 def _run(module: str, arguments: list[str], environment: dict[str, str], folder: Path, said: Path) -> None:
+    assert _PRELOADED in sys.modules, f"{_PRELOADED} fails to be imported, which multiprocessing does not report"
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
