@@ -1,9 +1,10 @@
 """The shared fixtures of all tests: one throw-away nats-server per test process."""
 
+import gc
 import logging
 import os
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Generator, Iterator
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,12 @@ LANES = 2
 """How many slow tests run at once, where there are twice as many xdist workers."""
 FULL = "TOCSIN_TEST_FULL"
 """The variable with which the tests marked `full` run too, as in `.ci/run --full`."""
+CONSOLE = "tests.console"
+"""The package whose modules share a browser and an installation, which take long to set up."""
+CONSOLE_SHARE = 3
+"""How many of its tests take the time of another slow test."""
+THRESHOLDS = (50_000, 20, 100)
+"""Allocations before the youngest generation is collected, and collections before the next generations are."""
 SLOW_TIMEOUT = 600
 """Seconds; only to end what would never end, on a machine that others use too."""
 
@@ -54,24 +61,51 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"full: about a minute of both processors; skipped unless {FULL} is set")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected, and exempt them from then on.
+
+    Python would visit half a million objects again and again, of which none is garbage.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*THRESHOLDS)
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slow tests, a few at a time, while others use what they leave.
 
     At the end, all at once, each would take from the others the processors that all of their processes wait for. Each xdist
-    worker is given an equal part of the list, and takes from those of the others when it is through.
+    worker is given an equal part of the list, and takes from those of the others when it is through. The slow tests of a
+    module stay together, because they share its fixtures.
     """
     slow, quick = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         if item.get_closest_marker("full") and not os.environ.get(FULL):
             item.add_marker(pytest.mark.skip(reason=f"`.ci/run --full` runs it; so does {FULL}=1"))
         (slow if item.get_closest_marker("slow") else quick).append(item)
+    lanes: list[list[pytest.Item]] = [[] for _ in range(LANES)]
+    loads = [0.0] * LANES
+    for name, together in groupby(slow, _sharing):
+        lane, tests = loads.index(min(loads)), list(together)
+        lanes[lane] += tests
+        loads[lane] += len(tests) / (CONSOLE_SHARE if name == CONSOLE else 1)
     for item in slow:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT))
     part = -(-len(quick) // LANES)
-    items[:] = chain.from_iterable(
-        (*slow[lane::LANES], *quick[lane * part : (lane + 1) * part]) for lane in range(LANES)
-    )
+    items[:] = chain.from_iterable((*lanes[lane], *quick[lane * part : (lane + 1) * part]) for lane in range(LANES))
+
+
+def _sharing(item: pytest.Item) -> str:
+    """Name the module or package that a test shares fixtures with."""
+    module = item.nodeid.partition("::")[0].removesuffix(".py").replace("/", ".")
+    return CONSOLE if module.startswith(f"{CONSOLE}.") else module
 
 
 @pytest.fixture(scope="session")
