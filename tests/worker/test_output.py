@@ -1,9 +1,13 @@
 """Output of a handler: lines, progress, and heartbeats for the next attempt."""
 
 import asyncio
+import json
+import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from io import StringIO
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +16,7 @@ from typing_extensions import override
 
 from tests.domain.given import ID, JOB, NOON
 from tests.worker.given import FUNCTION, Bench
-from tocsin import Context, subjects
+from tocsin import Context, subjects, telemetry
 from tocsin.domain.events import HeartbeatDetails, OutputLine, StepProgress
 from tocsin.ports import LogUnavailable, Write, Written
 from tocsin.testing import InMemoryEventLog, ManualClock
@@ -245,6 +249,26 @@ async def test_stuck_log_does_not_delay_a_failure(monkeypatch: pytest.MonkeyPatc
     assert (await bench.report()).outcome == "failed"
     assert not stuck[0].done()
     stuck[0].cancel()
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_written_lines_have_no_secret() -> None:
+    out = StringIO()
+    telemetry.configure("info", "json", stream=out)
+    redact = partial(re.sub, SECRET, "${env:S}")
+    logger = task_logger(telemetry.get_logger("tocsin.task"), lambda _level, _text: None, redact)
+    text = f"login {SECRET}"
+    logger.info(text, password=SECRET, listed=[{"at": SECRET}], rows=3)
+    logger.bind(bound=SECRET).warning("with %s", SECRET)
+    try:
+        int(SECRET)
+    except ValueError:
+        logger.exception("failed")
+    assert SECRET not in out.getvalue()
+    first, second, third = map(json.loads, out.getvalue().splitlines())
+    assert (first["event"], first["password"], first["rows"]) == ("login ${env:S}", "${env:S}", 3)
+    assert (second["event"], second["bound"]) == ("with ${env:S}", "${env:S}")
+    assert third["exception"].endswith("with base 10: '${env:S}'")
 
 
 def test_value_without_text_does_not_fail_a_handler() -> None:

@@ -253,7 +253,7 @@ class Context:
     def logger(self) -> "FilteringBoundLogger":
         """A logger that adds this attempt's identity to every line; created at the first use.
 
-        Lines from level INFO on are also kept with the execution, without secrets: the last 200
+        Lines have no secrets of the task. From level INFO on they are also kept with the execution: the last 200
         (`tocsin executions logs`). Lines that come too fast are dropped and counted.
         """
         logger = telemetry.get_logger("tocsin.task").bind(
@@ -265,4 +265,4 @@ class Context:
             function=self.function,
             worker=self.worker,
         )
-        return logger if self._output is None else task_logger(logger, self._output.line)
+        return logger if self._output is None else task_logger(logger, self._output.line, self._output.redact)

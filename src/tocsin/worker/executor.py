@@ -14,6 +14,8 @@ from .held_tasks import HeldTask
 from .outcome import Failed, Stopped, StopReason, Succeeded
 from .report import report_of, store_report
 
+MAX_TEXT: Final = 300
+"""Characters that a line shows of a text of a handler."""
 _log: Final = telemetry.get_logger("tocsin.worker")
 
 
@@ -69,7 +71,7 @@ class Executor:
 
     async def _report(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:
         if isinstance(outcome, Failed):
-            fields = {"error": outcome.failure.type, "message": outcome.failure.message}
+            fields = {"error": outcome.failure.type[:MAX_TEXT], "message": outcome.failure.message[:MAX_TEXT]}
             _log.warning("attempt failed", action="attempt-failed", **fields)
         try:
             await self._store(task, outcome, assigned)

@@ -68,6 +68,10 @@ class AttemptOutput:
         self.has_sent_heartbeat = False
         """The handler called `heartbeat`, and the next attempt may need it."""
 
+    def redact(self, text: str) -> str:
+        """Remove the secrets of the task from a text."""
+        return self._redact(text)
+
     def line(self, level: Level, text: str) -> None:
         """Keep a logged text, which may have several lines."""
         lines = [self._line(level, printable(part)) for part in self._redact(text[:_MAX_TEXT]).splitlines()]

@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -36,44 +36,48 @@ _NUMBERS: Final[Mapping[Level, int]] = {
 }
 
 
-def task_logger(logger: "FilteringBoundLogger", keep: KeepLine) -> "FilteringBoundLogger":
+def task_logger(
+    logger: "FilteringBoundLogger", keep: KeepLine, redact: Callable[[str], str] = str
+) -> "FilteringBoundLogger":
     """Return a logger that writes to `logger` and keeps its lines.
 
-    It passes lines from level INFO on to `keep`. Debug lines are passed on if the worker writes them too.
+    It passes lines from level INFO on to `keep`. Debug lines are passed on if the worker writes them too. `redact` removes the secrets
+    of the task from a text; `keep` does so itself.
     """
-    return cast("FilteringBoundLogger", _TaskLogger(logger, keep, {}))
+    return cast("FilteringBoundLogger", _TaskLogger(logger, keep, redact, {}))
 
 
 class _TaskLogger:
     """A stand-in for a structlog logger with fields of its own."""
 
-    __slots__ = ("_fields", "_keep", "_logger")
+    __slots__ = ("_fields", "_keep", "_logger", "_redact")
 
-    def __init__(self, logger: Any, keep: KeepLine, fields: Mapping[str, object]) -> None:  # noqa: ANN401 - any logger
+    def __init__(self, logger: Any, keep: KeepLine, redact: Callable[[str], str], fields: Mapping[str, object]) -> None:  # noqa: ANN401 - any logger
         self._logger = logger
         self._keep = keep
+        self._redact = redact
         self._fields = fields
 
     def bind(self, **fields: object) -> "_TaskLogger":
         """Return a logger with more fields."""
-        return _TaskLogger(self._logger.bind(**fields), self._keep, {**self._fields, **fields})
+        return self._with(self._logger.bind(**_without_secrets(fields, self._redact)), {**self._fields, **fields})
 
     def new(self, **fields: object) -> "_TaskLogger":
         """Return a logger with these fields only."""
-        return _TaskLogger(self._logger.new(**fields), self._keep, fields)
+        return self._with(self._logger.new(**_without_secrets(fields, self._redact)), fields)
 
     def unbind(self, *names: str) -> "_TaskLogger":
         """Return a logger without some fields."""
-        return _TaskLogger(self._logger.unbind(*names), self._keep, self._without(names))
+        return self._with(self._logger.unbind(*names), self._without(names))
 
     def try_unbind(self, *names: str) -> "_TaskLogger":
         """Return a logger without some fields, if it has them."""
-        return _TaskLogger(self._logger.try_unbind(*names), self._keep, self._without(names))
+        return self._with(self._logger.try_unbind(*names), self._without(names))
 
     def log(self, level: int, event: str, *values: object, **fields: object) -> object:
         """Write a line of a numeric level."""
         self._keep_line(_level_of(level), event, values, fields)
-        return self._logger.log(level, event, *values, **fields)
+        return self._logger.log(level, *self._shown(event, values), **_without_secrets(fields, self._redact))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
         method = getattr(self._logger, name)
@@ -86,9 +90,16 @@ class _TaskLogger:
             if name.endswith("exception"):
                 fields.setdefault("exc_info", True)
             self._keep_line(level, event, values, fields)
-            return method(event, *values, **fields)
+            return method(*self._shown(event, values), **_without_secrets(fields, self._redact))
 
         return write
+
+    def _with(self, logger: Any, fields: Mapping[str, object]) -> "_TaskLogger":  # noqa: ANN401 - any logger
+        return _TaskLogger(logger, self._keep, self._redact, fields)
+
+    def _shown(self, event: object, values: tuple[object, ...]) -> Iterator[object]:
+        """Yield the parts of a text without secrets."""
+        return (_without_secret(part, self._redact) for part in (event, *values))
 
     def _without(self, names: tuple[str, ...]) -> dict[str, object]:
         return {name: value for name, value in self._fields.items() if name not in names}
@@ -104,6 +115,30 @@ class _TaskLogger:
 
 def _level_of(number: int) -> Level:
     return next((level for level, least in reversed([*_NUMBERS.items()]) if number >= least), "debug")
+
+
+def _without_secrets(fields: Mapping[str, object], redact: Callable[[str], str]) -> dict[str, object]:
+    """Return fields without secrets; a traceback with a secret becomes a text."""
+    shown = {redact(name): _without_secret(value, redact) for name, value in fields.items() if name != "exc_info"}
+    if "exc_info" in fields:
+        trace = "\n".join(_trace(fields["exc_info"]))
+        clean = redact(trace)
+        shown |= {"exc_info": fields["exc_info"]} if clean == trace else {"exc_info": False, "exception": clean}
+    return shown
+
+
+def _without_secret(value: object, redact: Callable[[str], str]) -> object:
+    """Return a value, or its text without secrets if this has one."""
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, str):
+        return redact(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - as in `_keep_line`
+        return value
+    clean = redact(text)
+    return value if clean == text else clean
 
 
 def _text(event: object, values: tuple[object, ...], fields: Mapping[str, object]) -> str:
