@@ -95,11 +95,32 @@ def test_control_characters_never_reach_the_terminal(*, colors: bool) -> None:
     out = Terminal()
     telemetry.configure("info", "console", stream=out)
     error = ValueError(hostile)
-    telemetry.get_logger("tocsin.test").error(hostile, action="x", text=hostile, listed=[hostile], exc_info=error)
+    telemetry.get_logger("tocsin.test").error(
+        hostile, action="x", text=hostile, listed=[hostile], **{hostile: 1}, exc_info=error
+    )
     shown = out.getvalue()
     assert "\\x1b]0;owned" in shown
     assert not {"\x07", "\x9b", "\u202e"} & set(shown)
     assert "\x1b]" not in shown
+
+
+def test_value_that_json_lacks_loses_no_line() -> None:
+    class Odd:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+        __repr__ = __str__
+
+    circle: list[object] = []
+    circle.append(circle)
+    stream = configured()
+    telemetry.get_logger("tocsin.test").info(
+        "odd", keys={(1, 2): 3}, circle=circle, nan=float("nan"), odd=Odd(), rows=3
+    )
+    [line] = lines(stream)
+    assert (line["event"], line["rows"], line["keys"]) == ("odd", 3, "{(1, 2): 3}")
+    assert (line["circle"], line["nan"]) == ("[[...]]", "nan")
+    assert line["odd"] == "<a value without readable text: RuntimeError>"
 
 
 def test_an_exception_is_part_of_its_line() -> None:

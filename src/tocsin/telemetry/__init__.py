@@ -11,6 +11,7 @@ structlog takes a large part of a short command's start, because it imports rich
 and a deferred `configure` import it only before the first line is written.
 """
 
+import json
 import logging
 import re
 import sys
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, cast
 
 from typing_extensions import override
 
-from ..domain.text import printable_lines
+from ..domain.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -235,7 +236,10 @@ def _escape_controls(_: object, __: str, event_dict: "EventDict") -> "EventDict"
 
     A job or a user may have sent them to change the terminal.
     """
-    return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event_dict.items()}
+    return {
+        printable(name): printable_lines(value) if isinstance(value, str) else value
+        for name, value in event_dict.items()
+    }
 
 
 def _printable_traceback(out: TextIO, exc_info: "ExcInfo") -> None:
@@ -245,6 +249,25 @@ def _printable_traceback(out: TextIO, exc_info: "ExcInfo") -> None:
     text = StringIO()
     structlog.dev.plain_traceback(text, exc_info)
     out.write(printable_lines(text.getvalue()))
+
+
+def _to_json(event: "EventDict", **options: Any) -> str:  # noqa: ANN401 - options of the encoder
+    """Return a line as JSON; a value that JSON does not have is a text."""
+    try:
+        return json.dumps(event, allow_nan=False, **options)
+    except Exception:  # noqa: BLE001 - a handler may log any value: no line may be lost for it
+        return json.dumps({name: _jsonable(value, **options) for name, value in event.items()})
+
+
+def _jsonable(value: object, **options: Any) -> object:  # noqa: ANN401 - as above
+    try:
+        json.dumps(value, allow_nan=False, **options)
+    except Exception:  # noqa: BLE001 - a text of its own may fail too
+        try:
+            return repr(value)
+        except Exception as error:  # noqa: BLE001 - as above
+            return f"<a value without readable text: {type(error).__name__}>"
+    return json.loads(json.dumps(value, **options))
 
 
 def _formatter(out: TextIO, *, is_console: bool) -> logging.Formatter:
@@ -259,7 +282,7 @@ def _formatter(out: TextIO, *, is_console: bool) -> logging.Formatter:
         if is_console
         else [
             structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
-            structlog.processors.JSONRenderer(default=str),
+            structlog.processors.JSONRenderer(_to_json, default=str),
         ]
     )
     return structlog.stdlib.ProcessorFormatter(
