@@ -1,8 +1,10 @@
 """The outcome of a delivered message."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -10,11 +12,11 @@ import pytest
 from tests.domain.given import JOB, admitted
 from tests.guards import guarded
 from tests.stages.world import World
-from tocsin import subjects
+from tocsin import subjects, telemetry
 from tocsin.domain.events import Message, PoisonMessage, Recorded
 from tocsin.engine.delivery_policy import MAX_FAILURES, DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
-from tocsin.engine.step import DONE, Known, States, Step, again, done
+from tocsin.engine.step import DONE, Known, States, Step, again, done, refuse
 from tocsin.engine.waves import CONFLICT_LIMIT
 from tocsin.ports import LogUnavailable, MessageTooLarge, SequenceConflict, Write, Written
 from tocsin.subjects import Stream
@@ -302,3 +304,22 @@ async def test_dead_letter_is_stored_beside_a_foreign_message(world: World) -> N
     [stored] = await world.log.read("dead-letter.>")
     assert isinstance(stored.message, PoisonMessage)
     assert world.pending == 0
+
+
+@pytest.mark.usefixtures("restored_logging")
+async def test_line_of_a_dead_letter_has_no_input(world: World) -> None:
+    """The reason repeats what was sent; the dead letter has it."""
+
+    def refusing(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        del recorded, states, now
+        return refuse("`input.pin`: 'hunter2' is not of type 'integer'", code="invalid-input")
+
+    stream = StringIO()
+    telemetry.configure(stream=stream)
+    await world.given(execution(1))
+    await world.run(BoundStage("refusing", (BoundSubscription("refusing", Stream.LOG, ("execution.>",), refusing),)))
+    [letter] = await world.stored(PoisonMessage)
+    [line] = [json.loads(text) for text in stream.getvalue().splitlines() if "message-refused" in text]
+    assert "hunter2" in letter.reason
+    assert (line["code"], line["dead_letter"]) == ("invalid-input", letter.id)
+    assert "hunter2" not in stream.getvalue()

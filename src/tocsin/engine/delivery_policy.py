@@ -328,7 +328,7 @@ class DeliveryPolicy:
             if isinstance(results[id_].error, SequenceConflict):
                 results[id_] = await self._store_beside_foreign(letter)
         for refusal, letter in zip(refusals, letters, strict=True):
-            await _settle_refused(refusal, results[letter.id].error)
+            await _settle_refused(refusal, letter.id, results[letter.id].error)
 
     async def _store_beside_foreign(self, letter: PoisonMessage) -> Written:
         """Store a dead letter whose scope is not empty, unless an earlier delivery stored it.
@@ -397,8 +397,11 @@ def _storable(job: str) -> str:
     return job or _NO_JOB
 
 
-async def _settle_refused(refusal: _Refusal, error: Exception | None) -> None:
-    """Terminate a message whose dead letter is stored; hand it back otherwise."""
+async def _settle_refused(refusal: _Refusal, letter: str, error: Exception | None) -> None:
+    """Terminate a message whose dead letter is stored; hand it back otherwise.
+
+    The reason may repeat the message, such as the input of a trigger. The dead letter with the id `letter` has it, and the line has not.
+    """
     delivery = refusal.delivery
     if isinstance(error, LogUnavailable):
         await _send(delivery.nak(_RETRY_S))
@@ -407,7 +410,8 @@ async def _settle_refused(refusal: _Refusal, error: Exception | None) -> None:
             "message became a dead letter",
             action="message-refused",
             subject=delivery.subject,
-            reason=refusal.reason,
+            code=refusal.code or TocsinError.code,
+            dead_letter=letter,
         )
         await _send(delivery.term())
     else:
