@@ -57,7 +57,7 @@ class Unit:
         parts = (
             f"{self.workload}{' durable' if self.sync_always else ''}{s2}",
             f"R{self.nodes}" if self.nodes > 1 else "",
-            f"{self.functions} functions" if self.functions else "",
+            f"{self.functions} function{'s' if self.functions > 1 else ''}" if self.functions else "",
             f"{self.tasks:,} tasks" if self.tasks else "",
         )
         return " ".join(filter(None, (self.suite, ", ".join(filter(None, parts)))))
@@ -258,6 +258,7 @@ def _matcher(sizes: Sizes) -> list[Row]:
         Row(f"{beside.title}: p99 of others, without = 1", beside, ratio, "", None, Target(2)),
         Row(f"{restart.title}: start to first handler", restart, with_tasks, "s", None, Target(3)),
         Row(f"{restart.title}: the same without tasks", restart, without, "s", None),
+        Row(f"{restart.title}: added by the tasks", restart, lambda it: with_tasks(it) - without(it), "s", None),
     ]
 
 
