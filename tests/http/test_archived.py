@@ -144,6 +144,28 @@ async def test_replay_that_failed_too_stands_for_its_job(
     assert [fact.id for fact in requests] == [ID, again["execution_id"]]
 
 
+async def test_job_that_ran_again_is_listed_once(world: World, old: ArchivedLog) -> None:
+    """By its newest execution, and not as discarded too."""
+    _ = old
+    [kept] = await world.facts("dead-letter.>")
+    await world.log.append(Replayed(job=LETTER.job, id=ID, number=1), expect=kept.sequence)
+    [_, replayed] = await world.facts("dead-letter.>")
+    again = {"execution_id": ids.replay_id(LETTER.job, ID, 1, replayed.time), "trigger": "replay", "replay_of": ID}
+    await world.log.append(admitted().model_copy(update=again), expect=0)
+    facts = await world.log.read("execution.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+
+    async def listed(query: str) -> list[tuple[str, str]]:
+        answer = await world.ask("GET", f"/ojs/v1/admin/jobs?{query}")
+        return [(item["id"], item["state"]) for item in answer.json()["items"]]
+
+    assert [await listed(query) for query in ("", "state=discarded", "state=available")] == [
+        [(ID, "available")],
+        [],
+        [(ID, "available")],
+    ]
+
+
 async def test_ojs_dead_letters_count_and_filter_before_paging(world: World) -> None:
     await world.given(name=LETTER.job, schedule=None)
     steps = plan().steps

@@ -16,7 +16,7 @@ from tocsin import subjects
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
-from tocsin.adapters.http.ojs import batches, fresh_history, job_filter, job_view
+from tocsin.adapters.http.ojs import batches, enqueued_jobs, fresh_history, job_filter, job_view
 from tocsin.domain import execution_plan
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.events import Cancelled, Enqueued, Message, Recorded, RetryScheduled
@@ -48,6 +48,11 @@ async def test_jobs_are_stored_in_their_order(world: World, body: dict[str, Any]
     answer = await bulk(world, **body)
     assert [fact.message.definition.args for fact in await requests(world)] == [(0,), (1,), (2,)]
     assert [item["job"]["id"] for item in answer["items"]] == [f.message.execution_id for f in await requests(world)]
+
+
+async def test_atomic_batch_with_an_invalid_job_stores_nothing(world: World) -> None:
+    answer = await world.ask("POST", "/ojs/v1/jobs/bulk", {"jobs": [*JOBS, {"type": ""}], "atomicity": "atomic"})
+    assert (answer.status_code, answer.json()["failed"], await requests(world)) == (422, 4, [])
 
 
 @pytest.mark.parametrize("path", ["batch", "bulk"])
@@ -126,6 +131,72 @@ async def test_answer_that_is_too_large_is_made_again(world: World, monkeypatch:
     assert [item["job"]["id"] for item in first["items"]] == [item["job"]["id"] for item in second["items"]]
     assert len(await world.log.read("enqueue.>")) == 3
     assert subjects.matches("enqueue.>", (await requests(world))[0].subject)
+
+
+UNIQUE = [{"type": "mail.send", "args": [number], "options": {"unique": {"keys": ["args"]}}} for number in range(3)]
+
+
+@pytest.mark.parametrize("decided", [0, 1, 3])
+async def test_undecided_jobs_are_not_failed(world: World, monkeypatch: pytest.MonkeyPatch, decided: int) -> None:
+    """A planner that is busy decides on one of them at each look, and stops after some."""
+    monkeypatch.setattr(enqueued_jobs, "DECISION_PAUSE_S", 0)
+    load_each, left = world.log.load_each, iter(range(decided))
+
+    async def looked(*scopes: str) -> Any:  # noqa: ANN401 - as of the method
+        if (number := next(left, None)) is not None:
+            await world.log.append(execution_plan.from_enqueued((await requests(world))[number]), expect=0)
+        return await load_each(*scopes)
+
+    monkeypatch.setattr(world.log, "load_each", looked)
+    answer = await world.ask("POST", "/ojs/v1/jobs/bulk", {"jobs": UNIQUE})
+    body, stored = answer.json(), [fact.message.execution_id for fact in await requests(world)]
+    open_ = 3 - decided
+    assert (answer.status_code, body["succeeded"], body["failed"]) == (207 if open_ else 201, decided, 0)
+    assert (body.get("undecided", 0), [item["job"]["id"] for item in body["items"]]) == (open_, stored)
+    assert [item["status"] for item in body["items"]] == ["created"] * decided + ["undecided"] * open_
+
+
+async def test_repeated_request_learns_what_was_decided(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enqueued_jobs, "DECISION_PAUSE_S", 0)
+    first = await bulk(world, jobs=UNIQUE, idempotency_key="k")
+    assert (first["error"]["code"], first["error"]["retryable"]) == ("backend_error", True)
+    for fact in await requests(world):
+        await world.log.append(execution_plan.from_enqueued(fact), expect=0)
+    world.clock.advance(timedelta(hours=1).total_seconds())
+    again = await bulk(world, jobs=UNIQUE, idempotency_key="k")
+    assert ([item["status"] for item in again["items"]], len(await requests(world))) == (["created"] * 3, 3)
+
+
+CHAIN = {"type": "chain", "steps": [JOBS[0]]}
+
+
+@pytest.mark.parametrize(("path", "body"), [("jobs", JOBS[0]), ("workflows", CHAIN)], ids=["job", "workflow"])
+@pytest.mark.parametrize("dies", [True, False])
+async def test_key_of_one_job_or_workflow_enqueues_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any], *, dies: bool
+) -> None:
+    """Also if the copy dies after it stored the request, and of a caller that may bring no id."""
+    token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
+    headers = {"Authorization": f"Bearer {token}", "Idempotency_Key": "k"}
+    body = {**body, "options": {"queue": "shop.mail"}}
+    publish = world.log.publish
+
+    async def store_and_die(*given: Any, **named: Any) -> int:  # noqa: ANN401 - as of the method
+        await publish(*given, **named)
+        raise LogUnavailable("the copy dies here")
+
+    with monkeypatch.context() as patch:
+        if dies:
+            patch.setattr(world.log, "publish", store_and_die)
+        first = await world.ask("POST", f"/ojs/v1/{path}", body, **headers)
+    assert first.status_code == (503 if dies else 201), first.text
+    [fact] = await requests(world)
+    await world.log.append(execution_plan.from_enqueued(fact), expect=0)
+    world.clock.advance(timedelta(hours=1).total_seconds())
+    again = await world.ask("POST", f"/ojs/v1/{path}", body, **headers)
+    shown = again.json()[path[:-1]]
+    assert (again.is_success, shown["id"], len(await requests(world))) == (True, fact.message.execution_id, 1)
+    assert dies or again.json() == first.json()
 
 
 # --- filters -----------------------------------------------------------------------------------------------------------

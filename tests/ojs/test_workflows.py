@@ -100,6 +100,7 @@ for _ in range(5):
             "steps[0].options.retry.on_exhaustion",
         ),
         ({"type": "chain", "steps": [A], "options": {"retry": {"on_exhaustion": 1}}}, "options.retry.on_exhaustion"),
+        ({"type": "chain", "steps": [A], "options": {"retry": {"on_exhaustion": []}}}, "options.retry.on_exhaustion"),
         ({"type": "chain", "steps": [{"type": "group"}]}, "steps[0].jobs"),
         ({"type": "group", "jobs": [{"type": "chain", "steps": [A, {"type": "t.b"}]}]}, "jobs[0].steps[1].args"),
         ({"type": "chain", "steps": [A], "id": "wf_1"}, "id"),

@@ -51,9 +51,6 @@ async def work(name: str, lease: int, urls: list[str]) -> None:
         sys.stdout.flush()
         while True:
             taken = await ask("fetch", queues=QUEUES, count=AT_ONCE, visibility_timeout_ms=lease, wait_ms=500)
-            if taken.status_code == httpx.codes.NOT_FOUND:  # no job was pushed to the queue yet
-                await asyncio.sleep(0.1)
-                continue
             assert taken.status_code == httpx.codes.OK, taken.text
             await asyncio.gather(*map(run, taken.json()["jobs"]))
 

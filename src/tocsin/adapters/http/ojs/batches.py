@@ -24,7 +24,7 @@ from ..api.problems import FieldError, Problem, problem_of
 from ..auth.security import Replayer, Triggerer, actor
 from ..middleware.idempotency import IdempotentRoute, request_name
 from . import dead_letters, envelope, job_filter, jobs, protocol
-from .enqueued_jobs import Batch, Outcome, enqueue_all, enqueue_each, of_job
+from .enqueued_jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
 from .job_filter import Selection
 from .protocol import Body, OjsResponse, as_error, documented, read_object
 
@@ -117,15 +117,22 @@ async def bulk_enqueue(
 ) -> Json:
     """Enqueue several jobs, with the result of each.
 
-    `partial`: invalid jobs affect no others. `atomic`: all jobs are enqueued, or none.
+    `partial`: invalid jobs affect no others. `atomic`: all jobs are enqueued, or none. A unique job of which it is not known soon whether it is a
+    duplicate is `undecided`.
     """
     enqueue = _all_or_none if _is_atomic(body) else _each
     outcomes = await enqueue(here, caller, await _read(here, caller, request, _listed(body, "jobs"), traceparent))
+    undecided = [outcome for outcome in outcomes if isinstance(outcome, Undecided)]
+    if undecided and request_name(request) is not None:
+        raise undecided[0]  # the answer would be kept for the repeated request, which finds what was decided
     items = [_item(index, outcome) for index, outcome in enumerate(outcomes)]
     failed = sum(item["status"] == "failed" for item in items)
     response.headers[BATCH_SIZE] = str(len(items))
-    response.status_code = status_of_items(len(items), failed, success=HTTPStatus.CREATED)
-    return {"total": len(items), "succeeded": len(items) - failed, "failed": failed, "items": items}
+    status = status_of_items(len(items), failed, success=HTTPStatus.CREATED)
+    response.status_code = HTTPStatus.MULTI_STATUS if undecided else status
+    open_ = {"undecided": len(undecided)} if undecided else {}
+    succeeded = len(items) - failed - len(undecided)
+    return {"total": len(items), "succeeded": succeeded, "failed": failed, **open_, "items": items}
 
 
 @router.post(
@@ -260,6 +267,9 @@ async def _all_or_none(here: Components, caller: Principal, given: _Given) -> li
 
 
 def _item(index: int, outcome: Outcome | Problem) -> Json:
+    if isinstance(outcome, Undecided):
+        error = as_error(outcome).model_dump(exclude_none=True)
+        return {"index": index, "status": "undecided", "job": {"id": outcome.job_id}, "error": error}
     if isinstance(outcome, Problem):
         return {"index": index, "status": "failed", "error": as_error(outcome).model_dump(exclude_none=True)}
     summary = {name: outcome.job[name] for name in SUMMARY if name in outcome.job}

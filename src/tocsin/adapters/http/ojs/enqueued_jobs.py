@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from .... import subjects
 from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.events import Enqueued, Requested, Skipped, newest_of, unfold
@@ -21,6 +22,12 @@ from ..auth.security import forbidden
 from . import job_view
 
 _REPLACING: Final = frozenset({"replace", "replace_except_schedule"})
+DECISION_PAUSE_S: Final = 0.5
+"""The pause between two looks whether unique jobs are decided."""
+MAX_DECISION_S: Final = 15.0
+"""Seconds for which a request waits longer for the decisions on its unique jobs, while they go on."""
+MAX_IDLE_LOOKS: Final = 4
+"""Looks without a new decision after which it waits no longer."""
 _SUMMARY: Final = ("id", "type", "queue", "state")
 """Fields of an existing job that a caller without access to the history sees."""
 
@@ -33,6 +40,21 @@ class Outcome:
     """The new job, or the existing one."""
     is_duplicate: bool = False
     """No job was created: `job` has the unique key."""
+
+
+class Undecided(Problem):
+    """A unique job is stored, and not decided yet."""
+
+    code = "unavailable"
+
+    def __init__(self, job_id: str) -> None:
+        """`job_id`: the job that is stored."""
+        reason = (
+            f"it is not decided yet whether job {job_id} is a duplicate: read it, or send the request again "
+            "with the same `id` of the job or the same `Idempotency-Key`"
+        )
+        super().__init__(503, "unavailable", reason, headers={"Retry-After": "1"})
+        self.job_id = job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,7 @@ async def enqueue_all(here: Components, caller: Principal, batch: Batch) -> list
     except execution_requests.Duplicate as error:
         raise Problem(409, "duplicate", str(error)) from None
     facts = [begun[index] if index in begun else next(requested) for index in range(len(batch.inputs))]
+    facts = await _decided(here, batch.inputs, facts)
     return list(await asyncio.gather(*map(partial(_outcome, here, caller), batch.inputs, facts)))
 
 
@@ -77,7 +100,8 @@ async def enqueue_each(here: Components, caller: Principal, batch: Batch) -> lis
         if (problem := full.get(namespace_of(wish.definition.name) or "")) is not None:
             results[index] = problem
             del wanted[index]
-    begun |= dict(zip(wanted, await _request_each(here, [*wanted.values()]), strict=True))
+    requested = await _request_each(here, [*wanted.values()])
+    begun |= dict(zip(wanted, await _decided(here, [*wanted.values()], requested), strict=True))
 
     async def outcome(index: int, facts: Facts) -> None:
         try:
@@ -127,6 +151,32 @@ async def _request_each(here: Components, wanted: Sequence[Enqueued]) -> list[Fa
         return [facts for [facts] in await asyncio.gather(*each)]
 
 
+async def _decided(here: Components, wishes: Sequence[Enqueued], known: Sequence[Facts]) -> list[Facts]:
+    """Return the facts of jobs after the decisions on those that are unique.
+
+    The planner decides on jobs with one key one after the other, so many take it a while. Wait as long as it goes on deciding.
+    """
+    facts = list(known)
+    open_ = [index for index, wish in enumerate(wishes) if wish.unique is not None and not _is_decided(facts[index])]
+    if len(open_) < 2:  # noqa: PLR2004 - no progress shows that a lone job will soon be decided
+        return facts
+    clock = asyncio.get_running_loop()
+    end, idle = clock.time() + MAX_DECISION_S, 0
+    while open_ and idle < MAX_IDLE_LOOKS and clock.time() < end:
+        await asyncio.sleep(DECISION_PAUSE_S)
+        scopes = [subjects.execution(wishes[index].definition.name, wishes[index].execution_id) for index in open_]
+        for index, found in zip(open_, (await here.log.load_each(*scopes)).facts, strict=True):
+            facts[index] = found or facts[index]
+        left = [index for index in open_ if not _is_decided(facts[index])]
+        idle = idle + 1 if len(left) == len(open_) else 0
+        open_ = left
+    return facts
+
+
+def _is_decided(facts: Facts) -> bool:
+    return any(isinstance(fact.message, Requested | Skipped) for fact in unfold(facts))
+
+
 async def _earlier(here: Components, batch: Batch) -> dict[int, Facts]:
     """Return the facts of jobs that an earlier try enqueued, by index."""
     if not batch.is_retried:
@@ -168,10 +218,7 @@ async def _outcome(here: Components, caller: Principal, job_input: Enqueued, fac
     if execution.fold(facts).requested is not None:
         return Outcome(job_view.job(facts))
     if job_input.unique is not None:
-        reason = (
-            f"it is not decided yet whether job {job_input.execution_id} is a duplicate: read it, or enqueue it again"
-        )
-        raise Problem(503, "unavailable", f"{reason} with the same id", headers={"Retry-After": "1"})
+        raise Undecided(job_input.execution_id)
     return Outcome(_pending(here, job_input))
 
 

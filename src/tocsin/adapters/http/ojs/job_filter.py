@@ -289,12 +289,14 @@ async def _views(
 ) -> list[Json]:
     """Return the jobs of an execution.
 
-    It has none if it was not requested, or was skipped after that.
+    It has none if it was not requested, was skipped after that, or failed and ran again: then the newest execution stands for the job.
     """
     state = execution.fold(facts)
     if state.requested is None or state.status is execution.Status.SKIPPED:
         return []
     if not job_view.is_workflow(state):
+        if state.status is execution.Status.FAILED and await _ran_again(here, state):
+            return []
         return [job_view.job(facts, state=state, id=await replays.id_of(here, caller, state))]
     if not with_workflows:
         return []
@@ -304,6 +306,13 @@ async def _views(
             await asyncio.sleep(0)
         views.append(job_view.job(facts, state=state, id=f"{workflow}:{step}", step=step))
     return views
+
+
+async def _ran_again(here: Components, state: execution.Execution) -> bool:
+    try:
+        return await replays.newest_replay(here, state.request.job, state.request.execution_id) is not None
+    except DecodeError:  # of a later version
+        return False
 
 
 def _cursor(given: object) -> str:

@@ -10,9 +10,9 @@ from secrets import randbits
 from typing import Any, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from ....domain import execution
+from ....domain import execution, ids
 from ....domain.access import Permission, Principal
 from ....domain.execution import Status
 from ....services.operations import execution_requests
@@ -21,6 +21,7 @@ from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
+from ..middleware.idempotency import IdempotentRoute, request_name
 from . import envelope, job_view, protocol
 from .enqueued_jobs import Batch, enqueue_all
 from .protocol import Body, OjsResponse, documented
@@ -40,6 +41,7 @@ router = APIRouter(
     prefix="/ojs/v1/jobs",
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
+    route_class=IdempotentRoute,
     responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
 )
 _ENVELOPE: Final[dict[str, Any]] = {
@@ -56,20 +58,31 @@ _ENVELOPE: Final[dict[str, Any]] = {
     openapi_extra=protocol.body_schema("type", "args", **_ENVELOPE),
 )
 async def push(
-    here: Here, caller: Triggerer, body: Body, response: Response, traceparent: Traceparent = None
+    here: Here, caller: Triggerer, request: Request, body: Body, response: Response, traceparent: Traceparent = None
 ) -> dict[str, Any]:
     """Enqueue a job."""
-    execution_id = uuid7(here.clock.now())
+    execution_id, is_retried = made_id(here, request)
     left_out = await defaults(here, traceparent)
     job_input = envelope.within(
         caller, envelope.read(body, execution_id, left_out, actor(caller)), left_out, execution_id
     )
-    [outcome] = await enqueue_all(here, caller, Batch([job_input], {execution_id}))
+    [outcome] = await enqueue_all(here, caller, Batch([job_input], {execution_id}, is_retried=is_retried))
     response.headers["Location"] = f"/ojs/v1/jobs/{outcome.job['id']}"
     if outcome.is_duplicate:
         response.status_code = 200
         return {"job": outcome.job, "deduplicated": True}
     return {"job": outcome.job}
+
+
+def made_id(here: Components, request: Request) -> tuple[str, bool]:
+    """Return an id for a request, and whether an earlier try may have enqueued it.
+
+    With an idempotency key, the id is made from the key, so that a repeated request finds what the first enqueued.
+    """
+    name = request_name(request)
+    if name is None:
+        return uuid7(here.clock.now()), False
+    return ids.enqueued_id(name.name, 0, name.since or here.clock.now()), name.is_retried
 
 
 @router.get("/{id}", operation_id="getJobOfOjs")

@@ -1,6 +1,7 @@
-"""The queues from which workers may fetch.
+"""The queues from which workers fetch.
 
-A name that exists nowhere is probably misspelled, and a worker would wait for its tasks in vain.
+A name that exists nowhere may be misspelled, and its worker would wait in vain. It may also be that of a queue whose first job is still to come, so
+the answer warns, and is otherwise that of an empty queue.
 """
 
 import difflib
@@ -10,25 +11,22 @@ from .... import subjects
 from ....domain.access import Principal
 from ....subjects import DEFAULT_QUEUE
 from ..api.dependencies import Components
-from ..api.problems import FieldError, Problem
 
 
-async def require_known(here: Components, caller: Principal, names: Iterable[str]) -> None:
-    """Check that each queue exists.
+async def warnings(here: Components, caller: Principal, names: Iterable[str]) -> list[str]:
+    """Return a warning for each queue that does not exist yet.
 
-    A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it. With `--allow-reset` every queue exists, because the conformance suite fetches from queues that it never named.
-
-    Raises:
-        Problem: a queue does not exist.
+    A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it.
     """
-    if here.reset is not None:
-        return
+    found: list[str] = []
     for name in names:
         if name in here.known_queues or name in _named(here) or name in caller.binding.queues:
             continue
-        if not await _exists(here, name):
-            raise await _not_found(here, caller, name)
-        here.known_queues.add(name)
+        if await _exists(here, name):
+            here.known_queues.add(name)
+        else:
+            found.append(await _warning(here, caller, name))
+    return found
 
 
 def _named(here: Components) -> frozenset[str]:
@@ -46,9 +44,12 @@ async def _queues_of_jobs(here: Components) -> set[str]:
     return {queue for definition in definitions for queue in definition.step_queues()}
 
 
-async def _not_found(here: Components, caller: Principal, name: str) -> Problem:
+async def _warning(here: Components, caller: Principal, name: str) -> str:
     known = filter(caller.reaches, {*_named(here), *await _queues_of_jobs(here)})
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = f"Did you mean {nearest[0]!r}?" if nearest else "Add it under `queues:` in tocsin.yaml."
-    wrong = FieldError(field="queues", value=name, right="must name queues that exist")
-    return Problem(404, "not-found", f"no queue is called {name!r}. {hint}", (wrong,))
+    hint = (
+        f"Did you mean {nearest[0]!r}?"
+        if nearest
+        else "Its first job makes it, or an entry under `queues:` in tocsin.yaml."
+    )
+    return f"no queue is called {name!r} yet. {hint}"

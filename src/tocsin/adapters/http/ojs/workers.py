@@ -55,7 +55,10 @@ _ID: Final = {"type": "string"}
     ),
 )
 async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
-    """Fetch jobs, those of the first queue first."""
+    """Fetch jobs, those of the first queue first.
+
+    An answer without jobs has `warnings` (an extension) on queues that do not exist yet.
+    """
     return (await _fetched(here, caller, body)).answer
 
 
@@ -81,7 +84,6 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
         raise worker_requests.wrong("count", f"must be an integer from 1 to {MAX_COUNT}")
-    await known_queues.require_known(here, caller, dict.fromkeys(names))
     holder = worker_requests.holder(caller, body)
     lease = Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms"))
     wait = min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S)
@@ -94,7 +96,10 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
         here.fetches.hand_back(holder, claims)
         raise
     jobs = [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]
-    return _Fetched(holder, claims, {"jobs": jobs})
+    answer: dict[str, Any] = {"jobs": jobs}
+    if not jobs and (warnings := await known_queues.warnings(here, caller, dict.fromkeys(names))):
+        answer["warnings"] = warnings
+    return _Fetched(holder, claims, answer)
 
 
 async def fetched_by(request: Request, here: Components, caller: Principal, body: dict[str, Any]) -> dict[str, Any]:

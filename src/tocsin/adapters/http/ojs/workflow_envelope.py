@@ -64,7 +64,7 @@ def _without_exhaustion(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
     if not isinstance(retry, dict) or "on_exhaustion" not in retry:
         return options, False
     given = retry["on_exhaustion"]
-    if given not in {None, "discard", "dead_letter"}:
+    if given not in (None, "discard", "dead_letter"):  # it may be a list, which no set takes
         raise _invalid("options.retry.on_exhaustion", "must be `discard` or `dead_letter`", given)
     own = {field: value for field, value in retry.items() if field != "on_exhaustion"}
     return {**options, "retry": own}, given == "dead_letter"

@@ -6,7 +6,7 @@ A workflow is one execution, and each of its jobs is a step. So `tocsin executio
 from functools import partial
 from typing import Any, Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from .... import subjects
 from ....domain import execution, execution_plan
@@ -20,6 +20,7 @@ from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, Triggerer, actor, forbidden
 from ..auth.visibility import Run
+from ..middleware.idempotency import IdempotentRoute
 from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
 from .enqueued_jobs import check_room
 from .job_view import Facts
@@ -29,6 +30,7 @@ router = APIRouter(
     prefix="/ojs/v1/workflows",
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
+    route_class=IdempotentRoute,
     responses=documented(400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 _ARRAY: Final = {"type": "array", "items": {"type": "object"}}
@@ -45,13 +47,14 @@ _BODY: Final[dict[str, Any]] = {
 
 @router.post("", status_code=201, operation_id="createWorkflow", openapi_extra=protocol.body_schema(**_BODY))
 async def create(
-    here: Here, caller: Triggerer, body: Body, response: Response, traceparent: Traceparent = None
+    here: Here, caller: Triggerer, request: Request, body: Body, response: Response, traceparent: Traceparent = None
 ) -> dict[str, Any]:
     """Create and start a workflow.
 
     A repeated request with the same id returns the workflow that exists, with 200.
     """
-    execution_id = jobs.uuid7(here.clock.now())
+    execution_id, is_retried = jobs.made_id(here, request)
+    fresh = () if is_retried else (execution_id,)
     defaults = await jobs.defaults(here, traceparent)
     read = workflow_envelope.read(body, execution_id, defaults, actor(caller))
     wish = envelope.within(caller, read, defaults, execution_id)
@@ -59,11 +62,11 @@ async def create(
     try:
         await check_room(here, wish)
     except Problem:
-        if not await execution_requests.taken(here.log, [wish], was_there=archived, fresh={execution_id}):
+        if not await execution_requests.taken(here.log, [wish], was_there=archived, fresh=fresh):
             raise
     try:
         [facts] = await execution_requests.enqueue(
-            here.log, wish, arrivals=here.arrivals, was_there=archived, fresh={execution_id}
+            here.log, wish, arrivals=here.arrivals, was_there=archived, fresh=fresh
         )
     except execution_requests.Duplicate:
         facts = await _existing(here, caller, wish)
