@@ -73,6 +73,8 @@ class BuiltinCall:
     """Returns a secret by its name."""
     redact: Callable[[str], str] = field(repr=False)
     """Replaces the secrets in a text by their references."""
+    has_secret: Callable[[str], bool] = field(repr=False)
+    """Returns whether a text has a whole secret."""
     timeout: float
     """Seconds after which the attempt ends."""
     job_uuid: str | None = None

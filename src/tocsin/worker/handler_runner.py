@@ -208,7 +208,9 @@ class HandlerRunner:
             return partial(
                 handler.function,
                 BuiltinCall(
-                    *(context, task.builtin, output, secrets.look_up, secrets.redact, task.timeout, task.job_uuid),
+                    *(context, task.builtin, output, secrets.look_up, secrets.redact, secrets.has_secret),
+                    timeout=task.timeout,
+                    job_uuid=task.job_uuid,
                     is_handed_back=lambda: held_task.stopped is StopReason.SHUTDOWN,
                 ),
             )

@@ -28,7 +28,7 @@ class SecretValues:
     Resolved for its handler, and redacted from results and from the text of errors.
     """
 
-    __slots__ = ("_allowed", "_references")
+    __slots__ = ("_allowed", "_lines", "_references")
 
     def __init__(self, allowed: Collection[str]) -> None:
         """Resolve the names in `allowed` only.
@@ -37,6 +37,7 @@ class SecretValues:
         """
         self._allowed = allowed
         self._references: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
 
     def resolve(self, task: Dispatched) -> tuple[Input, tuple[JsonValue, ...]]:
         """Return the task's input and args with every reference replaced.
@@ -60,9 +61,14 @@ class SecretValues:
         The value may be plain, or written as in `repr`, in JSON or in a URL. Of a value with several lines, such as a key, each longer
         line is replaced by itself too, because a program's output is kept line by line.
         """
-        for value in sorted(self._references, key=len, reverse=True):
-            text = text.replace(value, self._references[value])
+        for parts in (self._references, self._lines):
+            for part in sorted(parts, key=len, reverse=True):
+                text = text.replace(part, parts[part])
         return text
+
+    def has_secret(self, text: str) -> bool:
+        """Return whether a text has a whole value. A line of one may be any text."""
+        return any(value in text for value in self._references)
 
     def look_up(self, name: str) -> str | None:
         """Return a secret, which is redacted from now on; None: it does not exist.
@@ -78,6 +84,7 @@ class SecretValues:
         value = read_secret(name)
         if value is not None and len(value) >= _SHORTEST_SECRET:
             written = (repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+            self._references |= dict.fromkeys((value, *written, quote(value, safe="")), reference(name))
             lines = [line for each in value.splitlines() if len(line := each.strip()) >= _SHORTEST_LINE]
-            self._references |= dict.fromkeys((value, *written, quote(value, safe=""), *lines), reference(name))
+            self._lines |= dict.fromkeys(lines, reference(name))
         return value

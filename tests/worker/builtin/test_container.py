@@ -97,6 +97,15 @@ async def test_secret_of_the_input_is_no_argument(containers: ContainerBench, mo
     assert not containers.store.created
 
 
+async def test_line_of_a_secret_may_be_an_argument(containers: ContainerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any text may have it, such as the first line of a file."""
+    monkeypatch.setenv("DB_PASSWORD", "apiVersion: v1\ntoken: hunter-22-hunter\n")
+    done(containers)
+    await containers.execute(args=["apiVersion: v1"], env={"FILE": "${env:DB_PASSWORD}"})
+    [container] = containers.job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["apiVersion: v1"]
+
+
 async def test_null_character_in_variable_is_final(containers: ContainerBench) -> None:
     failure = await containers.fail(env={"DAY": "{{ input.day }}"}, input={"day": "a\0b"})
     assert (failure.type, failure.retryable) == ("wrong_input", False)

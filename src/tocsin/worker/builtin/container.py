@@ -85,7 +85,7 @@ class ContainerFunction:
     def _order(self, work: Container, call: BuiltinCall) -> Order:
         words = rendered_arguments((*work.command, *work.args), call)
         for written, word in zip((*work.command, *work.args), words, strict=True):
-            if call.redact(word) != word:
+            if call.has_secret(word):
                 message = (
                     f"the argument {written!r} has a secret, which everyone who may read the Job would see; use `env`"
                 )
