@@ -37,7 +37,8 @@ class SecretValues:
         """
         self._allowed = allowed
         self._references: dict[str, str] = {}
-        self._lines: dict[str, str] = {}
+        self._lines: dict[str, dict[str, str]] = {}
+        """Lines of values and the references of the values, by the beginnings of the lines."""
 
     def resolve(self, task: Dispatched) -> tuple[Input, tuple[JsonValue, ...]]:
         """Return the task's input and args with every reference replaced.
@@ -61,13 +62,31 @@ class SecretValues:
         The value may be plain, or written as in `repr`, in JSON or in a URL. Of a value with several lines, such as a key, each longer
         line is replaced by itself too, because a program's output is kept line by line.
         """
-        for parts in (self._references, self._lines):
-            for part in sorted(parts, key=len, reverse=True):
-                text = text.replace(part, parts[part])
-        return text
+        for value in sorted(self._references, key=len, reverse=True):
+            text = text.replace(value, self._references[value])
+        return self._without_lines(text) if self._lines else text
+
+    def _without_lines(self, text: str) -> str:
+        """Replace the lines of values.
+
+        A value may have thousands, and a program writes many lines to look at.
+        """
+        parts, end, at = list[str](), 0, 0
+        while at <= len(text) - _SHORTEST_LINE:
+            known = self._lines.get(text[at : at + _SHORTEST_LINE], {})
+            line = max((line for line in known if text.startswith(line, at)), key=len, default=None)
+            if line is None:
+                at += 1
+                continue
+            parts += [text[end:at], known[line]]
+            end = at = at + len(line)
+        return "".join((*parts, text[end:]))
 
     def has_secret(self, text: str) -> bool:
-        """Return whether a text has a whole value. A line of one may be any text."""
+        """Return whether a text has a whole value.
+
+        A line of a value may be any text.
+        """
         return any(value in text for value in self._references)
 
     def look_up(self, name: str) -> str | None:
@@ -85,6 +104,7 @@ class SecretValues:
         if value is not None and len(value) >= _SHORTEST_SECRET:
             written = (repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
             self._references |= dict.fromkeys((value, *written, quote(value, safe="")), reference(name))
-            lines = [line for each in value.splitlines() if len(line := each.strip()) >= _SHORTEST_LINE]
-            self._lines |= dict.fromkeys(lines, reference(name))
+            for each in value.splitlines():
+                if len(line := each.strip()) >= _SHORTEST_LINE and line != value:
+                    self._lines.setdefault(line[:_SHORTEST_LINE], {})[line] = reference(name)
         return value

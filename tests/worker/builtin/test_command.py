@@ -120,6 +120,18 @@ async def test_each_line_of_a_secret_is_redacted(
     assert "KEY=${env:DB_PASSWORD}" in await commands.texts()
 
 
+async def test_longest_line_of_a_secret_counts(commands: CommandBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"line-of-a-key-{number}" for number in range(2_000)]
+    monkeypatch.setenv("DB_PASSWORD", "\n".join(lines))
+    command = {
+        "script": "printf '%s\\n' \"$REPORT_KEY\" | tail -n 20; echo 'a line-of-a-key- and line-of-a-key-1999.'",
+        "env": {"REPORT_KEY": "${env:DB_PASSWORD}"},
+    }
+    await commands.execute(command)
+    reference = "${env:DB_PASSWORD}"
+    assert await commands.texts() == [*[reference] * 20, f"a line-of-a-key- and {reference}."]
+
+
 async def test_reference_in_input_value_is_not_resolved(
     commands: CommandBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
