@@ -167,6 +167,26 @@ def test_work_of_rules_is_bounded(rule: str, code: str) -> None:
     assert calls < 6_000_000
 
 
+@pytest.mark.parametrize(
+    ("events", "field"),
+    [
+        (["DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=DAILY"] * MAX_RECURRING, "event 69 ("),
+        (["DTSTART;VALUE=DATE:20260101\nDURATION:P366D"] * 2_000, ""),
+        (["DTSTART;VALUE=DATE:20260101\nDURATION:P366D\nRRULE:FREQ=DAILY"] * 10, ""),
+    ],
+)
+def test_days_of_a_file_are_bounded(events: list[str], field: str) -> None:
+    found = refused(*events)
+    assert found.code == "too-large"
+    assert found.field.startswith(field)
+
+
+@pytest.mark.parametrize("end", ["COUNT=3", "UNTIL=20260103", "UNTIL=20260103T000000Z"])
+def test_rules_that_end_count_to_their_end(end: str) -> None:
+    rules = [f"DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=DAILY;{end}"] * MAX_RECURRING
+    assert set(days(*rules)) == {date(2026, 1, day) for day in (1, 2, 3)}
+
+
 def test_rules_of_a_century_are_expanded() -> None:
     yearly = [f"DTSTART;VALUE=DATE:1900{n % 12 + 1:02}01\nRRULE:FREQ=YEARLY" for n in range(MAX_RECURRING)]
     assert len(days(*yearly)) == 2 * MAX_RECURRING

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from tocsin.domain.bucket_event import entry_event, object_event, upload_of
+from tocsin.domain.bucket_event import entry_event, object_event, object_name, upload_of
 from tocsin.domain.event_trigger import UnreadableEvent, judge
 from tocsin.domain.formats import read_job
 
@@ -63,6 +63,11 @@ def test_upload_and_deletion_are_two_events() -> None:
 def test_wrong_metadata_is_unreadable(data: bytes) -> None:
     with pytest.raises(UnreadableEvent):
         object_event(data, AT, bucket="up")
+
+
+@pytest.mark.parametrize(("token", "name"), [("aW4vw7w_LmNzdg==", "in/ü?.csv"), ("!", None), ("_w==", None), ("", "")])
+def test_subject_has_the_name_of_its_object(token: str, name: str | None) -> None:
+    assert object_name(f"$O.up.M.{token}") == name
 
 
 def test_expressions_see_details() -> None:

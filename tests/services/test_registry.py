@@ -216,6 +216,27 @@ async def test_trigger_returns_the_planners_execution_id(world: World) -> None:
     assert trigger.message_id
 
 
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        ("date", "2026-11-26", "2026-02-30"),
+        ("date-time", "2026-11-26T10:00:00+01:00", "nope"),
+        ("date-time", "2026-11-26T10:00", "2026-11-26T25:00"),
+        ("time", "10:00:00", "25:00:00"),
+        ("duration", "PT5S", "soon"),
+        ("uuid", "0198f2d0-6c3a-7c3a-8c3a-6c3a6c3a6c3a", "0198"),
+        ("email", "no address", None),
+    ],
+)
+async def test_formats_are_checked_at_the_door(world: World, kind: str, right: str, wrong: str | None) -> None:
+    schema = {"properties": {"value": {"anyOf": [{"type": "string", "format": kind}, {"type": "null"}]}}}
+    await world.registry.apply([job(input_schema=schema)])
+    assert await world.registry.trigger("nightly", {"value": right})
+    if wrong is not None:
+        with pytest.raises(DefinitionError, match=r"input\.value"):
+            await world.registry.trigger("nightly", {"value": wrong})
+
+
 async def test_invalid_input_is_refused_at_the_door(world: World) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     await world.registry.apply([job(input={"n": 1}, input_schema=schema)])

@@ -1,10 +1,11 @@
 """The event listener: a message is acknowledged after its request is stored, and makes the same request each time."""
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import compress
 from operator import not_
@@ -141,6 +142,20 @@ async def test_redelivered_message_makes_one_request(world: World) -> None:
     first, second, third = await requested(world)
     assert (first, second) == ("a", "a")  # the planner finds the second to be a duplicate
     assert third not in {None, "a"}  # that of the message that is not JSON
+
+
+async def test_unreadable_object_outside_of_the_prefix_starts_nothing(world: World) -> None:
+    await world.define({**JOB, "triggers": [{"object": "up/in/"}]})
+    async with listening(world, opened=OPENED.model_copy(update={"objects": ("up",)})) as listener:
+        [name] = listener.index.active
+        for place in ("out/a", "in/a"):
+            token = base64.urlsafe_b64encode(place.encode()).decode()
+            [message] = messages(world, "{")
+            await listener.handle(name, [replace(message, subject=f"$O.up.M.{token}")])
+    [trigger] = await triggers(world)
+    assert trigger.event_trigger is not None
+    assert trigger.event_trigger.refusal_code == "unreadable-event"
+    assert trigger.event_trigger.subject.endswith("aW4vYQ==")
 
 
 async def test_request_to_a_deleted_job_starts_nothing(world: World) -> None:

@@ -1,5 +1,6 @@
 """The events of buckets: changed entries of KV buckets, and stored objects."""
 
+import base64
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -52,6 +53,17 @@ def object_event(data: bytes, time: datetime, *, bucket: str) -> cel.Event:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise UnreadableEvent("the metadata of the object has no name")
     return cel.Event(None, f"{bucket}/{metadata['name']}", {}, time, object_details(metadata))
+
+
+def object_name(subject: str) -> str | None:
+    """Return the name of an object by the subject of its metadata.
+
+    None: the subject has none.
+    """
+    try:
+        return base64.b64decode(subject.rpartition(".")[2], altchars=b"-_", validate=True).decode()
+    except ValueError:
+        return None
 
 
 def object_details(metadata: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

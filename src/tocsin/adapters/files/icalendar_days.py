@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from ...domain.definition import DefinitionError, DefinitionProblem, show
-from .recurrence_work import MAX_WORK, NamesNoDay, work_of
+from .recurrence_work import MAX_WORK, NamesNoDay, Work, work_of
 
 MAX_BYTES: Final = 1_048_576
 MAX_EVENTS: Final = 5_000
@@ -18,6 +18,10 @@ MAX_RECURRING: Final = 200
 """Events that recur."""
 MAX_EVENT_DAYS: Final = 366
 """Days of one event."""
+MAX_OCCURRENCES: Final = 50_000
+"""Events of a file between the dates, with each repetition."""
+MAX_DAYS: Final = 500_000
+"""Days of these events together."""
 MAX_DATES: Final = 1_000
 """Dates that an event adds or leaves out one by one."""
 MAX_RULE: Final = 400
@@ -55,22 +59,36 @@ def days_of_file(content: bytes, source: str, first: date, last: date) -> Iterat
     recurring = sum("RRULE" in event for event in events)
     if recurring > MAX_RECURRING:
         raise _refused(source, "", f"{recurring:,} recurring events, more than {MAX_RECURRING:,}", "too-large")
-    work = 0
+    work = occurrences = 0
     for number, event in enumerate(events, 1):
         place = _place(event, number)
         with _readable(source, place, "it cannot be read"):
             _check(event, source, place)
-            work += _work(event, source, place, last)
+            more, repeated = _work(event, source, place, first, last)
+        work, occurrences = work + more, occurrences + repeated
         if work > MAX_WORK:
             reason = (
                 f"up to this rule, the rules of the file recur too often since their first events ({work:,} units, more than {MAX_WORK:,}): "
                 "write a later DTSTART, or divide the file"
             )
             raise _refused(source, f"{place}, RRULE", reason, "too-large")
+        if occurrences > MAX_OCCURRENCES:
+            reason = (
+                f"up to this event, the events of the file come more than {MAX_OCCURRENCES:,} times from {first} to {last}: "
+                "write an earlier `until`, or join rules"
+            )
+            raise _refused(source, place, reason, "too-large")
+    count = 0
     with _readable(source, "", "its events cannot be expanded"):
         for event in recurring_ical_events.of(calendar).between(first, last + _DAY):
-            if str(event.get("STATUS", "")).upper() != "CANCELLED":
-                yield from _days(event, first, last)
+            if str(event.get("STATUS", "")).upper() == "CANCELLED":
+                continue
+            for day in _days(event, first, last):
+                count += 1
+                if count > MAX_DAYS:
+                    reason = f"its events have more than {MAX_DAYS:,} days together: write shorter events, or divide the file"
+                    raise _refused(source, "", reason, "too-large")
+                yield day
 
 
 def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the library has no types
@@ -102,8 +120,7 @@ def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the l
 
 def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the library has no types
     for field in ("RDATE", "EXDATE"):
-        lists = event.get(field, [])
-        dates = [entry.dt for each in (lists if isinstance(lists, list) else [lists]) for entry in each.dts]
+        dates = _dates(event, field)
         if len(dates) > MAX_DATES:
             raise _refused(source, f"{place}, {field}", f"{len(dates):,} dates, more than {MAX_DATES:,}", "too-large")
         if not all(isinstance(day, date) for day in dates):
@@ -127,20 +144,27 @@ def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN
         raise _refused(source, f"{place}, RRULE", reason, "not-supported")
 
 
-def _work(event: Any, source: str, place: str, last: date) -> int:  # noqa: ANN401 - the library has no types
-    """Return the units of work of the rule of an event; 0: it has none.
+def _work(event: Any, source: str, place: str, first: date, last: date) -> Work:  # noqa: ANN401 - the library has no types
+    """Return the work to expand an event with its rule and added dates.
 
     Raises:
         DefinitionError: the rule names no day.
     """
-    rule = event.get("RRULE")
+    rule, dates = event.get("RRULE"), len(_dates(event, "RDATE"))
     if rule is None:
-        return 0
+        return Work(0, 1 + dates)
     try:
-        return work_of(rule, event["DTSTART"].dt, last)
+        units, occurrences = work_of(rule, event["DTSTART"].dt, first, last)
+        return Work(units, occurrences + dates)
     except NamesNoDay:
         reason = f"{show(rule.to_ical().decode())} names no day: correct it, or remove the event"
         raise _refused(source, f"{place}, RRULE", reason, "invalid-value") from None
+
+
+def _dates(event: Any, field: str) -> list[Any]:  # noqa: ANN401 - the library has no types
+    """Return the dates that an event adds or leaves out."""
+    lists = event.get(field, [])
+    return [entry.dt for each in (lists if isinstance(lists, list) else [lists]) for entry in each.dts]
 
 
 def _days(event: Any, first: date, last: date) -> Iterator[date]:  # noqa: ANN401 - the library has no types

@@ -5,7 +5,7 @@ runs 400 years or a multiple of them later, where the calendar is the same: so i
 """
 
 from datetime import date, datetime, time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dateutil.rrule import rrulestr
 
@@ -25,10 +25,19 @@ class NamesNoDay(ValueError):
     """A rule names no day within 40 years after the days of interest."""
 
 
-def work_of(rule: Any, start: date, last: date) -> int:  # noqa: ANN401 - the library has no types
-    """Return the units of work to expand a rule up to the day `last`.
+class Work(NamedTuple):
+    """The work to expand a rule."""
 
-    `start`: the day of the first event.
+    units: int
+    """The periods that are searched."""
+    occurrences: int
+    """The events that it becomes, at most; each is a copy, and costs as much as many periods."""
+
+
+def work_of(rule: Any, start: date, first: date, last: date) -> Work:  # noqa: ANN401 - the library has no types
+    """Return the work to expand a rule between two days.
+
+    `start`: the day of the first event. `first`, `last`: the days.
 
     Raises:
         NamesNoDay: the rule names no day after `last`, even without its end.
@@ -36,9 +45,21 @@ def work_of(rule: Any, start: date, last: date) -> int:  # noqa: ANN401 - the li
     years = _CYCLE_YEARS * ((_LAST_YEAR - _SEARCHED_YEARS - max(start, last).year) // _CYCLE_YEARS)
     later = datetime.combine(start.replace(year=start.year + years), time())
     endless = type(rule)({part: value for part, value in rule.items() if part not in _ENDS})
-    stop = datetime.combine(last.replace(year=last.year + years), time())
-    found = rrulestr(endless.to_ical().decode(), dtstart=later).after(max(stop, later), inc=True)
-    if found is None:
+    stop = max(later, datetime.combine(last.replace(year=last.year + years), time()))
+    begin, end = (datetime.combine(day.replace(year=day.year + years), time()) for day in (first, _end_of(rule, last)))
+    occurrences = 0
+    for found in rrulestr(endless.to_ical().decode(), dtstart=later):
+        occurrences += begin <= found <= end
+        if found >= stop:
+            break
+    else:
         raise NamesNoDay
     interval = min(rule.get("INTERVAL", [1]))
-    return 1 + int((found - later).days / (_PERIOD_DAYS[str(rule["FREQ"][0])] * interval))
+    units = 1 + int((found - later).days / (_PERIOD_DAYS[str(rule["FREQ"][0])] * interval))
+    return Work(units, min(occurrences, max(0, *rule.get("COUNT", [occurrences]), 0)))
+
+
+def _end_of(rule: Any, last: date) -> date:  # noqa: ANN401 - the library has no types
+    """Return the last day of a rule, at most `last`."""
+    [until] = rule.get("UNTIL", [last])
+    return min(last, until.date() if isinstance(until, datetime) else until)

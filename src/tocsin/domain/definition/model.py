@@ -321,6 +321,7 @@ def check_input(
     args: Sequence[JsonValue] | None = None,
     *,
     written: JsonValue = None,
+    formats: bool = False,
 ) -> None:
     """Check the input and args of a trigger.
 
@@ -331,12 +332,16 @@ def check_input(
         input: the keys of the trigger's input, which override those of the job's.
         args: the trigger's positional arguments; None: the job's.
         written: the part of them that the requester wrote; None: all.
+        formats: also check dates, times, durations and UUIDs by the `format` of the schema. Stages do not: what an older version stored was
+            not checked so.
 
     Raises:
         DefinitionError: it is not plain JSON, is too large, refers to secrets, or does not fit `input_schema`.
     """
     merged = {**definition.input, **input}
-    problems = tuple(input_problems(merged, definition.args if args is None else args, definition.input_schema))
+    problems = tuple(
+        input_problems(merged, definition.args if args is None else args, definition.input_schema, formats=formats)
+    )
     problems = problems or tuple(_copies_problems(definition, input))
     problems = problems or tuple(key_problems(definition.partition, merged))
     if written is None:

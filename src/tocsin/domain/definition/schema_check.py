@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from datetime import date, datetime, time, timedelta
+from functools import cache, lru_cache, partial
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 
 from pydantic import JsonValue, StringConstraints, TypeAdapter, ValidationError
@@ -48,6 +49,16 @@ _NAMES: Final = frozenset(
 )
 """Keywords whose values have schemas under names that the author chooses."""
 _UNBOUNDED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+
+_UUID: Final = r"(?i)^(?:urn:uuid:|\{)?[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\}?$"
+FORMATS: Final[Mapping[str, Any]] = {
+    "date": date,
+    "date-time": datetime,
+    "time": time,
+    "duration": timedelta,
+    "uuid": Annotated[str, StringConstraints(pattern=_UUID)],
+}
+"""The formats of texts that the annotations of a function make, with the types that they are of."""
 
 Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
 """A function of jsonschema: the errors of an instance by the value of a keyword."""
@@ -143,10 +154,16 @@ class _Prepared(NamedTuple):
     """The work that is left to each check."""
 
 
-def errors_of(kind: Any, schema: str, instance: Mapping[str, JsonValue]) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
+def errors_of(
+    kind: Any,  # noqa: ANN401 - classes that jsonschema makes
+    schema: str,
+    instance: Mapping[str, JsonValue],
+    *,
+    formats: bool = False,
+) -> Iterator[Any]:
     """Yield the errors of an instance by a valid schema, which is JSON text.
 
-    `kind`: the validator of the draft of the schema.
+    `kind`: the validator of the draft of the schema. `formats`: also check the formats of `FORMATS`.
 
     Raises:
         UnusableSchema: it takes too much work, or has a keyword or regular expression whose work is not bounded.
@@ -157,7 +174,9 @@ def errors_of(kind: Any, schema: str, instance: Mapping[str, JsonValue]) -> Iter
         prepared = _prepared(kind, schema)
         token = _budget.set(prepared.budget.copy())
         try:
-            errors = list(_bounded(kind)(prepared.schema, registry=prepared.registry).iter_errors(instance))
+            checker = _format_checker() if formats else None
+            validator = _bounded(kind)(prepared.schema, registry=prepared.registry, format_checker=checker)
+            errors = list(validator.iter_errors(instance))
         finally:
             _budget.reset(token)
     except Unresolvable:
@@ -166,6 +185,23 @@ def errors_of(kind: Any, schema: str, instance: Mapping[str, JsonValue]) -> Iter
         # The schema is valid, but a reference may lead to a part that is no schema.
         raise UnusableSchema(f"a reference leads to a part that is no schema ({error})") from error
     yield from errors
+
+
+@cache
+def _format_checker() -> Any:  # noqa: ANN401
+    """Return the check of formats, which accepts what a worker accepts."""
+    import jsonschema  # noqa: PLC0415
+
+    checker = jsonschema.FormatChecker(formats=())
+    for name, type_ in FORMATS.items():
+        checker.checks(name, raises=ValidationError)(partial(_is_of_format, TypeAdapter[Any](type_)))
+    return checker
+
+
+def _is_of_format(adapter: TypeAdapter[Any], value: object) -> bool:
+    if isinstance(value, str):
+        adapter.validate_python(value)
+    return True
 
 
 @lru_cache(maxsize=64)

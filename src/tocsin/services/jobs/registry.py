@@ -311,7 +311,7 @@ class Registry:
             traceparent=None if context is None else context.traceparent,
             idempotency_key=idempotency_key,
         )
-        check_input(definition, input or {}, args)
+        check_input(definition, input or {}, args, formats=True)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
             return execution_plan.execution_id_of(before, job)
         message_id = asking.name if asking else uuid4().hex

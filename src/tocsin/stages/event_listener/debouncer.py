@@ -47,6 +47,13 @@ _TRIES: Final = 5
 _log = telemetry.get_logger("tocsin.event_listener")
 
 
+class TooManyKeys(LogUnavailable):
+    """A trigger has as many keys as it may have.
+
+    Its event waits longer than others that come again.
+    """
+
+
 class Debouncer:
     """Holds events, and decides on the ends of windows."""
 
@@ -149,7 +156,7 @@ class Debouncer:
             after = debounce.count_key(count, counted_in, hour, kept=kept, most=self._max_keys)
             if after is None:
                 await self._record_full(active, key, window.last)
-                raise LogUnavailable(f"{self._max_keys:,} keys of a trigger of {active.job} have a debounce already")
+                raise TooManyKeys(f"{self._max_keys:,} keys of a trigger of {active.job} have a debounce already")
             expect, ttl = 0 if entry is None else entry[1], (kept + 1) * HOUR_S
             try:
                 await self._projections.put(Bucket.TRIGGERS, bucket_key, after.encode(), expect=expect, ttl=ttl)

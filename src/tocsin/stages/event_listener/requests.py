@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import cel, ids, trace_context
-from ...domain.bucket_event import entry_event, object_event, upload_of
+from ...domain.bucket_event import entry_event, object_event, object_name, upload_of
 from ...domain.definition import shorten
 from ...domain.errors import TocsinError
 from ...domain.event_trigger import (
@@ -88,7 +88,12 @@ def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
         case "kv":
             return of_entry(delivery, bucket)
         case "object":
-            heard = of_object(delivery, bucket)
+            try:
+                heard = of_object(delivery, bucket)
+            except UnreadableEvent:
+                if (name := object_name(delivery.subject)) is not None and not name.startswith(rest):
+                    return None
+                raise
             return heard if heard.event.subject.startswith(f"{bucket}/{rest}") else None
         case _:
             return of_message(delivery)

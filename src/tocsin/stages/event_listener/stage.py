@@ -32,7 +32,7 @@ from ...ports import (
 )
 from ...subjects import Bucket, DecodeError, Stream
 from .batcher import Batcher
-from .debouncer import Debouncer
+from .debouncer import Debouncer, TooManyKeys
 from .requests import refusal_of, request_of, waiting_event
 from .trigger_index import ActiveTrigger, TriggerIndex
 from .trigger_metrics import TriggerMetrics
@@ -46,6 +46,8 @@ EXTEND_S: Final = 10.0
 MAX_BATCH_BYTES: Final = 4_194_304
 """Bytes of messages after which a batch takes no more."""
 RETRY_S: Final = 2.0
+FULL_RETRY_S: Final = 60.0
+"""The time after which an event comes again if a trigger has too many keys. The server delivers such events before new events, which are to have their turns."""
 LOOK_S: Final = 30.0
 """The time after which the durables are compared with the triggers although nothing changed."""
 
@@ -231,8 +233,9 @@ class EventListener:
         unstored = [request is not None and request.message_id in errors for request in requests]
         await acknowledge([*compress(deliveries, map(not_, unstored))])
         self._metrics.handled(active, [*compress(requests, map(not_, unstored))])
-        for delivery in compress(deliveries, unstored):
-            await delivery.nak(RETRY_S)
+        for delivery, request in compress(zip(deliveries, requests, strict=True), unstored):
+            is_full = request is not None and isinstance(errors.get(request.message_id), TooManyKeys)
+            await delivery.nak(FULL_RETRY_S if is_full else RETRY_S)
 
     def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
         """Request the execution of a debounced key."""
