@@ -77,7 +77,7 @@ def _generated(version: str, stages: list[BoundStage]) -> dict[str, Any]:
     policy = DeliveryPolicy(StateStore(Sources.of(InMemoryEventLog(clock), InMemoryProjections(clock), clock)))
     broker = NatsBroker("nats://localhost", apply_types=False, logger=None)
     for stage in stages:
-        broker.include_router(stage_router(stage, policy, _NAMES, marks=ReceivedMarks()))
+        broker.include_router(stage_router(stage, policy, _NAMES, marks=ReceivedMarks(), is_specified=True))
     specification = AsyncAPI(broker, title="Stages of Tocsin", version=version, schema_version="3.0.0")
     return cast("dict[str, Any]", specification.to_specification().to_jsonable())
 

@@ -35,7 +35,7 @@ _UNPROVEN: Final = "*"
 """The publisher of messages that prove none. No program has this name."""
 
 
-def stage_router(
+def stage_router(  # noqa: PLR0913 - what a stage shares with its process, each by its name
     stage: BoundStage,
     outcomes: DeliveryPolicy,
     names: Names,
@@ -45,11 +45,14 @@ def stage_router(
     inbox_prefix: str = "_INBOX",
     precedence: PriorityGate | None = None,
     fast_client: FastClient = "auto",
+    is_specified: bool = False,
 ) -> NatsRouter:
     """Return a router with a subscriber for each durable of a stage.
 
     `provision` must have created the durables. `marks` are those of the log on which the stage decides, `inbox_prefix` and
-    `fast_client` those of the shared client, and `precedence` that of the process.
+    `fast_client` those of the shared client, and `precedence` that of the process. With `is_specified`, FastStream's
+    specification shows the types of the messages: it then makes a model of each handler, which takes most of the time in which
+    stages start.
     """
     router, inbox = NatsRouter(), f"{inbox_prefix}.".encode()
     precedence = precedence or PriorityGate()
@@ -68,7 +71,10 @@ def stage_router(
             read_ahead_s=subscription.ack_wait / 3,
             fast_client=fast_client,
         )
-        subscriber(_handler(stage, subscription, outcomes, precedence, postponed))
+        handle = _handler(stage, subscription, outcomes, precedence, postponed)
+        payload = list[_payload(subscription)] if is_specified else list  # type: ignore[misc]
+        handle.__annotations__ = {"deliveries": payload, "return": None}
+        subscriber(handle)
     return router
 
 
@@ -136,7 +142,6 @@ def _handler(
             if waiting is not None:
                 await postponed.add(waiting)
 
-    handle.__annotations__ = {"deliveries": list[_payload(subscription)], "return": None}  # type: ignore[misc]
     return handle
 
 
