@@ -13,6 +13,7 @@ from uuid import uuid4
 from nats.aio.msg import Msg
 
 from tocsin import Worker, bootstrap, subjects
+from tocsin.adapters.nats.consumers import stage_router
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
@@ -29,6 +30,9 @@ DEADLINE = 60.0
 """Seconds after which a test gives up waiting; nothing is asserted about how long anything takes."""
 LONGEST_PAUSE = 2.0
 """Seconds between two looks at a condition."""
+
+# A stage that stops waits for its open request: 2 s at the end of hundreds of tests. Processes of their own have the usual value.
+vars(stage_router)["PULL_WAIT_S"] = 0.5
 
 
 def settings(url: str, folder: Path, **more: object) -> Settings:
