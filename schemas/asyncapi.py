@@ -376,6 +376,8 @@ def _message(public: PublicSubject) -> dict[str, Any]:
 
 
 def _headers(public: PublicSubject) -> dict[str, str] | None:
-    """Return the headers of a message's example; None: only public events have headers."""
+    """Return the headers of a message's example; None: only public events and notifications have headers."""
     event = TypeAdapter[events.Message](public.message).validate_python(public.example)
-    return dict(headers_of(event, f"/{_NAMES.root}")) if isinstance(event, events.PublicEvent) else None
+    return (
+        dict(headers_of(event, f"/{_NAMES.root}")) if isinstance(event, events.PublicEvent | events.CronAlert) else None
+    )

@@ -54,9 +54,12 @@ async def test_test_reaches_subscribers_on_nats(tmp_path: Path, nats_url: str, m
     alerts = await client.subscribe("cron.alert.>")
     code, out, err = await send(config(tmp_path, "https://example.com/"), "events")
     assert code == 0, err
-    received = json.loads((await alerts.next_msg()).data)
+    alert = await alerts.next_msg()
     await client.close()
-    assert json.loads(out)["id"] in json.dumps(received)
+    id_ = json.loads(out)["id"]
+    assert json.loads(alert.data)["data"]["id"] == id_
+    assert alert.headers is not None
+    assert (alert.headers["ce-id"], alert.headers["ce-type"]) == (id_, "org.openjobspec.x.cron.alert")
 
 
 def test_unknown_channel_is_named(tmp_path: Path, world: World) -> None:

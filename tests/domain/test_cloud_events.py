@@ -7,6 +7,8 @@ from urllib.parse import unquote
 import pytest
 
 from tocsin.domain.events import (
+    CronAlert,
+    CronAlertData,
     CronAnswer,
     CronAnswerData,
     CronMissed,
@@ -18,8 +20,10 @@ from tocsin.domain.events import (
     PublicEvent,
 )
 from tocsin.domain.formats.cloud_events import headers_of
+from tocsin.domain.notification import Kind
 
 AT: Final = datetime(2026, 2, 12, 14, tzinfo=UTC)
+EXECUTION: Final = "019b76da-a800-76fb-abdc-caef73f35cd6"
 JOB: Final = {"cron_name": "täglich 50%", "cron_expression": "0 9 * * *", "timezone": "UTC"}
 
 
@@ -43,6 +47,13 @@ def answered(trigger_id: str = "order-17", *, job_id: str | None = None) -> Cron
     return CronAnswer(timestamp=AT, data=data)
 
 
+def alerted(job_id: str | None = None) -> CronAlert:
+    id_ = "019b76da-a800-7c5e-9f54-0c4cf3a0a4b1"
+    return CronAlert(
+        timestamp=AT, data=CronAlertData(cron_name="j", id=id_, channel="ops", kind=Kind.FAILED, job_id=job_id)
+    )
+
+
 @pytest.mark.parametrize(
     ("event", "kind", "subject"),
     [
@@ -50,9 +61,11 @@ def answered(trigger_id: str = "order-17", *, job_id: str | None = None) -> Cron
         (skipped(), "org.openjobspec.cron.skipped", "t%C3%A4glich%2050%25"),
         (missed(), "org.openjobspec.x.cron.missed", "t%C3%A4glich%2050%25"),
         (answered(), "org.openjobspec.x.cron.answer", "j"),
+        (alerted(), "org.openjobspec.x.cron.alert", "j"),
+        (alerted(EXECUTION), "org.openjobspec.x.cron.alert", EXECUTION),
     ],
 )
-def test_event_has_the_attributes_of_cloud_events(event: PublicEvent, kind: str, subject: str) -> None:
+def test_event_has_the_attributes_of_cloud_events(event: PublicEvent | CronAlert, kind: str, subject: str) -> None:
     headers = dict(headers_of(event, "/tocsin"))
     assert len(headers.pop("ce-id")) == 36
     assert headers == {

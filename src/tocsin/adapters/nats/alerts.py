@@ -4,6 +4,7 @@ from typing import Final
 
 from ... import subjects
 from ...domain.events import CronAlert, CronAlertData
+from ...domain.formats import cloud_events
 from ...domain.notification import Notification
 from ...ports import ChannelRefused, LogUnavailable, RequestRefused
 from .client.connection import Connection
@@ -29,7 +30,9 @@ class NatsAlertChannel:
         """
         subject = self._names.alerts(subjects.token(notification.job))
         try:
-            await self._messages.send(subject, _event(notification).encode())
+            event = _event(notification)
+            headers = dict(cloud_events.headers_of(event, f"/{self._names.root}"))
+            await self._messages.send(subject, event.encode(), headers)
             await self._connection.client.flush(FLUSH_TIMEOUT_S)
         except RequestRefused as error:
             raise ChannelRefused(str(error), retryable=False) from error

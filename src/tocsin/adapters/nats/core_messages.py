@@ -10,7 +10,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from ...ports import LogUnavailable
 from .client.connection import Connection
 from .client.connection_end import CLOSING_ERRORS
-from .client.transport import Outgoing, Receive
+from .client.transport import Headers, Outgoing, Receive
 from .client.wire import too_large
 
 
@@ -20,20 +20,20 @@ class CoreMessages:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def send(self, subject: str, body: bytes) -> None:
+    async def send(self, subject: str, body: bytes, headers: Headers | None = None) -> None:
         """Send a message.
 
         Raises:
             RequestRefused: it is too large for the server.
             LogUnavailable: there is no connection.
         """
-        self.check(subject, body)
+        self.check(subject, body, headers)
         try:
-            await self._connection.transport.send([Outgoing(subject, body)])
+            await self._connection.transport.send([Outgoing(subject, body, headers)])
         except CLOSING_ERRORS as error:
             raise LogUnavailable(f"{subject}: {error!r}") from error
 
-    def check(self, subject: str, body: bytes) -> None:
+    def check(self, subject: str, body: bytes, headers: Headers | None = None) -> None:
         """Check that a message can be sent.
 
         Raises:
@@ -43,7 +43,7 @@ class CoreMessages:
         client = self._connection.client
         if not client.is_connected:  # the client would keep it, and send it when it is old
             raise LogUnavailable(f"{subject}: there is no connection")
-        if (refusal := too_large(Outgoing(subject, body), client.max_payload)) is not None:
+        if (refusal := too_large(Outgoing(subject, body, headers), client.max_payload)) is not None:
             raise refusal
 
     @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 from urllib.parse import quote
 
 from .. import ids
-from ..events import CronAnswer, CronMissed, CronSkipped, CronTriggered, PublicEvent
+from ..events import CronAlert, CronAnswer, CronMissed, CronSkipped, CronTriggered, PublicEvent
 from ..text import utc_text
 
 PREFIX: Final = "ce-"
@@ -19,8 +19,8 @@ _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not
 """The characters that a header holds as they are."""
 
 
-def headers_of(event: PublicEvent, source: str) -> Mapping[str, str]:
-    """Return the attributes of a public event as headers.
+def headers_of(event: PublicEvent | CronAlert, source: str) -> Mapping[str, str]:
+    """Return the attributes of a public event or a notification as headers.
 
     `source`: a URI reference of the installation. Source and id together name the event.
     """
@@ -40,9 +40,11 @@ def headers_of(event: PublicEvent, source: str) -> Mapping[str, str]:
     return {f"{PREFIX}{name}": quote(value, safe=_PLAIN) for name, value in attributes.items()}
 
 
-def _id_of(event: PublicEvent) -> str:
+def _id_of(event: PublicEvent | CronAlert) -> str:
     """Return the id of an event, which is the same in each copy of it."""
     match event:
+        case CronAlert(data=data):
+            return data.id
         case CronTriggered(data=data):
             parts = [data.job_id]
         case CronSkipped(data=data):
