@@ -368,7 +368,7 @@ def test_results_are_printed_and_kept(
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_program_gives_every_figure_of_a_row(tmp_path: Path) -> None:
     """The working tree is both sides here; each workload that is short enough gives its rows a value."""
     which = sides.new(tmp_path)

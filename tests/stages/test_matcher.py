@@ -442,6 +442,21 @@ async def test_claim_records_what_held_up_its_task(hall: Hall) -> None:
     assert second.message.held_up == (PastHoldUp(cause="job_limit", seconds=3.0),)
 
 
+async def test_standby_counts_hold_ups_too(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 1})
+    first, second = await hall.matcher(), await hall.matcher(leads=False)
+    agent = await hall.agent(max_concurrent_jobs=9)
+    for _ in range(2):
+        await hall.trigger()
+    await hall.passes(3)
+    await hall.stop(first)
+    await second._leadership.run_once()
+    await agent.holds(agent.got[0][1])
+    await hall.passes(2)
+    await agent.reports(0)
+    assert [fact.held_up for fact in await hall.started()] == [(), (PastHoldUp(cause="job_limit", seconds=5.0),)]
+
+
 @pytest.mark.parametrize(
     ("queue", "cause"),
     [
