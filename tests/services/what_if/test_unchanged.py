@@ -1,15 +1,17 @@
 """The replay of unchanged definitions equals the log, for random recorded histories."""
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.services.what_if.history import History
+from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.what_if import Outcome, Side, Slots
+from tocsin.domain.events import Defined, Due, Message, Passed, Recorded
+from tocsin.domain.what_if import Outcome, RecordedJob, Runs, Side, Slots, TimeReplay
 from tocsin.services.calculations import in_place
 from tocsin.services.what_if import PastReader, Question, Replays, WhatIf, Window
 from tocsin.testing import InMemoryStoredLog
@@ -96,3 +98,28 @@ async def test_report_on_the_unchanged_definition_has_no_difference() -> None:
     assert report.before == report.after
     assert sum(job.differences.count + job.came.count + job.went.count for job in report.jobs) == 0
     assert report.before.fired > 0
+
+
+def test_instant_after_a_slow_append_keeps_its_decision() -> None:
+    """The log stored the decision on :00 as :02 came due, which the ticker decided later, and too late to fire."""
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    definition = JobDefinition.model_validate({"name": "often", "schedule": "*/2 * * * * *", "function": "f"})
+    facts: list[tuple[Message, float]] = [
+        (Defined(job="often", definition=definition), -1.5),
+        (Due(job="often", scheduled_time=start, definition=1), 2.5),
+        (
+            Passed(
+                job="often", start=start, until=start + timedelta(seconds=2), reason="missed", count=1, definition=1
+            ),
+            4.3,
+        ),
+        (Due(job="often", scheduled_time=start + timedelta(seconds=4), definition=1), 4.5),
+    ]
+    defined, *decisions = (
+        Recorded(fact, "", number, start + timedelta(seconds=stored)) for number, (fact, stored) in enumerate(facts, 1)
+    )
+    since, until = start - timedelta(seconds=1), start + timedelta(seconds=5)
+    recorded = RecordedJob("often", until, ledger.fold([defined]), Runs(since), [], cast("list[Any]", decisions))
+    replay = TimeReplay(recorded, None, since, until)
+    assert replay.advance(lambda: False)
+    assert [decided.fact for decided in replay.decided] == [fact for fact, _ in facts[1:]]

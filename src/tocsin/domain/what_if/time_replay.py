@@ -239,10 +239,10 @@ class _DecisionTimes:
     def now_of(self, at: datetime, moment: Moment) -> datetime:
         """Return the time by which the ticker judged the age of an instant.
 
-        A recorded instant that fired in time was judged in time, even if the log stored the decision later.
+        A recorded instant that fired in time was judged in time, even if the log stored the decision later. Its decision replays no
+        later instant: each of them has its own.
         """
-        now = min(moment.time, at + PUNCTUALITY) if at in self.punctual else moment.time
-        return max(now, at)
+        return at if at in self.punctual else max(moment.time, at)
 
     def stored(self, fact: Decision, otherwise: datetime) -> datetime:
         """Return when a decision was stored, if the log has the same, or `otherwise`."""
