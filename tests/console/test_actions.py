@@ -220,3 +220,64 @@ def test_revoked_token_ends_a_page_of_events(sign_in: SignIn, console: Console) 
 def test_wrong_token_is_refused(sign_in: SignIn) -> None:
     page = sign_in(token="tcsn_000000000000_wrong")
     expect(page.get_by_role("alert")).to_contain_text("not accepted")
+
+
+LARGE = 2**53 + 1
+"""An integer that no number of JavaScript holds."""
+
+
+def test_run_again_repeats_input_and_arguments(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/repeated", json={"function": "ok", "input": {"a": 1}, "args": [1]})
+    first = console.run("repeated", "completed", input={"a": LARGE, "b": None}, args=[LARGE, 2.5])
+    page = sign_in(path=f"/console/executions/{first}")
+    expect(page.get_by_role("region", name="Input", exact=True)).to_contain_text(str(LARGE))
+    expect(page.get_by_role("region", name="Arguments", exact=True)).to_contain_text(str(LARGE))
+    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run again").click()
+    expect(page).not_to_have_url(re.compile(first))
+    again = console.api("GET", f"/v1/executions/{page.url.rpartition('/')[2]}")
+    assert (again["input"], again["args"]) == ({"a": LARGE, "b": None}, [LARGE, 2.5])
+
+
+def test_editor_keeps_large_integers(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/exact", json={"function": "ok", "input": {"id": LARGE, "text": f"{LARGE}"}})
+    page = sign_in(path="/console/edit-job/exact")
+    edit(page, "function: ok", "function: ok\ndescription: another")
+    fields = page.get_by_role("region", name="changed fields")
+    expect(fields.locator("tbody tr")).to_have_count(1)  # neither the input nor an owner
+    expect(fields).to_contain_text("description")
+    edit(page, "description: another", f"args: [{LARGE + 2}, 0x20000000000001, -{LARGE}]")
+    expect(fields).to_contain_text(f"{LARGE + 2}")
+    page.get_by_role("button", name="Apply").click()
+    expect(page).to_have_url(re.compile("/console/jobs/exact$"))
+    expect(page.get_by_label("definition", exact=True)).to_contain_text(f"id: {LARGE}")
+    definition = console.api("GET", "/v1/jobs/exact")["definition"]
+    assert definition["input"] == {"id": LARGE, "text": f"{LARGE}"}
+    assert definition["args"] == [LARGE + 2, LARGE, -LARGE]
+
+
+def test_roll_back_replaces_no_later_edit(sign_in: SignIn, console: Console) -> None:
+    for text in ("one", "two"):
+        console.api("PUT", "/v1/jobs/edited-meanwhile", json={"function": "ok", "description": text})
+    page = sign_in(path="/console/jobs/edited-meanwhile")
+    page.get_by_role("button", name="Roll back").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    console.api("PUT", "/v1/jobs/edited-meanwhile", json={"function": "ok", "description": "three"})
+    expect(page.locator("main > p", has_text="three")).to_be_attached()
+    dialog.get_by_role("button", name="Roll back").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("precondition-failed")
+    assert console.api("GET", "/v1/jobs/edited-meanwhile")["definition"]["description"] == "three"
+
+
+def test_dialog_does_what_it_said(sign_in: SignIn, console: Console) -> None:
+    define(console, "paused-by-two")
+    page = sign_in(path="/console/jobs/paused-by-two")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Pause paused-by-two")
+    expect(dialog).to_be_visible()
+    console.api("POST", "/v1/jobs/paused-by-two/pause", json={})
+    expect(page.locator("h1 .state-paused")).to_be_attached()
+    dialog.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert console.api("GET", "/v1/jobs/paused-by-two")["paused"]

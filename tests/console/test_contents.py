@@ -365,3 +365,31 @@ def test_link_to_a_queue_leads_to_its_row(sign_in: SignIn, console: Console) -> 
     expect(page.locator("[id=main]")).to_have_count(1)
     for name in ("contents-main", *(f"contents-queued-{number}" for number in range(8))):
         console.api("DELETE", f"/v1/jobs/{name}")
+
+
+def test_now_says_what_it_does_not_count(sign_in: SignIn) -> None:
+    page = sign_in()
+    lacking = {"are_open_complete": False, "are_jobs_complete": False}
+    page.route("**/v1/overview", lambda route: route.fulfill(json=route.fetch().json() | lacking))
+    page.goto("/console")
+    expect(page.locator(".figure", has_text="waiting").locator("strong")).to_have_text(re.compile(r"^[\d,]+\+$"))
+    expect(page.get_by_text("More executions are open than are counted here.")).to_be_visible()
+    expect(page.get_by_text("Late and coming instants of some jobs are missing")).to_be_visible()
+
+
+def test_runs_of_one_instant_are_neighbours(sign_in: SignIn, console: Console) -> None:
+    define(console, "contents-replayed", function="broken", retry={"max_attempts": 1}, dead_letter=True)
+    first = console.run("contents-replayed", "failed")
+    define(console, "contents-replayed")
+    replay = console.api("POST", f"/v1/dead-letters/{first}/replay", json={})["execution_id"]
+    console.run("contents-replayed", "completed")
+    path, seen = "/console/executions?job=contents-replayed", set[str]()
+    page = sign_in(path=path)
+    expect(page.get_by_role("region", name="executions").locator("tbody tr")).to_have_count(3)
+    page.get_by_role("region", name="executions").locator("tbody tr").last.locator("a.id").click()
+    while (execution := page.url.rpartition("/")[2]) not in seen:
+        seen.add(execution)
+        if len(seen) < 3:
+            page.get_by_role("link", name="Next run").click()
+            expect(page).not_to_have_url(re.compile(execution))
+    assert seen >= {first, replay}

@@ -317,3 +317,15 @@ def test_person_comes_from_the_provider_to_the_page(browser: Browser, tmp_path: 
         page.get_by_role("link", name="Sign in again").click()
         expect(page.get_by_label("Token")).to_be_visible()
         page.close()
+
+
+def test_dense_graph_does_not_stop_the_page(sign_in: SignIn, console: Console) -> None:
+    steps = [
+        {"step": f"s{number}", "function": "ok", "depends_on": [f"s{before}" for before in range(number)]}
+        for number in range(200)
+    ]
+    console.api("PUT", "/v1/jobs/dense", json={"dag": steps})
+    execution = console.api("POST", "/v1/jobs/dense/trigger", json={})["execution_id"]
+    page = sign_in(path=f"/console/executions/{execution}")
+    expect(page.get_by_text("too many for a picture")).to_be_visible()
+    console.api("POST", f"/v1/executions/{execution}/cancel", json={})

@@ -136,3 +136,27 @@ def test_what_if_counts_other_workers(sign_in: SignIn) -> None:
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("region", name="All jobs together")).to_contain_text("waits for a worker")
     expect(page.get_by_role("region", name="minutely").first).to_contain_text("Executions with another course")
+
+
+def test_day_of_the_ledger_begins_in_its_zone(sign_in: SignIn, console: Console) -> None:
+    schedule = {"schedule": "0 0 * * *", "timezone": "America/New_York", "function": "ok"}
+    console.api("PUT", "/v1/jobs/midnight", json=schedule)
+    page = sign_in(path="/console/jobs/midnight?at=2027-03-14T07:00:00Z")  # the clocks go forward at this time
+    page.get_by_role("button", name="7 d", exact=True).click()
+    expect(page.locator(".ledger rect.instant")).to_have_count(7)
+    days, instants = (
+        page.locator(query).evaluate_all(f"(found) => found.map((one) => {place})")
+        for query, place in (
+            (".tick-labels span", "[one.textContent, Math.round(10 * parseFloat(one.style.left))]"),
+            (".ledger rect.instant", "[one.textContent.slice(5, 10), Math.round(+one.getAttribute('x')) + 2]"),
+        )
+    )
+    assert [day for day, _ in days] == [day for day, _ in instants]
+    assert all(abs(place - other) <= 1 for (_, place), (_, other) in zip(days, instants, strict=True))
+
+
+def test_ledger_says_that_it_is_not_complete(sign_in: SignIn) -> None:
+    page = sign_in()
+    page.route("**/timeline?*", lambda route: route.fulfill(json=route.fetch().json() | {"truncated": True}))
+    page.goto("/console/jobs/minutely")
+    expect(page.get_by_text("Some instants, changes or gaps are missing")).to_be_visible()

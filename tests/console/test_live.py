@@ -301,3 +301,48 @@ def test_pages_hear_all_types_of_events() -> None:
     fields = [getattr(kind, "model_fields", {}) for kind in kinds]
     types = {of[name].default for of in fields for name in ("type", "event") if name in of}
     assert sorted(listed) == sorted(types - {None})
+
+
+HIDING: Final = """
+window.streams = [];
+const Source = window.EventSource;
+window.EventSource = class extends Source {
+  constructor(...given) {
+    super(...given);
+    window.streams.push(this);
+  }
+};
+window.isHidden = false;
+Object.defineProperty(document, "hidden", { get: () => window.isHidden });
+window.hide = (is) => {
+  window.isHidden = is;
+  document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
+
+
+def test_hidden_page_has_no_stream(sign_in: SignIn, console: Console) -> None:
+    """A browser has six connections to a server, so the streams of hidden tabs would stop all others."""
+    page = sign_in()
+    page.add_init_script(HIDING)
+    page.goto("/console/jobs?search=live")
+    expect(page.locator(".live-live")).to_be_visible()
+    page.evaluate("window.hide(true)")
+    assert page.evaluate("window.streams.map((stream) => stream.readyState)") == [2]
+    name = defined(console)
+    page.evaluate("window.hide(false)")
+    expect(page.get_by_role("link", name=name)).to_be_visible()
+    expect(page.locator(".live-live")).to_be_visible()
+    assert page.evaluate("window.streams.map((stream) => stream.readyState)") == [2, 1]
+
+
+def test_distance_of_a_time_grows(sign_in: SignIn, console: Console) -> None:
+    name = defined(console, None)
+    console.run(name, "completed")
+    page = sign_in()
+    page.route("**/v1/events", lambda route: route.fulfill(status=503))
+    page.clock.install()
+    page.goto(f"/console/executions?job={name}")
+    expect(page.locator("main time")).to_contain_text("ago")
+    page.clock.fast_forward(3_600_000)
+    expect(page.locator("main time")).to_contain_text("1 h")

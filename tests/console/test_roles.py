@@ -187,3 +187,19 @@ def test_quotas_of_namespaces_are_shown(sign_in: SignIn, console: Console) -> No
     finally:
         console.api("DELETE", "/v1/jobs/shop.nightly")
         console.api("PUT", "/v1/namespaces", json={"namespaces": []})
+
+
+def test_catalog_shows_no_executions(sign_in: SignIn, console: Console) -> None:
+    console.run("broken", "failed")
+    body = {"identity": "catalog", "roles": ["scheduler-catalog"]}
+    page = sign_in(token=console.api("POST", "/v1/tokens", json=body)["token"])
+    expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+    expect(page.get_by_role("link", name="broken")).to_be_visible()
+    expect(page.get_by_text("no runs yet")).to_have_count(0)
+    expect(page.get_by_role("link", name="Now")).to_have_count(0)
+    expect(page.locator(".refusal")).to_have_count(0)
+    sent = list[str]()
+    page.on("request", lambda request: sent.append(request.url))
+    page.reload()
+    expect(page.get_by_role("link", name="broken")).to_be_visible()
+    assert not [url for url in sent if url.endswith("/v1/events")]

@@ -185,9 +185,9 @@ class ReplayedAll(BaseModel):
     replayed: list[Replayed]
     refused: list[NotReplayed]
     matching: list[MatchingLetter] = []
-    """With `dry_run`: the dead letters that the request would replay, except those with an open replay."""
+    """With `dry_run`: the dead letters that the request would try, oldest first. Those with an open replay are refused then."""
     complete: bool
-    """false: more dead letters match; repeat the request."""
+    """false: more dead letters match. Repeat the request when these are resolved, because it begins with the oldest unresolved."""
 
 
 class Settle(BaseModel):
@@ -233,7 +233,7 @@ async def replay_all(
 ) -> ReplayedAll:
     """Replay unresolved dead letters, oldest first.
 
-    A dead letter with an open replay is left out, so repeating the request is safe.
+    A dead letter with an open replay is refused, so repeating the request is safe.
     """
     body = body or ReplayAllRequest()
     query = DeadLetterQuery(

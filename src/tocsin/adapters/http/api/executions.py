@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ....domain import execution, history, trace_context
 from ....domain.access import Permission, Principal
@@ -160,6 +160,10 @@ class ExecutionDetails(BaseModel):
     """The sequence of the definition that it runs."""
     fence: int | None = None
     """The fencing token of its lock, if it holds the lock."""
+    input: dict[str, JsonValue] | None = None
+    """Its input; null: it is an occurrence that fanned out, or the log no longer has its request."""
+    args: list[JsonValue] | None = None
+    """Its positional arguments; null: as for `input`."""
     result: Any = None
     """The result of the last step to end."""
     steps: dict[str, ExecutionStep]
@@ -259,6 +263,8 @@ class ExecutionDetails(BaseModel):
             by=requested.by if requested else None,
             definition=requested.plan.definition if requested else None,
             fence=state.fence,
+            input=requested.plan.input if requested else None,
+            args=list(requested.plan.args) if requested else None,
             result=next((f.message.result for f in match.facts if isinstance(f.message, Completed | Failed)), None),
             steps=steps,
             attempts=list(attempts_of(match.facts)),

@@ -2,6 +2,7 @@
 
 import { Component, html, render, useEffect, useState } from "./lib/html.js";
 import { followLinks, usePlace } from "./lib/router.js";
+import { permitStream } from "./lib/live.js";
 import { loadSession, Viewer } from "./lib/session.js";
 import { Empty, Refusal } from "./components/basics.js";
 import { Layout } from "./components/layout.js";
@@ -30,8 +31,13 @@ const DETAILS = {
   "dead-letters": ["./pages/dead-letters.js", "DeadLetter"],
 };
 
-function pageOf(parts) {
-  const [kind = "now", ...rest] = parts;
+/** Return the page that opens first: callers that see no executions have no use for Now. */
+function homeOf(viewer) {
+  return viewer.permissions.includes("history") ? "now" : "jobs";
+}
+
+function pageOf(parts, home) {
+  const [kind = home, ...rest] = parts;
   const pages = rest.length > 0 ? DETAILS : PAGES;
   return Object.hasOwn(pages, kind) ? pages[kind] : undefined;
 }
@@ -58,8 +64,8 @@ class Guard extends Component {
   }
 }
 
-function Page({ place }) {
-  const found = pageOf(place.parts);
+function Page({ place, home }) {
+  const found = pageOf(place.parts, home);
   const [shown, setShown] = useState(null);
   const [error, setError] = useState(null);
   useEffect(() => {
@@ -86,14 +92,19 @@ function App() {
   const [error, setError] = useState(null);
   useEffect(() => {
     const signedOut = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
-    loadSession(signedOut).then(setKnown, setError);
+    const signedIn = (loaded) => {
+      if (loaded.viewer) permitStream(loaded.viewer.permissions.includes("history"));
+      setKnown(loaded);
+    };
+    loadSession(signedOut).then(signedIn, setError);
   }, []);
   if (error) return html`<main id="main"><${Refusal} error=${error} retry=${() => location.reload()} /></main>`;
   if (!known) return html`<p class="loading" role="status">Loading …</p>`;
   if (!known.viewer) return html`<${SignIn} session=${known.session} />`;
+  const home = homeOf(known.viewer);
   return html`<${Viewer.Provider} value=${known.viewer}>
-    <${Layout} session=${known.session} page=${place.parts[0] || "now"}>
-      <${Guard} place=${place}><${Page} place=${place} /><//>
+    <${Layout} session=${known.session} page=${place.parts[0] || home}>
+      <${Guard} place=${place}><${Page} place=${place} home=${home} /><//>
     <//>
   <//>`;
 }

@@ -2,6 +2,7 @@
 
 import { newKey } from "../lib/api.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { jsonText } from "../lib/json.js";
 import { setQuery, to } from "../lib/router.js";
 import { clock, LOCAL_ZONE, relative, stamp } from "../lib/time.js";
 
@@ -15,8 +16,22 @@ export function State({ of, label = of }) {
   return html`<span class=${`state state-${String(of).replaceAll(" ", "-")}`}><span aria-hidden="true">${SIGNS[of] || "•"}</span> ${label}</span>`;
 }
 
+const TICK_MS = 5_000;
+const ticking = new Set();
+setInterval(() => ticking.forEach((tick) => tick(Date.now())), TICK_MS);
+
+/** Show a component again every few seconds, because the distance of its times grows. */
+function useTick() {
+  const [, tick] = useState(0);
+  useEffect(() => {
+    ticking.add(tick);
+    return () => ticking.delete(tick);
+  }, []);
+}
+
 /** A time in the viewer's zone and beside it how far it is; the title has UTC and, if given, the job's zone. */
 export function Time({ at, zone, far = false }) {
+  useTick();
   if (!at) return html`<span class="none">–</span>`;
   const titles = [`${stamp(at)} ${LOCAL_ZONE}`, `${stamp(at, "UTC")} UTC`];
   if (zone && zone !== "UTC" && zone !== LOCAL_ZONE) titles.splice(1, 0, `${stamp(at, zone)} ${zone}`);
@@ -65,7 +80,7 @@ export function Loaded({ resource, children }) {
 export function StoredEvent({ stored }) {
   const [isOpen, setOpen] = useState(false);
   return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary class="id">${stored.subject}</summary>
-    ${isOpen ? html`<pre tabindex="0">${JSON.stringify(stored.fact, null, 2)}</pre>` : null}</details>`;
+    ${isOpen ? html`<pre tabindex="0">${jsonText(stored.fact, 2)}</pre>` : null}</details>`;
 }
 
 export function Empty({ children }) {
@@ -125,13 +140,16 @@ export function Dialog({ title, onClose, children }) {
 /** A button that asks for a reason, then acts. A refusal stays in the dialog.
  *
  * `needsReason`: the reason may not be empty. `act(reason, form, key)` returns a promise; each opening has another `key`, for a POST that must have its effect once. `details`: what the dialog shows above the reason. `prepare()` is called when it opens.
+ * `frozen`: the dialog does what it said when it opened, although the page around it follows what others do.
  */
-export function ActionButton({ label, title, act, done, details, danger = false, confirm = label, asksReason = true, needsReason = false, prepare, children }) {
+export function ActionButton({ label, done, danger = false, asksReason = true, needsReason = false, prepare, children, frozen = false, ...present }) {
   const [isOpen, setOpen] = useState(false);
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const reason = useRef("");
   const key = useRef("");
+  const opened = useRef(null);
+  const { title, act, details, confirm = label } = (frozen && isOpen && opened.current) || present;
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -149,6 +167,7 @@ export function ActionButton({ label, title, act, done, details, danger = false,
   const open = () => {
     prepare?.();
     key.current = newKey();
+    opened.current = { confirm: label, ...present };
     setOpen(true);
   };
   const close = () => {

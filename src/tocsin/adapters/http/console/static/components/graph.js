@@ -1,22 +1,24 @@
 // The steps of an execution as a picture: dagre places them, SVG draws them. The steps are also a table on the page.
 
-import { html, useEffect, useState } from "../lib/html.js";
+import { html, useEffect, useMemo, useState } from "../lib/html.js";
 
 const WIDTH = 170;
 const HEIGHT = 46;
-const MOST = 400; // steps; a larger picture would be neither quick nor readable
+const MOST = 400; // steps; a larger picture would not be readable
+const MOST_PLACES = 1_500; // of steps and arrows; more take dagre longer than a few seconds, in which the page stands still
 
 /** `steps`: [{name, depends_on}]; `states`: name → {status, attempt}. */
 export function StepGraph({ steps, states }) {
   const [layout, setLayout] = useState(null);
   const shape = JSON.stringify(steps.map((step) => [step.name, step.depends_on]));
+  const isLarge = useMemo(() => steps.length > MOST || placesOf(steps) > MOST_PLACES, [shape]);
   useEffect(() => {
     let isGone = false;
-    if (steps.length > MOST) return undefined;
+    if (isLarge) return undefined;
     import("../vendor/dagre.js").then((dagre) => !isGone && setLayout(placed(dagre.default || dagre, steps)));
     return () => (isGone = true);
   }, [shape]);
-  if (steps.length > MOST) return html`<p class="hint">${steps.length} steps: too many for a picture. The table has all of them.</p>`;
+  if (isLarge) return html`<p class="hint">${steps.length} steps, and their dependencies: too many for a picture. The table has all of them.</p>`;
   if (!layout) return html`<p class="loading">Loading …</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="graph of steps">
     <svg class="graph" width=${layout.width} height=${layout.height} viewBox=${`0 0 ${layout.width} ${layout.height}`} role="img"
@@ -34,6 +36,27 @@ export function StepGraph({ steps, states }) {
       })}
     </svg>
   </div>`;
+}
+
+/** Return the number of steps and of columns that arrows pass: dagre gives each of them a place. */
+function placesOf(steps) {
+  const columns = new Map();
+  const known = new Map(steps.map((step) => [step.name, step.depends_on || []]));
+  const waiting = new Map(steps.map((step) => [step.name, known.get(step.name).length]));
+  const after = new Map(steps.map((step) => [step.name, []]));
+  for (const [name, names] of known) for (const before of names) after.get(before)?.push(name);
+  const ready = steps.filter((step) => waiting.get(step.name) === 0).map((step) => step.name);
+  let size = steps.length;
+  for (const name of ready) {
+    const own = Math.max(0, ...known.get(name).map((before) => columns.get(before) + 1));
+    columns.set(name, own);
+    for (const before of known.get(name)) size += own - columns.get(before);
+    for (const next of after.get(name)) {
+      waiting.set(next, waiting.get(next) - 1);
+      if (waiting.get(next) === 0) ready.push(next);
+    }
+  }
+  return size;
 }
 
 function clipped(name) {

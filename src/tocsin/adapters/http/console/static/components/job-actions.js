@@ -3,6 +3,7 @@
 import { html, useState } from "../lib/html.js";
 import { post, reasonHeader, request, trigger, v1 } from "../lib/api.js";
 import { jsonOf } from "../lib/input.js";
+import { integerOf, jsonText, parseJson } from "../lib/json.js";
 import { navigate, to } from "../lib/router.js";
 import { ActionButton } from "./basics.js";
 import { SilenceButton } from "./silence.js";
@@ -15,7 +16,7 @@ export function JobActions({ job, reload, deleted = () => navigate(to("jobs")) }
     ${may("trigger") ? html`<${TriggerButton} job=${job} />` : null}
     ${may("cancel") ? html`<${SilenceButton} job=${name} done=${() => navigate(to("silences"))} />` : null}
     ${may("register")
-      ? html`<${ActionButton} label=${job.paused ? "Resume" : "Pause"} title=${`${job.paused ? "Resume" : "Pause"} ${name}`} done=${reload}
+      ? html`<${ActionButton} label=${job.paused ? "Resume" : "Pause"} title=${`${job.paused ? "Resume" : "Pause"} ${name}`} frozen done=${reload}
           details=${html`<p>${job.paused ? "Instants that passed during the pause do not fire." : "Instants pass without firing until the job is resumed. What runs goes on."}</p>`}
           act=${(reason) => post(v1(["jobs", name, job.paused ? "resume" : "pause"]), { reason: reason || null })} />
         <${ActionButton} label="Delete" title=${`Delete ${name}`} danger done=${deleted}
@@ -31,14 +32,14 @@ export function TriggerButton({ job }) {
   const schema = definition.input_schema;
   const act = async (reason, form, key) => {
     const input = schema?.properties ? inputOf(schema, form) : jsonOf(form.get("input"));
-    navigate(to("executions", await trigger(job.name, input, reason, key)));
+    navigate(to("executions", await trigger(job.name, { input }, reason, key)));
   };
   return html`<${ActionButton} label="Trigger" title=${`Trigger ${job.name}`} act=${act}
     details=${schema?.properties ? html`<${InputFields} schema=${schema} values=${definition.input || {}} />` : html`<${JsonField} value=${definition.input} />`} />`;
 }
 
 function JsonField({ value }) {
-  const text = value && Object.keys(value).length > 0 ? JSON.stringify(value, null, 2) : "";
+  const text = value && Object.keys(value).length > 0 ? jsonText(value, 2) : "";
   return html`<label>Input, as a JSON object <textarea name="input" rows="4" spellcheck=${false} defaultValue=${text}></textarea></label>`;
 }
 
@@ -61,7 +62,7 @@ function InputField({ name, property, value, required }) {
   if (Array.isArray(property.enum)) {
     return html`<label>${label} <select name=${field}>
       ${required ? null : html`<option value="">–</option>`}
-      ${property.enum.map((one) => html`<option value=${JSON.stringify(one)} selected=${one === value}>${String(one)}</option>`)}
+      ${property.enum.map((one) => html`<option value=${jsonText(one)} selected=${one === value}>${String(one)}</option>`)}
     </select></label>`;
   }
   if (kind === "boolean") return html`<label class="check"><input type="checkbox" name=${field} defaultChecked=${value === true} /> ${label}</label>`;
@@ -72,7 +73,7 @@ function InputField({ name, property, value, required }) {
     const type = INPUT_TYPES.get(property.format) || "text";
     return html`<label>${label} <input type=${type} name=${field} minlength=${property.minLength} maxlength=${property.maxLength} required=${required} defaultValue=${value ?? ""} /></label>`;
   }
-  return html`<label>${label} <textarea name=${field} rows="3" spellcheck=${false} required=${required} defaultValue=${value === undefined ? "" : JSON.stringify(value, null, 2)}></textarea></label>`;
+  return html`<label>${label} <textarea name=${field} rows="3" spellcheck=${false} required=${required} defaultValue=${value === undefined ? "" : jsonText(value, 2)}></textarea></label>`;
 }
 
 /** Return the input that a form holds. A field that is left empty is left out. */
@@ -83,8 +84,8 @@ function inputOf(schema, form) {
     const text = form.get(`input.${name}`);
     if (kind === "boolean" && !Array.isArray(property.enum)) input.push([name, text !== null]);
     else if (text === null || text === "") continue;
-    else if (Array.isArray(property.enum)) input.push([name, JSON.parse(text)]);
-    else if (kind === "integer" || kind === "number") input.push([name, Number(text)]);
+    else if (Array.isArray(property.enum)) input.push([name, parseJson(text)]);
+    else if (kind === "integer" || kind === "number") input.push([name, /^-?\d+$/.test(text) ? integerOf(text) : Number(text)]);
     else if (kind === "string") input.push([name, text]);
     else input.push([name, jsonOf(text)]);
   }

@@ -8,7 +8,7 @@ import { LOCAL_ZONE, stamp } from "../lib/time.js";
 
 /** The pages of the navigation: key, title, and the permission without which the API refuses what they show. */
 const PAGES = [
-  ["now", "Now", "read"],
+  ["now", "Now", "history"],
   ["jobs", "Jobs", "read"],
   ["executions", "Executions", "history"],
   ["dead-letters", "Dead letters", "history"],

@@ -56,6 +56,7 @@ export function Timeline({ job, at }) {
     <div tabindex="0" role="group" aria-label="timeline: arrow keys move it, plus and minus zoom, Home shows now, Enter explains the time in its middle" class="timeline" onKeyDown=${onKey}>
       <${Loaded} resource=${found}>${(lines) => html`<${Picture} lines=${lines} view=${view} zone=${job.timezone} onPick=${(time) => setQuery({ at: new Date(time).toISOString() })} onZoom=${(since, until) => setView({ since, until })} />`}<//>
     </div>
+    ${found.value?.truncated ? html`<p class="hint">Some instants, changes or gaps are missing: they are too many, or the history no longer has them.</p>` : null}
     ${at ? html`<${Why} key=${at} job=${job} at=${at} />` : html`<p class="hint">Choose a mark or a time to see why the job ran, or did not.</p>`}
     ${found.value ? html`<${Marks} lines=${found.value} zone=${job.timezone} onZoom=${(since, until) => setView({ since, until })} />` : null}
   <//>`;
@@ -105,13 +106,23 @@ function TickLabel({ tick }) {
   return html`<span style=${{ left: `${tick.x / (WIDTH / 100)}%` }}>${tick.label}</span>`;
 }
 
-/** About six times at round places. */
+/** Return the milliseconds by which the clocks of a zone are ahead of UTC at a time. */
+function offsetOf(time, zone) {
+  const seconds = Math.floor(time / 1000) * 1000;
+  return Date.parse(`${stamp(seconds, zone).replace(" ", "T")}Z`) - seconds;
+}
+
+/** About six times at round places of the zone. */
 function ticks(view, zone) {
   const span = view.until - view.since;
   const sizes = [300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 1_209_600].map((one) => one * 1000);
   const size = sizes.find((one) => span / one <= 7) || sizes.at(-1);
   const found = [];
-  for (let time = Math.ceil(view.since / size) * size; time < view.until; time += size) {
+  // A day begins at midnight of the zone, not of UTC.
+  for (let local = Math.ceil((view.since + offsetOf(view.since, zone)) / size) * size; ; local += size) {
+    const time = local - offsetOf(local - offsetOf(local, zone), zone);
+    if (time >= view.until) break;
+    if (time < view.since) continue;
     const text = stamp(time, zone);
     found.push({ x: (WIDTH * (time - view.since)) / span, label: size >= 86_400_000 ? text.slice(5, 10) : `${text.slice(5, 10)} ${text.slice(11, 16)}` });
   }

@@ -1,5 +1,7 @@
 // The HTTP API, as any script may use it. The session's cookie authenticates; a change carries the session's CSRF token.
 
+import { jsonText, parseJson } from "./json.js";
+
 let csrfToken = null;
 let onSignedOut = () => {};
 
@@ -57,7 +59,7 @@ export async function request(method, url, { body, headers = {}, signal } = {}) 
     answer = await fetch(url, {
       method,
       headers: sent,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? undefined : jsonText(body),
       credentials: "same-origin",
       signal,
     });
@@ -68,7 +70,7 @@ export async function request(method, url, { body, headers = {}, signal } = {}) 
   const text = await answer.text();
   let parsed = null;
   try {
-    parsed = text ? JSON.parse(text) : null;
+    parsed = text ? parseJson(text) : null;
   } catch {
     // an answer that a proxy wrote
   }
@@ -87,9 +89,9 @@ export async function post(url, body, options = {}) {
   return (await request("POST", url, { body, ...options })).value;
 }
 
-/** Trigger a job, and return the id of the execution. After a lost answer, the same `key` starts no second one. */
-export async function trigger(job, input, reason, key) {
-  const body = { input, reason: reason || null, trigger: "manual" };
+/** Trigger a job, and return the id of the execution. Without `args`, those of the job count. After a lost answer, the same `key` starts no second one. */
+export async function trigger(job, { input, args = null }, reason, key) {
+  const body = { input, args, reason: reason || null, trigger: "manual" };
   return (await post(v1(["jobs", job, "trigger"]), body, { headers: { "Idempotency-Key": key } })).execution_id;
 }
 

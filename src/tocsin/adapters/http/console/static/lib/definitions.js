@@ -1,6 +1,7 @@
 // Definitions of jobs as YAML.
 
 import { malformed } from "./input.js";
+import { integerOf } from "./json.js";
 import { requireTree } from "./tree.js";
 
 /** Load the reader of YAML when the first editor is shown. */
@@ -8,12 +9,28 @@ const yaml = () => import("../vendor/js-yaml.js");
 
 const MOST = 200_000; // characters; the API refuses larger definitions
 
+/** Return a schema in which integers are exact, however large they are. */
+function exact(schema, { Type, types }) {
+  const { resolve, predicate } = types.int;
+  return schema.extend({
+    implicit: [
+      new Type("tag:yaml.org,2002:int", {
+        kind: "scalar",
+        resolve,
+        construct: integerOf,
+        predicate: (value) => typeof value === "bigint" || predicate(value),
+        represent: String,
+      }),
+    ],
+  });
+}
+
 /** Return a definition as YAML, without the fields that say nothing. */
 export async function textOf(definition) {
-  const { dump } = await yaml();
+  const library = await yaml();
   const isEmpty = (value) => value === null || (typeof value === "object" && Object.keys(value).length === 0);
   const written = Object.fromEntries(Object.entries(definition).filter(([, value]) => !isEmpty(value)));
-  return dump(written, { lineWidth: 100, noRefs: true });
+  return library.dump(written, { lineWidth: 100, noRefs: true, schema: exact(library.DEFAULT_SCHEMA, library) });
 }
 
 /** Return the definition of one job that a text has.
@@ -22,10 +39,10 @@ export async function textOf(definition) {
  */
 export async function definitionOf(text) {
   if (text.length > MOST) throw malformed(`The text is longer than ${MOST.toLocaleString("en")} characters.`);
-  const { load, JSON_SCHEMA } = await yaml();
+  const library = await yaml();
   let definition;
   try {
-    definition = load(text, { schema: JSON_SCHEMA });
+    definition = library.load(text, { schema: exact(library.JSON_SCHEMA, library) });
   } catch (problem) {
     throw malformed(`This is not YAML: ${problem.message}`);
   }

@@ -1,5 +1,7 @@
 // What a person types.
 
+import { parseJson } from "./json.js";
+
 /** Return an error that says what is wrong with a text. */
 export function malformed(message) {
   return Object.assign(new Error(message), { code: "malformed" });
@@ -12,7 +14,7 @@ export function malformed(message) {
 export function jsonOf(text) {
   if (!text?.trim()) return null;
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch (error) {
     throw malformed(`The input is not JSON: ${error.message}`);
   }

@@ -5,19 +5,25 @@
 // last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded once more SETTLE_MS after
 // the last event, because the history follows the log with a delay. After a lost stream it is loaded once, at a random
 // moment, because all pages of all readers lose it together.
+//
+// A page that is hidden has no stream, and is loaded again when it is shown. A browser has six connections to a server
+// over HTTP/1.1 for all of its tabs together, so six streams would leave none for requests.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { get, isPassing, v1 } from "./api.js";
+import { parseJson } from "./json.js";
 
 const REST_MS = 1000;
 const REST_SHARE = 9;
 const SETTLE_MS = 2500;
 const RECONNECT_MS = 5000;
+const POLL_MS = 15_000; // for callers without the event stream
 const listeners = new Set();
 const watchers = new Set();
 const resources = new Set();
 let source = null;
 let wasOpen = false;
+let isPermitted = true;
 let state = "connecting";
 
 function tell(next) {
@@ -25,10 +31,15 @@ function tell(next) {
   for (const watch of watchers) watch(next);
 }
 
+/** Say whether the caller may read the event stream. Otherwise pages are loaded again at intervals. */
+export function permitStream(is) {
+  isPermitted = is;
+}
+
 /** Follow the event stream as long as somebody listens. */
 export function listen(listener) {
   listeners.add(listener);
-  if (!source) connect();
+  connect();
   return () => {
     listeners.delete(listener);
     if (listeners.size === 0) disconnect();
@@ -36,6 +47,7 @@ export function listen(listener) {
 }
 
 function connect() {
+  if (source || document.hidden || !isPermitted || listeners.size === 0) return;
   source = new EventSource("/v1/events");
   source.onopen = () => {
     tell("live");
@@ -49,7 +61,7 @@ function connect() {
       // The server refused, and the browser would neither try again nor say why. A refused token leads to the sign-in.
       disconnect();
       get(v1("me")).catch(() => {});
-      setTimeout(() => listeners.size > 0 && !source && connect(), RECONNECT_MS);
+      setTimeout(connect, RECONNECT_MS);
     }
   };
   for (const type of TYPES) source.addEventListener(type, received);
@@ -60,10 +72,18 @@ function disconnect() {
   source = null;
 }
 
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) connect();
+  else if (source) {
+    disconnect();
+    tell("connecting");
+  }
+});
+
 function received(event) {
   let stored;
   try {
-    stored = JSON.parse(event.data);
+    stored = parseJson(event.data);
   } catch {
     return;
   }
@@ -123,7 +143,7 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
     let timer = null;
     let settling = null;
     let isResting = false;
-    let isStale = false;
+    let isStale = isLive && document.hidden; // it hears nothing yet
     let isGone = false;
     const refresh = () => {
       if (document.hidden || isResting) {
@@ -142,7 +162,10 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
         if (!isGone) timer = setTimeout(rest, Math.max(REST_MS - took, REST_SHARE * took));
       });
     };
-    const shown = () => !document.hidden && isStale && refresh();
+    const turned = () => {
+      if (document.hidden) isStale ||= isLive; // it hears nothing until it is shown
+      else if (isStale) refresh();
+    };
     const settle = (delay) => {
       clearTimeout(settling);
       settling = setTimeout(refresh, delay);
@@ -154,8 +177,9 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
     const reopened = () => settle(SETTLE_MS * (1 + Math.random()));
     const stop = isLive ? listen((type, stored) => wanted.current.concerns?.(type, stored) && changed()) : () => {};
     if (isLive) resources.add(reopened);
-    const repeat = every ? setInterval(() => wanted.current.isNeeded && refresh(), every) : null;
-    document.addEventListener("visibilitychange", shown);
+    const pause = every || (isLive && !isPermitted ? POLL_MS : 0);
+    const repeat = pause ? setInterval(() => wanted.current.isNeeded && refresh(), pause) : null;
+    document.addEventListener("visibilitychange", turned);
     return () => {
       isGone = true;
       stop();
@@ -163,7 +187,7 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       clearTimeout(timer);
       clearTimeout(settling);
       clearInterval(repeat);
-      document.removeEventListener("visibilitychange", shown);
+      document.removeEventListener("visibilitychange", turned);
     };
   }, [load, isLive, every]);
 

@@ -54,7 +54,7 @@ function AgentActions({ agent, reload }) {
       ? html`<${ActionButton} label="Drain" title=${`Drain ${agent.name}`} done=${reload} act=${act("drain")}
           details=${html`<p>Its processes finish what runs, and take nothing new until they end. Stop them when they run nothing.</p>`} />`
       : null}
-    <${ActionButton} label=${isDisabled ? "Enable" : "Disable"} title=${`${isDisabled ? "Enable" : "Disable"} ${agent.name}`} done=${reload} act=${act(isDisabled ? "enable" : "disable")}
+    <${ActionButton} label=${isDisabled ? "Enable" : "Disable"} title=${`${isDisabled ? "Enable" : "Disable"} ${agent.name}`} frozen done=${reload} act=${act(isDisabled ? "enable" : "disable")}
       details=${html`<p>${isDisabled ? "Agents of this name get tasks again." : "Agents of this name get no new tasks, also after a restart. What runs goes on."}</p>`} />
   </div>`;
 }

@@ -3,6 +3,7 @@
 import { html, useState } from "../lib/html.js";
 import { path, post, request, v1 } from "../lib/api.js";
 import { jsonOf } from "../lib/input.js";
+import { jsonText } from "../lib/json.js";
 import { useResource } from "../lib/live.js";
 import { navigate, setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
@@ -131,7 +132,7 @@ function ReplayFilter({ filters, reload }) {
 function Preview({ preview }) {
   if (preview === null) return null;
   const { matching, complete } = preview;
-  return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first; do it again for the rest"}.</p>
+  return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first; do it again for the rest when these are resolved"}.</p>
     <ul>${matching.slice(0, PREVIEWED).map((one) => html`<li key=${`${one.id} ${one.job}`}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>
     ${matching.length > PREVIEWED ? html`<p class="hint">and ${matching.length - PREVIEWED} more</p>` : null}`;
 }
@@ -180,6 +181,6 @@ export function DeadLetter({ name: id, query }) {
       ${one.resolution ? html`<dt>Resolution</dt><dd>${one.resolution.reason || ""} <${Time} at=${one.resolution.at || one.resolution.time} /></dd>` : null}
     </dl>
     ${one.replays.length > 0 ? html`<${Card} title="Replays"><ul>${one.replays.map((replay) => html`<li key=${replay.execution_id}><${ExecutionLink} id=${replay.execution_id} /> ${replay.status || ""}</li>`)}</ul><//>` : null}
-    <${Card} title="What is kept" wide><pre tabindex="0">${JSON.stringify(one.letter, null, 2)}</pre><//>`}
+    <${Card} title="What is kept" wide><pre tabindex="0">${jsonText(one.letter, 2)}</pre><//>`}
   <//>`;
 }

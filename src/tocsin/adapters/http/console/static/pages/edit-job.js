@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { reasonHeader, request, v1 } from "../lib/api.js";
 import { definitionOf, textOf } from "../lib/definitions.js";
+import { jsonText } from "../lib/json.js";
 import { navigate, to } from "../lib/router.js";
 import { stamp } from "../lib/time.js";
 import { Card, counted, Refusal, Table } from "../components/basics.js";
@@ -57,6 +58,7 @@ function Editor({ name, text, version }) {
   const look = guarded(async () => {
     const definition = await definitionOf(current);
     const { value } = await request("POST", "/v1/jobs:apply", { body: { jobs: [definition], dry_run: true, days: PLAN_DAYS } });
+    for (const change of value.changes) change.differences = change.differences.flatMap((one) => withoutOwner(one, definition));
     setPlan({ of: current, definition, applied: value });
   });
   const apply = guarded(async () => {
@@ -82,6 +84,12 @@ function Editor({ name, text, version }) {
       ${isPlanned ? html`<button type="submit" class="primary" disabled=${isBusy}>Apply</button>` : null}
     </div>
   </form>`;
+}
+
+/** The plan gives a definition without an owner its caller as the owner. Here it is stored as it is. */
+function withoutOwner(difference, definition) {
+  if (difference.field !== "owner" || (definition.owner ?? null) !== null) return [difference];
+  return difference.before === null ? [] : [{ ...difference, after: null }];
 }
 
 function Conflict({ error, name }) {
@@ -120,5 +128,5 @@ function Instants({ title, found, until }) {
 }
 
 function shown(value) {
-  return value === null || value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value);
+  return value === null || value === undefined ? "–" : typeof value === "string" ? value : jsonText(value);
 }

@@ -51,7 +51,7 @@ export function Events({ query }) {
       <button aria-pressed=${isHeld} onClick=${() => setHeld(!isHeld)}>${isHeld ? "Go on" : "Hold"}</button>
       <button onClick=${() => setRows([])}>Clear</button>
     </search>
-    <p class="hint" role="status">${passed.toLocaleString("en")} events since the page was opened; the newest ${MOST} are kept.</p>
+    <p class="hint" role="status">${passed.toLocaleString("en")} events while the page was shown; the newest ${MOST} are kept.</p>
     <${Table} label="events" empty="Waiting for events." rows=${rows} keyOf=${({ stored }) => `${stored.subject} ${stored.sequence}`}
       columns=${[
         ["Time", ({ stored }) => html`<${Time} at=${stored.time} />`],

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { get, isPassing, path, post, trigger, v1 } from "../lib/api.js";
+import { jsonText } from "../lib/json.js";
 import { isOfJob, useResource } from "../lib/live.js";
 import { navigate, to } from "../lib/router.js";
 import { milliseconds, relative, stamp } from "../lib/time.js";
@@ -14,6 +15,7 @@ const OPEN = new Set(["pending", "running"]);
 const LINES_AT_ONCE = 200;
 const MOST_LINES = 2_000;
 const LOGS_MS = 1_500;
+const NEIGHBOURS = 20;
 const PROGRESS_MS = 2_000; // the event stream has no events of progress
 
 export function Execution({ name: id }) {
@@ -31,7 +33,7 @@ function Shown({ one, reload, isOfThis }) {
   const id = one.execution_id;
   const events = useResource(v1(["executions", id, "events"]), { concerns: isOfThis });
   const facts = events.value?.facts || [];
-  const plan = facts.map((stored) => stored.fact.plan).find(Boolean);
+  const plan = facts.map((stored) => stored.fact.plan || stored.fact.admits?.plan).find(Boolean);
   const steps = plan ? plan.steps : Object.keys(one.steps).map((name) => ({ name, depends_on: [] }));
   const workflow = one.definition ? null : plan?.workflow?.nodes[0]; // of the Open Job Spec; a registered job may have callbacks too
   const isOpen = OPEN.has(one.status);
@@ -45,7 +47,7 @@ function Shown({ one, reload, isOfThis }) {
               details=${html`<p>What runs is told to stop; steps that have not begun do not start.</p>`}
               act=${(reason) => post(v1(["executions", id, "cancel"]), { reason: reason || null })} />`
           : null}
-        ${!isOpen && one.definition && may("trigger") ? html`<${RunAgain} one=${one} plan=${plan} />` : null}
+        ${!isOpen && one.definition && may("trigger") ? html`<${RunAgain} one=${one} />` : null}
         <${Neighbours} one=${one} />
       </div>
     </div>
@@ -75,7 +77,7 @@ function Shown({ one, reload, isOfThis }) {
         <${Gantt} attempts=${one.attempts} from=${begin} until=${one.completed_at || new Date().toISOString()} />
       <//>
       <${Log} id=${id} isOpen=${isOpen} />
-      <${Values} one=${one} plan=${plan} />
+      <${Values} one=${one} />
       <${Card} title="Events" wide>
         <${Refusal} error=${events.error} />
         <${Table} label="events of this execution" rows=${facts} keyOf=${(stored) => `${stored.subject} ${stored.sequence}`}
@@ -97,20 +99,30 @@ function DeadLetterLink({ one }) {
 }
 
 /** Start the job again with the input of this execution. */
-function RunAgain({ one, plan }) {
+function RunAgain({ one }) {
+  const what = one.input === null ? "the job's present input" : "the same input and arguments; keys that only the job's present input has are added";
   return html`<${ActionButton} label="Run again" title=${`Run ${one.job_name} again`}
-    details=${html`<p>A new execution with the same input, under the job's present definition.</p>`}
-    act=${async (reason, _form, key) => navigate(to("executions", await trigger(one.job_name, plan?.input || null, reason, key)))} />`;
+    details=${html`<p>A new execution under the job's present definition, with ${what}.</p>
+      ${one.shard || one.fan_out ? html`<p>It runs on all shards that the definition names.</p>` : null}`}
+    act=${async (reason, _form, key) => navigate(to("executions", await trigger(one.job_name, one, reason, key)))} />`;
 }
 
 /** The runs of the same job before and after this one. */
 function Neighbours({ one }) {
-  const later = new Date(Date.parse(one.scheduled_time) + 1).toISOString();
-  const before = useResource(v1("executions", { job: one.job_name, until: one.scheduled_time, sort: "newest", limit: 1 }));
-  const after = useResource(v1("executions", { job: one.job_name, since: later, sort: "oldest", limit: 1 }), { concerns: isOfJob(one.job_name) });
-  const [previous, next] = [before, after].map((found) => found.value?.executions[0]);
+  // Runs of a burst, of shards and of replays share a millisecond: this one is among them, and its neighbour follows it.
+  const at = Date.parse(one.scheduled_time);
+  const [since, until] = [at, at + 1].map((time) => new Date(time).toISOString());
+  const before = useResource(v1("executions", { job: one.job_name, until, sort: "newest", limit: NEIGHBOURS }));
+  const after = useResource(v1("executions", { job: one.job_name, since, sort: "oldest", limit: NEIGHBOURS }), { concerns: isOfJob(one.job_name) });
+  const [previous, next] = [before, after].map((found) => following(found.value?.executions || [], one, at));
   return html`${previous ? html`<a class="button" href=${to("executions", previous.execution_id)}>← Previous run</a>` : null}
     ${next ? html`<a class="button" href=${to("executions", next.execution_id)}>Next run →</a>` : null}`;
+}
+
+/** Return the run after this one in a list that begins at its millisecond. */
+function following(runs, one, at) {
+  const place = runs.findIndex((run) => run.execution_id === one.execution_id);
+  return place >= 0 ? runs[place + 1] : runs.find((run) => Date.parse(run.scheduled_time) !== at);
 }
 
 /** The steps that run after all others of their node: name → `on_failure` and so on. */
@@ -204,9 +216,9 @@ function Log({ id, isOpen }) {
   <//>`;
 }
 
-function Values({ one, plan }) {
-  const shown = [["Input", plan?.input], ["Arguments", plan?.args], ["Result", one.result]];
+function Values({ one }) {
+  const shown = [["Input", one.input], ["Arguments", one.args], ["Result", one.result]];
   return shown
     .filter(([, value]) => value !== null && value !== undefined && !(typeof value === "object" && Object.keys(value).length === 0))
-    .map(([title, value]) => html`<${Card} key=${title} title=${title}><pre tabindex="0">${JSON.stringify(value, null, 2)}</pre><//>`);
+    .map(([title, value]) => html`<${Card} key=${title} title=${title}><pre tabindex="0">${jsonText(value, 2)}</pre><//>`);
 }

@@ -3,6 +3,7 @@
 import { html, useEffect, useState } from "../lib/html.js";
 import { request, v1 } from "../lib/api.js";
 import { textOf } from "../lib/definitions.js";
+import { jsonText } from "../lib/json.js";
 import { isOfJob, useResource } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
@@ -121,7 +122,7 @@ function Revisions({ job, reload, selected }) {
           ["Reason", (one) => one.reason || "", "text"],
           ...(may
             ? [["", (one) => (one.kind === "defined" && one.sequence !== inForce(revisions)
-                ? html`<${ActionButton} label="Roll back" title=${`Roll ${job.name} back to revision ${one.sequence}`} done=${reload}
+                ? html`<${ActionButton} label="Roll back" title=${`Roll ${job.name} back to revision ${one.sequence}`} frozen done=${reload}
                     details=${html`<p>The definition of this revision is registered again, as a new revision. What runs goes on.</p>`}
                     act=${(reason) => request("POST", v1(["jobs", job.name, "rollback"]), { body: { sequence: one.sequence, reason: reason || null }, headers: { "If-Match": `"${job.sequence}"` } })} />`
                 : "")]]
@@ -145,7 +146,7 @@ function Difference({ job, sequence }) {
   if (!past.value) return html`<p class="loading">Loading …</p>`;
   const before = past.value.fact.definition || {};
   const after = job.definition;
-  const text = (value) => JSON.stringify(withoutNull(value)) ?? "–";
+  const text = (value) => jsonText(withoutNull(value)) ?? "–";
   const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((field) => text(before[field]) !== text(after[field]));
   return html`<h3>Revision ${sequence} and the present definition</h3>
     <${Table} label="differences" empty="No field of this revision differs." rows=${fields} keyOf=${(field) => field}

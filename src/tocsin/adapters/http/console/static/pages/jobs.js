@@ -43,7 +43,7 @@ export function Jobs({ query }) {
           ["State", (job) => html`<${State} of=${job.state} />`],
           ...(may("trigger") || may("register") ? [["", (job) => html`<${RowActions} name=${job.name} reload=${page.reload} />`]] : []),
           ["Schedule", (job) => html`${job.schedule || "–"} ${job.schedule && job.timezone !== "UTC" ? html`<span class="hint">${job.timezone}</span>` : null}`, "text"],
-          ["Last outcomes", (job) => (outcomes === null ? "…" : html`<${Strip} outcomes=${Object.hasOwn(outcomes, job.name) ? outcomes[job.name] : []} />`)],
+          ...(may("history") ? [["Last outcomes", (job) => html`<${Outcomes} of=${job.name} known=${outcomes} />`]] : []),
           ["Next", (job) => html`<${Time} at=${job.next_fire_time} zone=${job.timezone} far />${job.next_fire_time && job.timezone !== LOCAL_ZONE ? html`<br /><span class="hint">${clock(job.next_fire_time, job.timezone)} ${job.timezone}</span>` : null}`],
           ["Tags", (job) => job.tags.map((one) => html`<a class="tag" key=${one} href=${to("jobs") + `?tag=${encodeURIComponent(one)}`}>${one}</a> `)],
           ["Owner", (job) => job.owner || "", "text"],
@@ -74,9 +74,14 @@ function OpenActions({ name, reload }) {
   }}<//>`;
 }
 
-/** Return the last outcomes of some jobs by name; null while they are loaded for the first time. */
+function Outcomes({ of: name, known: { jobs, error } }) {
+  if (jobs === null) return error ? html`<span class="none" title=${error.message}>not known now</span>` : "…";
+  return html`<${Strip} outcomes=${Object.hasOwn(jobs, name) ? jobs[name] : []} />`;
+}
+
+/** Return the last outcomes of some jobs by name, `{jobs, error}`; null: they are not known, or not yet. */
 function useOutcomes(names) {
   const url = names.length > 0 ? v1("outcomes", { job: names, limit: OUTCOMES }) : null;
   const resource = useResource(url, { concerns: (type) => ENDS.has(type) });
-  return url === null ? {} : resource.value?.jobs ?? (resource.error ? {} : null);
+  return { jobs: url === null ? {} : resource.value?.jobs ?? null, error: resource.error };
 }

@@ -26,11 +26,13 @@ export function Now() {
   return html`<h1>Now</h1>
     <${Loaded} resource=${overview}>${(now) => html`
       <div class="figures">
-        <${Figure} value=${now.running.count} label="running" href=${to("executions") + "?status=running"} />
-        <${Figure} value=${now.waiting.count} label="waiting" href=${to("executions") + "?status=pending"} />
+        <${Figure} value=${now.running.count} isLeast=${!now.are_open_complete} label="running" href=${to("executions") + "?status=running"} />
+        <${Figure} value=${now.waiting.count} isLeast=${!now.are_open_complete} label="waiting" href=${to("executions") + "?status=pending"} />
         <${Figure} value=${now.failing.count} label="failing jobs" tone="failed" />
-        <${Figure} value=${now.late.count} label="late" tone="late" />
+        <${Figure} value=${now.late.count} isLeast=${!now.are_jobs_complete} label="late" tone="late" />
       </div>
+      ${now.are_open_complete ? null : html`<p class="hint">More executions are open than are counted here.</p>`}
+      ${now.are_jobs_complete ? null : html`<p class="hint">Late and coming instants of some jobs are missing: their calculation takes longer.</p>`}
       <div class="cards">
         ${may("administer") ? html`<${Doctor} />` : null}
         <${Running} running=${now.running} />
@@ -44,8 +46,8 @@ export function Now() {
     <//>`;
 }
 
-function Figure({ value, label, href, tone }) {
-  const inner = html`<strong>${Number(value).toLocaleString("en")}</strong> <span>${label}</span>`;
+function Figure({ value, isLeast = false, label, href, tone }) {
+  const inner = html`<strong>${Number(value).toLocaleString("en")}${isLeast ? "+" : ""}</strong> <span>${label}</span>`;
   const kind = value > 0 && tone ? `figure figure-${tone}` : "figure";
   return href ? html`<a class=${kind} href=${href}>${inner}</a>` : html`<div class=${kind}>${inner}</div>`;
 }

@@ -109,7 +109,7 @@ function QueueActions({ queue, reload }) {
   const verb = queue.paused ? "resume" : "pause";
   const label = queue.paused ? "Resume" : "Pause";
   return html`<div class="actions">
-    <${ActionButton} label=${label} title=${`${label} queue ${queue.name}`} done=${reload}
+    <${ActionButton} label=${label} title=${`${label} queue ${queue.name}`} frozen done=${reload}
       details=${html`<p>${queue.paused ? "Its tasks go to agents again." : "No task of the queue starts until it is resumed. What runs goes on."}</p>`}
       act=${(reason) => post(v1(["queues", queue.name, verb]), { reason: reason || null })} />
     <${ActionButton} label="Purge" title=${`Purge queue ${queue.name}`} danger confirm="Cancel all waiting tasks" done=${reload}
