@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from tocsin.domain.events import (
     Acquired,
     Completed,
     CronTriggered,
+    CronTriggeredData,
     DeadLettered,
     ExecutionFact,
     HeartbeatDetails,
@@ -50,7 +51,11 @@ from tocsin.domain.events import (
     StepProgress,
 )
 from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.kinds import COUNTED_SINCE
 from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.public_events import runs_before
+from tocsin.engine.states import StateStore
+from tocsin.engine.step import Sources
 from tocsin.ports import LogUnavailable, NotAllowed, Publish
 from tocsin.services import repair
 from tocsin.services.jobs import Registry
@@ -123,6 +128,10 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
     @worker.task("works")
     async def works(context: Context) -> None: ...
 
+    @worker.task("lasts")
+    async def lasts(_: Context) -> None:
+        await asyncio.sleep(1.5)
+
     @worker.task("breaks")
     async def breaks(_: Context) -> None:
         raise ConnectionError("no route")
@@ -142,6 +151,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
             },
             {"name": "elsewhere", "function": "demo/echo", "queue": "outside"},
             {"name": "locked", "function": "works", "overlap_policy": "enqueue"},
+            {"name": "queued", "function": "lasts", "schedule": "* * * * * *", "overlap_policy": "enqueue"},
             {"name": "assigned", "function": "works", "queue": "teams"},
             {"name": "pay.limited", "function": "works", "queue": "pay.q"},
         )
@@ -154,6 +164,9 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         await registry.trigger("locked")
         await tocsin.ended("locked", Completed, 2)
         assert await tocsin.facts("lock.locked.*", Acquired)
+        # The planner announces the first; each that waited is announced by the lock keeper.
+        await tocsin.until(lambda: _counts(tocsin, "queued", 3))
+        await registry.pause("queued")
         await registry.trigger("assigned")
         await tocsin.ended("assigned", Completed)
         await registry.trigger("pay.limited")
@@ -182,6 +195,13 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         for stream in SIGNED_STREAMS:
             await tocsin.until(partial(shown.get, Bucket.CHECKPOINTS, checkpoint_page(stream, 1)))
     assert "Violation" not in secured.log[before:]
+
+
+async def _counts(tocsin: Running, job: str, number: int) -> bool:
+    """Return whether a number of runs of a job is announced, each in order from 1."""
+    counts = [event.message.data.run_count for event in await tocsin.facts(f"cron.triggered.{job}", CronTriggered)]
+    assert counts == [*range(1, len(counts) + 1)]
+    return len(counts) >= number
 
 
 async def _answer(at: Server, folder: Path) -> None:
@@ -452,6 +472,22 @@ async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, s
         with pytest.raises(NotAllowed) as refused:
             await installation.connection.request(subject)
         assert refused.value.subject == subject
+
+
+async def test_runs_count_by_name_without_the_ledger(secured: Server, tmp_path: Path) -> None:
+    """As with the permissions of an older version, under which the lock keeper must go on."""
+    async with connected(secured, tmp_path, "operator") as operators:
+        await Running(operators).apply({"name": "counted", "function": "works"})
+        [defined] = await operators.log.load("ledger.counted.defined")
+    before, counts = defined.time - timedelta(seconds=1), dict[str, int]()
+    data = CronTriggeredData.trusted(cron_name="counted", run_count=7, scheduled_time=before)
+    for role in ("lock-keeper", "retrier"):
+        async with connected(secured, tmp_path, role) as it:
+            states = StateStore(Sources.of(it.log, it.projections, it.clock)).view()
+            await states.read([COUNTED_SINCE(("counted", defined.sequence))])
+            newest = CronTriggered.trusted(timestamp=before, data=data)
+            counts[role] = runs_before(newest, defined.sequence, states)
+    assert counts == {"lock-keeper": 0, "retrier": 7}
 
 
 async def test_each_stage_learns_what_was_set_aside(secured: Server, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias, TypeGuard
 
-from .. import subjects
+from .. import subjects, telemetry
 from ..domain import dead_letter, execution, queue
 from ..domain.dead_letter import DeadLetter
 from ..domain.definition import JobDefinition
@@ -13,9 +13,11 @@ from ..domain.events import Defined, Message, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution
 from ..domain.ledger import Ledger
 from ..domain.queue import Queue
-from ..ports import StaleRead
+from ..ports import NotAllowed, StaleRead
 from ..subjects import Bucket
 from .step import Reading, Ref, Scope, Sources
+
+_log = telemetry.get_logger("tocsin.engine")
 
 Events: TypeAlias = Sequence[Recorded[Message]]
 
@@ -129,6 +131,24 @@ REGISTERED_AT: Final = Reading("registration", _registration_times, is_lasting=T
 """The time (UTC) of the first registration of a job whose definition was stored at a sequence of the ledger.
 
 The key is (job, sequence).
+"""
+
+
+async def _counted_since(
+    sources: Sources, keys: Sequence[tuple[str, int]]
+) -> Mapping[tuple[str, int], datetime | None]:
+    try:
+        return dict(await _registration_times(sources, keys))
+    except NotAllowed as error:  # rights of an older version; the executions must go on
+        jobs = sorted({job for job, _ in keys})
+        _log.warning("runs counted by name", action="runs-counted-by-name", jobs=jobs, exc_info=error)
+        return dict.fromkeys(keys)
+
+
+COUNTED_SINCE: Final = Reading("start of the count of runs", _counted_since, is_lasting=True)
+"""The time (UTC) since which the runs of a job are counted: as `REGISTERED_AT`.
+
+None: this NATS user may not read the ledger. All runs of the name count.
 """
 
 

@@ -319,7 +319,7 @@ LOCK_KEEPER: Final = Stage(
     decides="`acquired` and `admitted`, `queued`, `skipped`, or `cancelled`",
     access=Access(
         appends=(Acquired, Queued, Admitted, Dispatched, Skipped, Cancelled, *ANNOUNCED),
-        reads=(Stream.LOG,),
+        reads=(Stream.LOG, Stream.LEDGER),
         writes=((Bucket.LOCKS, ">"),),
     ),
     start=lambda context: LockKeeper(
