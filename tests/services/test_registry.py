@@ -237,6 +237,20 @@ async def test_formats_are_checked_at_the_door(world: World, kind: str, right: s
             await world.registry.trigger("nightly", {"value": wrong})
 
 
+async def test_reference_to_a_secret_is_of_every_format(world: World) -> None:
+    schema = {"properties": {"tenant": {"type": "string", "format": "uuid"}}}
+    await world.registry.apply([job(input={"tenant": "${env:TENANT_ID}"}, input_schema=schema)])
+    assert await world.registry.trigger("nightly")
+    assert await world.registry.trigger("nightly", {"tenant": "0198f2d0-6c3a-7c3a-8c3a-6c3a6c3a6c3a"})
+    for text, reason in (
+        ("${env:OTHER}", "only a definition may refer to a secret"),
+        ("${env:}", "malformed reference"),
+        ("$${env:TENANT_ID}", r"input\.tenant"),
+    ):
+        with pytest.raises(DefinitionError, match=reason):
+            await world.registry.trigger("nightly", {"tenant": text})
+
+
 async def test_invalid_input_is_refused_at_the_door(world: World) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     await world.registry.apply([job(input={"n": 1}, input_schema=schema)])

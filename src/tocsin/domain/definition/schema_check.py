@@ -18,6 +18,7 @@ from pydantic import JsonValue, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
 from ..cel.regex import UnknownSize, program_size
+from ..secret_reference import SecretReferenceError, find_references
 from .errors import show
 from .fields import size_of
 
@@ -189,7 +190,10 @@ def errors_of(
 
 @cache
 def _format_checker() -> Any:  # noqa: ANN401
-    """Return the check of formats, which accepts what a worker accepts."""
+    """Return the check of formats, which accepts what a worker accepts.
+
+    A text that refers to a secret is of every format: the worker resolves it first. Whether it may refer to it is checked apart.
+    """
     import jsonschema  # noqa: PLC0415
 
     checker = jsonschema.FormatChecker(formats=())
@@ -199,9 +203,16 @@ def _format_checker() -> Any:  # noqa: ANN401
 
 
 def _is_of_format(adapter: TypeAdapter[Any], value: object) -> bool:
-    if isinstance(value, str):
+    if isinstance(value, str) and not _refers(value):
         adapter.validate_python(value)
     return True
+
+
+def _refers(text: str) -> bool:
+    try:
+        return bool(find_references(text))
+    except SecretReferenceError:  # malformed, and reported as such
+        return False
 
 
 @lru_cache(maxsize=64)
