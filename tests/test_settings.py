@@ -249,6 +249,19 @@ def test_options_change_settings_of_a_program(monkeypatch: pytest.MonkeyPatch) -
         with_options(given, {("root",): "a b"})
 
 
+def test_options_keep_the_origins_of_settings(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("replicas: 3\nnats: { url: nats://file:4222, user: u }\n")
+    changed = with_options(load(file), {("nats", "url"): "nats://call:4222"})
+    found = origins(changed)
+    assert [found[name] for name in ("replicas", "nats.user", "nats.url", "root")] == [
+        str(file),
+        str(file),
+        "command line",
+        "default",
+    ]
+
+
 def test_secrets_are_never_shown() -> None:
     settings = Settings.model_validate(
         {

@@ -153,7 +153,7 @@ def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Set
                 level[name] = _set_fields(section)
             level = level[name]
         level[path[-1]] = value
-    named = dict.fromkeys(given, "command line")
+    named = {**settings._origins, **dict.fromkeys(given, "command line")}  # noqa: SLF001 - part of this package
     try:
         changed = Settings(**values)
     except ValidationError as error:
