@@ -423,7 +423,10 @@ def test_settings_in_the_code_of_an_application_count(world: World, monkeypatch:
     ]
     assert world.call("worker", "billing.py:app", "--shard", "s1").code == 0
     assert world.used[-1].worker.shards == ("s1",)
+    (world.folder / "other.yaml").write_text("replicas: 1\n")
     for command in ("worker", "apply"):
+        refused = world.call("--config", "other.yaml", command, "billing.py:app", "-o", "json")
+        assert refused.failure == (2, "conflicting-options")
         assert world.call(command, "billing.py:own", "-o", "json").error["error_code"] == "app-not-connected"
 
 
@@ -437,7 +440,13 @@ def test_worker_opens_the_connection_of_its_code(world: World) -> None:
     )
     result = world.call("worker", "w.py:worker")
     assert (result.code, "connected mine" in result.out, world.used) == (0, True, [])
-    for options in (("--nats", "nats://x:1", "worker", "w.py:worker"), ("worker", "w.py:worker", "--shard", "s")):
+    for options in (
+        *(
+            (*option, "worker", "w.py:worker")
+            for option in (("--nats", "nats://x:1"), ("--root", "r"), ("--data-dir", "d"))
+        ),
+        ("worker", "w.py:worker", "--shard", "s"),
+    ):
         assert world.call(*options, "-o", "json").failure == (2, "conflicting-options")
 
 

@@ -1,6 +1,5 @@
 """`tocsin apply`: the jobs of an application object."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -30,7 +29,7 @@ def apply(
     """Create, update and delete jobs so that they match an application's code.
 
     Imports the module, prints the plan and carries it out. A second call changes nothing. Workers are not started. The settings in
-    the application's code come before the environment, and options before both.
+    the application's code come before the environment, and options before both. With settings in the code, --config is refused.
 
     Example: `tocsin apply billing/app.py:app --prune`
     """
@@ -38,7 +37,7 @@ def apply(
     from ...app.registration import plan_registration  # noqa: PLC0415
 
     app = load_app(target)
-    session = replace(session_of(context), given=given_settings(app))
+    session = session_of(context).with_given(given_settings(app), target)
     definitions, settings = app.definitions, session.settings()
     plan = partial(
         plan_registration,

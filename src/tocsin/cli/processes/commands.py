@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -197,12 +196,12 @@ def worker(
         )
     else:
         instance, app = load_worker(target)
-        session = replace(session, given=None if app is None else given_settings(app))
+        session = session.with_given(None if app is None else given_settings(app), target)
     # As without this command, what the code says comes before the settings; an option comes before both.
     is_connected = instance.opens_connection and session.given is None
-    if is_connected and (shard or session.options.get(("nats", "url"))):
+    if is_connected and (shard or any(value is not None for value in session.options.values())):
         raise UsageError(
-            f"--nats and --shard have no effect: the worker {target} is made with `connect`, which opens its connection. "
+            f"--nats, --root, --data-dir and --shard have no effect: the worker {target} is made with `connect`, which opens its connection. "
             "Omit them, or omit `connect`.",
             code="conflicting-options",
         )

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -55,6 +55,20 @@ class Session:
         overrides = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
         options = {**self.options, **overrides}
         return load(self.config, options=options) if self.given is None else with_options(self.given, options)
+
+    def with_given(self, given: Settings | None, target: str) -> Self:
+        """Return the session with the settings of an application's code, if it has any.
+
+        Raises:
+            UsageError: the command line names a file of settings, which would not be read.
+        """
+        if given is not None and self.config is not None:
+            raise UsageError(
+                f"--config has no effect: the code of {target} has its settings, `Tocsin(settings=…)`. "
+                "Omit --config, or omit `settings`.",
+                code="conflicting-options",
+            )
+        return replace(self, given=given)
 
     def log(self, usual: telemetry.Level, *, tasks: telemetry.Level | None = None) -> None:
         """Configure logging for a long-running command; `--log-level` overrides both levels."""
