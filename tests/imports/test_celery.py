@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.imports.given import NOW, SAMPLES, codes, imported, instants, refused
 from tests.properties import examples
 from tocsin.adapters.imports import import_files
+from tocsin.adapters.imports.celery_entries import Entries, Entry
 from tocsin.domain.definition import DefinitionError
 
 _HEAD = "from celery.schedules import crontab\nfrom datetime import timedelta\n"
@@ -233,6 +234,45 @@ def test_many_changes_are_read_quickly(tmp_path: Path) -> None:
     changes = "beat_schedule.clear()\nbeat_schedule['1'].pop('args')\n" * 5_000
     written, _ = imported("celery", f"beat_schedule = {{}}\n{entries}{changes}", tmp_path)
     assert sum(finding.code == "entry-changed" for finding in written.findings) == 2_000
+
+
+class Counted(dict[int, int]):
+    """The lines of changes, with the number of entries that are looked up or changed."""
+
+    uses = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.uses += 1
+        return super().__contains__(key)
+
+    def setdefault(self, key: int, default: int) -> int:
+        self.uses += 1
+        return super().setdefault(key, default)
+
+
+@pytest.mark.parametrize(("name", "since"), [("a", 0), (None, 0), (None, 1)])
+def test_entry_is_visited_once_for_many_changes(name: str | None, since: int) -> None:
+    entries = Entries()
+    entries.changes = counted = Counted()
+    for number in range(1_000):
+        entries.add(Entry("a", [number], number, ""))
+        entries.note_change(name, number, since=since)
+    for line in range(1_000, 3_000):
+        entries.note_change(name, line, since=since)
+    assert counted == {number: number for number in range(since, 1_000)}
+    assert counted.uses < 20_000
+
+
+def test_changes_from_different_entries_meet() -> None:
+    entries = Entries()
+    for number in range(6):
+        entries.add(Entry("ab"[number % 2], [number], number, ""))
+    entries.note_change("b", 10)
+    entries.note_change(None, 11, since=4)
+    entries.note_change("a", 12)
+    entries.add(Entry("a", [6], 6, ""))
+    entries.note_change(None, 13, since=2)
+    assert entries.changes == {0: 12, 1: 10, 2: 12, 3: 10, 4: 11, 5: 10, 6: 13}
 
 
 def test_invalid_escape_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:

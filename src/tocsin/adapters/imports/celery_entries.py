@@ -1,6 +1,6 @@
 """The entries of a Celery schedule, and the statements that change them later."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,8 @@ class Entries:
         self._numbers: dict[str, list[int]] = {}
         self._read: set[tuple[str, int]] = set()
         """The name and the mapping of each entry."""
-        self._changed = 0
-        """The number of the first entries that are all changed."""
+        self._next: dict[int, int] = {}
+        """A later entry for a changed entry, with only changed entries between them."""
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -48,11 +48,23 @@ class Entries:
     def note_change(self, name: object, line: int, *, since: int = 0) -> None:
         """Note a change of the entries of a name that are known by now.
 
-        All of them from the number `since` on are changed if the name is computed.
+        All of them from the number `since` on are changed if the name is computed. An entry is visited once, however many statements
+        change it: the first statement counts.
         """
-        numbers: Iterable[int] = self._numbers.get(name, ()) if isinstance(name, str) else ()
-        if not isinstance(name, str):
-            numbers = range(max(since, self._changed), len(self._entries))
-            self._changed = len(self._entries) if since <= self._changed else self._changed
-        for number in numbers:
-            self.changes.setdefault(number, line)
+        if isinstance(name, str):
+            for number in self._numbers.pop(name, ()):
+                self.changes.setdefault(number, line)
+            return
+        number = self._unchanged(since)
+        while number < len(self._entries):
+            self.changes[number] = line
+            number = self._unchanged(number)
+
+    def _unchanged(self, number: int) -> int:
+        """Return the first unchanged entry from a number on, or the number of entries."""
+        passed = []
+        while number in self.changes:
+            passed.append(number)
+            number = self._next.get(number, number + 1)
+        self._next.update(dict.fromkeys(passed, number))
+        return number
