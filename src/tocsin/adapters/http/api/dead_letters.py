@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -12,7 +12,7 @@ from ....domain.access import Permission, Principal
 from ....domain.definition import Text
 from ....domain.events import Actor
 from ....ports import DeadLetterRow
-from ....ports.queries import DeadLetterQuery, DeadLetterSort, every
+from ....ports.queries import DeadLetterQuery, DeadLetterSort
 from ....services.operations import dead_letter_lookup, dead_letters
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.errors import NotFound, SharedId
@@ -23,9 +23,6 @@ from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Components, Here, Reason, ReasonText
 from .events import StoredFact
 from .problems import documented
-
-MAX_PER_REQUEST: Final = 100
-"""Dead letters that a request replays; the next request replays the rest."""
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=IdempotentRoute)
 
@@ -145,51 +142,6 @@ class Replayed(BaseModel):
     execution_id: str | None
 
 
-class ReplayAllRequest(BaseModel):
-    """Filters of the unresolved dead letters to replay."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    job: Text | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    error: Text | None = None
-    """Text that the last error contains."""
-    pattern: Text | None = None
-    """The pattern of the last error, as a group has it."""
-    dry_run: bool = False
-    """Only list the dead letters in `matching`."""
-    limit: int = Field(default=MAX_PER_REQUEST, ge=1, le=MAX_PER_REQUEST)
-    reason: ReasonText | None = None
-
-
-class NotReplayed(BaseModel):
-    """A dead letter that was not replayed."""
-
-    id: str
-    reason: str
-
-
-class MatchingLetter(BaseModel):
-    """A dead letter that a request would replay."""
-
-    id: str
-    job: str
-
-
-class ReplayedAll(BaseModel):
-    """The replayed dead letters, oldest first, and the others."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    replayed: list[Replayed]
-    refused: list[NotReplayed]
-    matching: list[MatchingLetter] = []
-    """With `dry_run`: the dead letters that the request would try, oldest first. Those with an open replay are refused then."""
-    complete: bool
-    """false: more dead letters match. Repeat the request when these are resolved, because it begins with the oldest unresolved."""
-
-
 class Settle(BaseModel):
     """A request to resolve a dead letter."""
 
@@ -225,49 +177,6 @@ async def list_dead_letters(
         ListedDeadLetter.of(row, await _permitted(here, caller, Run.of(row)) if may_replay else ()) for row in rows
     ]
     return DeadLetterList(dead_letters=listed, next=page.cursor)
-
-
-@router.post("/replay-all", operation_id="replayAllDeadLetters", responses=documented(409))
-async def replay_all(
-    here: Here, caller: Replayer, body: ReplayAllRequest | None = None, reason: Reason = None
-) -> ReplayedAll:
-    """Replay unresolved dead letters, oldest first.
-
-    A dead letter with an open replay is refused, so repeating the request is safe.
-    """
-    body = body or ReplayAllRequest()
-    query = DeadLetterQuery(
-        job=body.job,
-        since=body.since,
-        until=body.until,
-        error=body.error,
-        pattern=body.pattern,
-        unresolved=True,
-        sort="oldest",
-        namespaces=caller.reached,
-    )
-    outcome = ReplayedAll(replayed=[], refused=[], complete=True)
-    async for row in every(here.history.dead_letters, query):
-        if not await here.visibility.permits_replay(caller, Run.of(row)):
-            continue
-        if len(outcome.replayed) + len(outcome.matching) == body.limit:
-            outcome.complete = False
-            break
-        if body.dry_run:
-            outcome.matching.append(MatchingLetter(id=row.id, job=row.job_name))
-            continue
-        try:
-            cause = body.reason or reason
-            replay = await dead_letters.replay(
-                here.log, row.id, job=row.job_name, by=actor(caller), reason=cause, stored=here.stored
-            )
-        except NotPossible as error:
-            outcome.refused.append(NotReplayed(id=row.id, reason=str(error)))
-        else:
-            outcome.replayed.append(
-                Replayed(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
-            )
-    return outcome
 
 
 @router.get("/{id}", operation_id="getDeadLetter", responses=documented(404, 409))
