@@ -222,7 +222,8 @@ async def replay_all(world: World, history: SqlHistory, query: DeadLetterQuery) 
         return await dead_letters.replay(world.log, letter_id, job=job)
 
     async def collect() -> None:
-        replays = dead_letters.replay_all(replay, history.dead_letters, query, world.clock, rate=2)
+        rows = (await history.dead_letters(query)).rows
+        replays = dead_letters.replay_all(replay, rows, world.clock, rate=2)
         found.extend([one async for one in replays])
 
     collecting = asyncio.create_task(collect())
@@ -239,11 +240,13 @@ async def test_replay_all_replays_unresolved_and_skips_open(world: World, tmp_pa
     await dead_letters.resolve(world.log, letters[0].id)
     await dead_letters.replay(world.log, letters[1].id)
     async with recorded(world, tmp_path) as history:
-        replays = await replay_all(world, history, DeadLetterQuery(job=ETL))
+        replays = await replay_all(world, history, DeadLetterQuery(job=ETL, unresolved=True))
         assert {one.id for one in replays if isinstance(one, Replay)} == {letters[2].id, letters[3].id}
         [passed_over] = [str(one) for one in replays if isinstance(one, OperationError)]
         assert letters[1].id in passed_over
-        assert not any(isinstance(one, Replay) for one in await replay_all(world, history, DeadLetterQuery()))
+        assert not any(
+            isinstance(one, Replay) for one in await replay_all(world, history, DeadLetterQuery(unresolved=True))
+        )
     await run(world)
     assert len(await replays_of(world)) == 3
 

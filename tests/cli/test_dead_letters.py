@@ -156,6 +156,10 @@ def test_replay_all_confirms_and_supports_a_dry_run(kept: World) -> None:
     assert kept.call("dead-letters", "replay-all", "-o", "json").error["error_code"] == "confirmation-required"
     tried = kept.call("dead-letters", "replay-all", "--dry-run", "--error", "NO ROUTE")
     assert (tried.code, tried.out.splitlines()[-1]) == (0, "2 to replay")
+    unknown = kept.call("dead-letters", "replay-all", "--job", "nosuch", "-o", "json")
+    assert unknown.failure == (3, "job-not-found")
+    of_job = kept.call("dead-letters", "replay-all", "--job", JOB, "-o", "json")
+    assert of_job.error["error_code"] == "confirmation-required"
     assert kept.recorded("dead-letter.*.*.replayed.>") == []
 
 

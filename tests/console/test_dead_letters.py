@@ -1,5 +1,6 @@
 """Dead letters in the console: replayed one by one, in a selection and again."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -155,6 +156,33 @@ def test_refused_letter_stays_selected(sign_in: SignIn, console: Console, job: s
     expect(page.get_by_label(f"select {first}")).to_be_checked()
     expect(page.get_by_label(f"select {second}")).not_to_be_checked()
     assert (replays(console, first), replays(console, second)) == (["open"], [None])
+
+
+def test_all_that_match_are_replayed_in_several_requests(sign_in: SignIn, console: Console, job: str) -> None:
+    letters = dead_letters(console, job, 3)
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")
+    answers = 0
+
+    def shorten(route: Route) -> None:
+        """Let each request take two dead letters, and lose the answer to the second."""
+        nonlocal answers
+        body = json.loads(route.request.post_data or "")
+        answer = route.fetch(post_data={**body, "limit": 2})
+        answers += not body.get("dry_run")
+        route.abort() if answers == 2 else route.fulfill(response=answer)
+
+    page.route(re.compile(r"/replay-all$"), shorten)
+    page.get_by_role("button", name="Replay all that match").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 dead letters at first, and then the others.")
+    dialog.get_by_label("Reason").fill("mended")
+    again = dialog.get_by_role("button", name="Replay all that match")
+    again.click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The API cannot be reached.")
+    expect(dialog.get_by_role("status")).to_have_text("2 replayed so far.")
+    again.click()
+    expect(dialog).to_have_count(0)
+    assert [replays(console, letter) for letter in letters] == [["mended"]] * 3
 
 
 def test_filter_is_replayed_after_a_look(sign_in: SignIn, console: Console, job: str) -> None:

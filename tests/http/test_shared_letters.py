@@ -124,7 +124,8 @@ async def test_client_decides_over_an_older_api(world: World) -> None:
     assert (await operator.dead_letter(ID[:13])).job == OURS
     with pytest.raises(OperationError, match="unheard_of"):  # the caller named the job, so no other may be meant
         await operator.replay(ID, job=OURS)
-    [replay] = [each async for each in operator.replay_all(DeadLetterQuery(), rate=9)]
+    rows = (await operator.dead_letters(DeadLetterQuery())).rows
+    [replay] = [each async for each in operator.replay_all(rows, rate=9)]
     assert isinstance(replay, Replay)
     assert replay.job == OURS
     assert (await operator.resolve(ID)).job == OURS

@@ -1,7 +1,7 @@
 """The operator over the log and the history of an installation."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -311,7 +311,7 @@ class LocalOperator:
         )
 
     def replay_all(
-        self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
+        self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
     ) -> "AsyncIterator[Replay | OperationError]":
         """See `Operator`."""
         from .operations import dead_letters  # noqa: PLC0415 - see above
@@ -319,7 +319,7 @@ class LocalOperator:
         def replay(given: str, job: str) -> "Awaitable[Replay]":
             return self.replay(given, job=job, reason=reason)
 
-        return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
+        return dead_letters.replay_all(replay, letters, self._clock, rate=rate)
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
         """See `Operator`."""

@@ -4,7 +4,7 @@ The command line works on an `Operator` and does not know which of the two it ta
 the log itself; `tocsin.adapters.http.client.HttpOperator` sends requests.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -342,9 +342,9 @@ class Operator(Protocol):
         ...
 
     def replay_all(
-        self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
+        self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
     ) -> "AsyncIterator[Replay | OperationError]":
-        """Replay the unresolved dead letters that match, at most `rate` per second.
+        """Replay dead letters, each once, at most `rate` per second.
 
         An error stands for a dead letter that was skipped.
         """

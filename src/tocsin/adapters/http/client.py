@@ -4,7 +4,7 @@ Lists, facts and changes are requests. Facts are folded here, as they are beside
 through the API and through NATS. The API records the identity of the caller's token.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -334,14 +334,14 @@ class HttpOperator:
         return Replay(result["job"], result["id"], result["number"], result["execution_id"])
 
     def replay_all(
-        self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
+        self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
     ) -> AsyncIterator[Replay | OperationError]:
         """See `Operator`."""
 
         def replay(given: str, job: str) -> Awaitable[Replay]:
             return self._replay(given, job, {"reason": reason}, names_job=False)
 
-        return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
+        return dead_letters.replay_all(replay, letters, self._clock, rate=rate)
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         """See `Operator`."""

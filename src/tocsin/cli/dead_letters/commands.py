@@ -24,6 +24,7 @@ from ..runtime.session import Session, session_of
 from .page import as_json, page
 
 _HEADINGS: Final = ("ID", "JOB", "STATE", "ATTEMPTS", "LAST ATTEMPT", "LAST ERROR")
+_QUESTION: Final = "replay the dead letters?"
 
 Id: TypeAlias = Annotated[
     str, typer.Argument(metavar="DEAD-LETTER", help="The dead letter's id or its first characters.")
@@ -152,7 +153,7 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
 ) -> None:
     """Replay every unresolved dead letter that matches, the oldest first.
 
-    Skips dead letters that have an open replay.
+    Skips dead letters that have an open replay, and leaves out those that appear meanwhile.
 
     Example: `tocsin dead-letters replay-all --job nightly --since 24h --rate 100/m`
     """
@@ -166,7 +167,8 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
         sort="oldest",
     )
     requests_per_second = rate_of(rate, "--rate")
-    check("replay the dead letters?", yes=yes or dry_run)
+    if job is None:  # else a job that does not exist is reported first
+        check(_QUESTION, yes=yes or dry_run)
     summary = run(_replay_all(session, query, requests_per_second, reason, dry_run=dry_run, yes=yes))
     if session.output.is_json:
         session.output.answer(summary, list)
@@ -176,9 +178,10 @@ async def _replay_all(
     session: Session, query: DeadLetterQuery, rate: float, reason: str | None, *, dry_run: bool, yes: bool
 ) -> dict[str, object]:
     async with session.operator() as operator:
-        rows = [row async for row in every(operator.dead_letters, query)]
-        if not rows and query.job is not None:
+        if query.job is not None:
             await check_job(operator, query.job)
+            check(_QUESTION, yes=yes or dry_run)
+        rows = [row async for row in every(operator.dead_letters, query)]
         if dry_run or not rows:
             _print_lines(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows))
             _print_lines(session, Text(f"{len(rows)} to replay", style="bold"))
@@ -186,7 +189,7 @@ async def _replay_all(
         confirm(f"replay {counted(len(rows), 'dead letter')}?", yes=yes, otherwise="nothing was replayed")
         replayed: list[Replay] = []
         skipped: list[str] = []
-        async for result in operator.replay_all(query, rate=rate, reason=reason):
+        async for result in operator.replay_all(rows, rate=rate, reason=reason):
             if isinstance(result, Replay):
                 replayed.append(result)
                 _print_lines(session, _replay_line(result))

@@ -7,7 +7,7 @@ letter, and the dead letter that the failed execution was a replay of. A replay 
 their function, input and dependencies are still the same.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -19,8 +19,7 @@ from ...domain.events import Actor, DeadLettered, Input, Message, Plan, Recorded
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, unregistered_request
-from ...ports import Clock, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
-from ...ports.queries import DeadLetterQuery, every
+from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
 from ..jobs import read_back
 from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
 from .errors import OperationError
@@ -123,19 +122,18 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
 
 async def replay_all(
     replay_one: Callable[[str, str], Awaitable[Replay]],
-    list_dead_letters: ListDeadLetters,
-    query: DeadLetterQuery,
+    letters: Iterable[DeadLetterRow],
     clock: Clock,
     *,
     rate: float = DEFAULT_RATE,
 ) -> AsyncIterator[Replay | OperationError]:
-    """Replay the unresolved dead letters that match a query, the oldest first.
+    """Replay dead letters, each once.
 
     A dead letter that cannot be replayed, or has an open replay, is skipped: its error is yielded. So an interrupted run can
     be started again. `replay_one` takes the id of a dead letter and its job. `rate`: replays per second.
     """
     begin, done = clock.monotonic(), 0
-    async for row in every(list_dead_letters, replace(query, unresolved=True, sort="oldest", cursor=None)):
+    for row in letters:
         if (early := begin + done / rate - clock.monotonic()) > 0:
             await clock.sleep(early)
         try:

@@ -1,24 +1,28 @@
 """`/v1/dead-letters/replay-all`: replay the dead letters that match (hip-62, Dead Letter Handling)."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....domain.definition import Text
-from ....ports.queries import DeadLetterQuery, every
+from ....domain.definition import DefinitionError, Text
+from ....ports import DeadLetterRow, History
+from ....ports.queries import DeadLetterQuery, InvalidQuery, Place, microseconds
 from ....services.operations import dead_letters
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Replayer, actor
 from ..auth.visibility import Run
-from ..middleware.idempotency import IdempotentRoute
+from ..middleware.idempotency import IdempotentRoute, request_name
 from .dead_letters import Replayed
 from .dependencies import Here, Reason, ReasonText
 from .problems import documented
 
 MAX_PER_REQUEST: Final = 100
-"""Dead letters that a request replays; the next request replays the rest."""
+"""Dead letters that a request tries; the next request goes on after them."""
+_SORT: Final = "oldest"
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=IdempotentRoute)
 
@@ -37,7 +41,10 @@ class ReplayAllRequest(BaseModel):
     """The pattern of the last error, as a group has it."""
     dry_run: bool = False
     """Only list the dead letters in `matching`."""
+    cursor: Text | None = None
+    """`next` of the previous answer. The other filters are to be the same."""
     limit: int = Field(default=MAX_PER_REQUEST, ge=1, le=MAX_PER_REQUEST)
+    """The dead letters to read; those that the caller may not replay are left out."""
     reason: ReasonText | None = None
 
 
@@ -65,16 +72,62 @@ class ReplayedAll(BaseModel):
     matching: list[MatchingLetter] = []
     """With `dry_run`: the dead letters that the request would try, oldest first. Those with an open replay are refused then."""
     complete: bool
-    """false: more dead letters match. Repeat the request when these are resolved, because it begins with the oldest unresolved."""
+    """false: `next` continues."""
+    next: str | None = None
+    """The cursor of the next request, which tries those that also matched at the first request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A place in the list, and the end.
+
+    The end is the newest dead letter that matched at the first request. Without an end, replays that fail again at once would add dead letters as fast as requests replay them.
+    """
+
+    page: str
+    end: Place
+
+    @classmethod
+    def read(cls, text: str) -> "_Cursor":
+        """Return the cursor that a text stands for.
+
+        Raises:
+            InvalidQuery: it is not a cursor.
+        """
+        page, _, end = text.partition(".")
+        try:
+            Place.read(page, _SORT)
+            return cls(page, Place.read(end, _SORT))
+        except InvalidQuery:
+            raise InvalidQuery("cursor", text, "not a cursor: use `next` of the answer before") from None
+
+    def __str__(self) -> str:
+        return f"{self.page}.{self.end.cursor}"
+
+
+async def _page(
+    history: History, query: DeadLetterQuery, cursor: _Cursor | None
+) -> tuple[Sequence[DeadLetterRow], _Cursor | None]:
+    """Return the dead letters after a cursor, or the first, and the next cursor."""
+    page = await history.dead_letters(replace(query, sort=_SORT, cursor=cursor.page if cursor else None))
+    if cursor is not None:
+        rows = [row for row in page.rows if microseconds(row.last_attempt) <= cursor.end.key]
+        is_last = page.cursor is None or len(rows) < len(page.rows)
+        return rows, None if is_last else replace(cursor, page=page.cursor or "")
+    if page.cursor is None:
+        return page.rows, None
+    [newest, *_] = (await history.dead_letters(replace(query, sort="newest", limit=1))).rows or page.rows[-1:]
+    return page.rows, _Cursor(page.cursor, Place(_SORT, microseconds(newest.last_attempt), newest.id))
 
 
 @router.post("/replay-all", operation_id="replayAllDeadLetters", responses=documented(409))
 async def replay_all(
-    here: Here, caller: Replayer, body: ReplayAllRequest | None = None, reason: Reason = None
+    here: Here, caller: Replayer, request: Request, body: ReplayAllRequest | None = None, reason: Reason = None
 ) -> ReplayedAll:
     """Replay unresolved dead letters, oldest first.
 
-    A dead letter with an open replay is refused, so repeating the request is safe.
+    A request tries up to `limit`; repeat it with `next` as `cursor` for the others. A dead letter with an open replay is
+    refused. Dead letters that appear after the first request are left out.
     """
     body = body or ReplayAllRequest()
     query = DeadLetterQuery(
@@ -84,25 +137,34 @@ async def replay_all(
         error=body.error,
         pattern=body.pattern,
         unresolved=True,
-        sort="oldest",
+        limit=body.limit,
         namespaces=caller.reached,
     )
-    outcome = ReplayedAll(replayed=[], refused=[], complete=True)
-    async for row in every(here.history.dead_letters, query):
-        if not await here.visibility.permits_replay(caller, Run.of(row)):
-            continue
-        if len(outcome.replayed) + len(outcome.matching) == body.limit:
-            outcome.complete = False
+    cursor = None if body.cursor is None else _Cursor.read(body.cursor)
+    while True:
+        page, cursor = await _page(here.history, query, cursor)
+        rows = [row for row in page if await here.visibility.permits_replay(caller, Run.of(row))]
+        if rows or cursor is None:
             break
+    outcome = ReplayedAll(
+        replayed=[], refused=[], complete=cursor is None, next=None if cursor is None else str(cursor)
+    )
+    name = request_name(request)
+    for row in rows:
         if body.dry_run:
             outcome.matching.append(MatchingLetter(id=row.id, job=row.job_name))
             continue
         try:
-            cause = body.reason or reason
             replay = await dead_letters.replay(
-                here.log, row.id, job=row.job_name, by=actor(caller), reason=cause, stored=here.stored
+                here.log,
+                row.id,
+                job=row.job_name,
+                by=actor(caller),
+                reason=body.reason or reason,
+                request=name.name if name else None,
+                stored=here.stored,
             )
-        except NotPossible as error:
+        except (NotPossible, DefinitionError) as error:
             outcome.refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
             outcome.replayed.append(

@@ -1,6 +1,6 @@
 // Dead letters, in groups of one error or one by one; each can be replayed or resolved with a note.
 
-import { html, useState } from "../lib/html.js";
+import { html, useRef, useState } from "../lib/html.js";
 import { path, post, request, v1 } from "../lib/api.js";
 import { jsonOf } from "../lib/input.js";
 import { jsonText } from "../lib/json.js";
@@ -111,10 +111,14 @@ function notReplayed(number, first) {
   return Object.assign(new Error(`${counted(number, "dead letter")} not replayed. The first: ${first}`), { code: "not-possible" });
 }
 
-/** Replay all that the filter finds, after a look at them. */
+/** Replay all that the filter finds, after a look at them. After an error, the next try goes on where it occurred. */
 function ReplayFilter({ filters, reload }) {
   const [found, setFound] = useState({ preview: null, error: null });
+  const [replayed, setReplayed] = useState(0);
+  const place = useRef(null);
   const look = () => {
+    place.current = { filters, cursor: null, request: 0, refused: [] };
+    setReplayed(0);
     setFound({ preview: null, error: null });
     post(v1("dead-letters/replay-all"), { ...filters, dry_run: true }).then(
       (preview) => setFound({ preview, error: null }),
@@ -122,9 +126,18 @@ function ReplayFilter({ filters, reload }) {
     );
   };
   return html`<${ActionButton} label="Replay all that match" title="Replay all unresolved dead letters that match" danger done=${reload} prepare=${look}
-    details=${html`<${Refusal} error=${found.error} /><${Preview} preview=${found.preview} />`}
-    act=${async (reason) => {
-      const { refused } = await post(v1("dead-letters/replay-all"), { ...filters, reason: reason || null });
+    details=${html`<${Refusal} error=${found.error} /><${Preview} preview=${found.preview} />
+      ${replayed > 0 ? html`<p role="status">${replayed} replayed so far.</p>` : null}`}
+    act=${async (reason, _form, key) => {
+      const at = place.current;
+      do {
+        const headers = { "Idempotency-Key": `${key}-${at.request}` };
+        const body = { ...at.filters, cursor: at.cursor, reason: reason || null };
+        const answer = await post(v1("dead-letters/replay-all"), body, { headers });
+        Object.assign(at, { cursor: answer.next, request: at.request + 1, refused: [...at.refused, ...answer.refused] });
+        setReplayed((number) => number + answer.replayed.length);
+      } while (at.cursor !== null);
+      const refused = at.refused.splice(0);
       if (refused.length > 0) throw notReplayed(refused.length, refused[0].reason);
     }} />`;
 }
@@ -132,7 +145,7 @@ function ReplayFilter({ filters, reload }) {
 function Preview({ preview }) {
   if (preview === null) return null;
   const { matching, complete } = preview;
-  return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first; do it again for the rest when these are resolved"}.</p>
+  return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first, and then the others"}.</p>
     <ul>${matching.slice(0, PREVIEWED).map((one) => html`<li key=${`${one.id} ${one.job}`}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>
     ${matching.length > PREVIEWED ? html`<p class="hint">and ${matching.length - PREVIEWED} more</p>` : null}`;
 }
