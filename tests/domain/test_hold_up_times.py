@@ -141,9 +141,21 @@ def test_rate_counts_until_a_token_comes() -> None:
     board = Board()
     each = limited(1, A)
     board.dispatch(each)
+    board.let_start({A: 0})
     board.after(3).let_start({A: 1})
     board.after(1).take()
     assert each.held_up == {"start_rate": 3.0}
+
+
+def test_unknown_rate_holds_up_nothing() -> None:
+    """A standby reads no rates, and a leader reads that of a new group in its next turn."""
+    board = Board()
+    each = limited(1, A)
+    board.dispatch(each)
+    assert board.after(300).take() == []
+    board.let_start({A: 1})
+    assert board.take() == [each]
+    assert dict(each.held_up) == {}
 
 
 def test_task_that_returns_counts_on() -> None:

@@ -115,7 +115,7 @@ class TaskLanes:
 
     def waiting_rates(self, most: int) -> list[RateGroup]:
         """Return up to `most` groups of rates whose tasks may not start, in turns."""
-        held = list(islice((group for group, starts in self._starts.items() if starts.room < 1), most))
+        held = list(islice((group for group, starts in self._starts.items() if not starts.may_start), most))
         for group in held:
             self._starts[group] = self._starts.pop(group)
         return held
@@ -312,8 +312,8 @@ class TaskLanes:
         self.remove(task)
         self.occupy(task)
         if starts is not None:
-            starts.room -= 1
-            for line in starts.lines if starts.room < 1 else ():
+            starts.room = (starts.room or 0) - 1
+            for line in () if starts.may_start else starts.lines:
                 self._update(line)
 
     # --- lines ---------------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ class TaskLanes:
         cause = line.held_up_by
         if cause != line.gate.cause:
             line.gate.change(cause, self._clock())
-        if not line.tasks or cause is not None:
+        if not line.tasks or not line.may_start:
             self._unlist(line)
             return
         line.lane.jobs[line.job].listed.put(line, line.first.sequence)

@@ -24,8 +24,14 @@ class Group:
 class Starts:
     """The tasks of a rate's group that may start now, and its lines."""
 
-    room: int = 0
+    room: int | None = None
+    """None: not known. The tasks wait, but the rate does not hold them back."""
     lines: dict["Line", None] = field(default_factory=dict)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether a task may start now."""
+        return self.room is not None and self.room > 0
 
 
 @dataclass(slots=True, eq=False)
@@ -75,8 +81,14 @@ class Line:
     def held_up_by(self) -> HoldUpCause | None:
         """The cause that holds back the tasks.
 
-        The limit of the group is reached, or no task may start now.
+        The limit of the group is reached, or the rate is known to let none start now.
         """
         if self.group is not None and self.group.running >= self.key[1]:
             return "job_limit" if self.key[0] is None or self.key[0].key is None else "key_limit"
-        return "start_rate" if self.starts is not None and self.starts.room < 1 else None
+        room = None if self.starts is None else self.starts.room
+        return "start_rate" if room is not None and room < 1 else None
+
+    @property
+    def may_start(self) -> bool:
+        """Whether its next task may start now."""
+        return self.held_up_by is None and (self.starts is None or self.starts.may_start)
