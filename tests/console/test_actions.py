@@ -1,6 +1,7 @@
 """The actions of the console: edit, pause, and the end of a session."""
 
 import re
+from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -13,10 +14,9 @@ pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)
 
 
-def define(console: Console, name: str, role: str = "scheduler-admin") -> None:
-    console.api(
-        "PUT", f"/v1/jobs/{name}", role, json={"schedule": "0 3 * * *", "timezone": "Europe/Prague", "function": "ok"}
-    )
+def define(console: Console, name: str, role: str = "scheduler-admin", **more: object) -> None:
+    job = {"schedule": "0 3 * * *", "timezone": "Europe/Prague", "function": "ok", **more}
+    console.api("PUT", f"/v1/jobs/{name}", role, json=job)
 
 
 def edit(page: Page, before: str, after: str) -> None:
@@ -222,7 +222,7 @@ def test_wrong_token_is_refused(sign_in: SignIn) -> None:
     expect(page.get_by_role("alert")).to_contain_text("not accepted")
 
 
-LARGE = 2**53 + 1
+LARGE: Final = 2**53 + 1
 """An integer that no number of JavaScript holds."""
 
 
@@ -237,6 +237,61 @@ def test_run_again_repeats_input_and_arguments(sign_in: SignIn, console: Console
     expect(page).not_to_have_url(re.compile(first))
     again = console.api("GET", f"/v1/executions/{page.url.rpartition('/')[2]}")
     assert (again["input"], again["args"]) == ({"a": LARGE, "b": None}, [LARGE, 2.5])
+
+
+STEPS: Final = [
+    {"step": "first", "function": "ok", "input": {"mode": "quick", "own": LARGE}, "args": [7]},
+    {"step": "second", "function": "ok"},
+]
+
+
+def plan_of(console: Console, execution: str) -> Any:  # noqa: ANN401 - JSON
+    facts = console.api("GET", f"/v1/executions/{execution}/events")["facts"]
+    [plan] = [one["fact"]["plan"] for one in facts if one["fact"].get("plan")]
+    return [plan["input"], plan.get("args"), *((step.get("input"), step.get("args")) for step in plan["steps"])]
+
+
+@pytest.mark.parametrize("given", [{}, {"mode": "full"}, {"own": LARGE + 2, "new": 0.1}, {"size": 1}])
+def test_run_again_leaves_steps_their_input(given: dict[str, object], sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/two-modes", json={"input": {"mode": "full", "size": 2}, "dag": STEPS})
+    first = console.run("two-modes", "completed", input=given)
+    page = sign_in(path=f"/console/executions/{first}")
+    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run again").click()
+    expect(page).not_to_have_url(re.compile(first))
+    assert plan_of(console, page.url.rpartition("/")[2]) == plan_of(console, first)
+
+
+NUMBERS: Final = [
+    ("0.9523809523809523", "0.9523809523809523"),
+    ("0.30000000000000004", "0.30000000000000004"),
+    ("1e-17", "1e-17"),
+    ("[1.2345678901234567e-17]", "[1.2345678901234567e-17]"),
+    ("-12345678901234567.5", "-12345678901234568"),
+    ("[1e400, 1234567890123456]", "[null,1234567890123456]"),
+    (f"[{LARGE}, -{LARGE}]", f"[{LARGE},-{LARGE}]"),
+    (f'"{LARGE}, 0.9523809523809523"', f'"{LARGE}, 0.9523809523809523"'),
+    (rf'{{"\"{LARGE}": "\\", "b": {LARGE}}}', rf'{{"\"{LARGE}":"\\","b":{LARGE}}}'),
+]
+"""Texts as JSON, and as they are written after they were read."""
+
+
+def test_numbers_are_read_as_they_are(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs")
+    through = """async (texts) => {
+        const { jsonText, parseJson } = await import("/console/assets/lib/json.js");
+        return texts.map((text) => jsonText(parseJson(text)));
+    }"""
+    assert page.evaluate(through, [text for text, _ in NUMBERS]) == [written for _, written in NUMBERS]
+
+
+def test_long_fractions_are_shown(sign_in: SignIn, console: Console) -> None:
+    define(console, "fractions", input={"share": 0.9523809523809523})
+    page = sign_in(path="/console/jobs/fractions")
+    page.get_by_role("button", name="Trigger").click()
+    page.get_by_role("dialog").get_by_role("button", name="Trigger").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("completed")
+    expect(page.get_by_role("region", name="Input", exact=True)).to_contain_text("0.9523809523809523")
 
 
 def test_editor_keeps_large_integers(sign_in: SignIn, console: Console) -> None:

@@ -54,6 +54,12 @@ def test_timeline_marks_what_a_calendar_excludes(sign_in: SignIn, console: Conso
     expect(page.locator(".why")).to_contain_text("Moves to")
 
 
+def test_timeline_shows_the_first_second(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs/minutely?at=1970-01-01T00:30:00Z")
+    expect(page.locator(".ledger")).to_be_visible()
+    expect(page.locator(".tick-labels")).to_be_attached()
+
+
 def test_timeline_moves_by_keyboard(sign_in: SignIn) -> None:
     page = sign_in(path="/console/jobs/minutely")
     expect(page.locator(".ledger")).to_be_visible()

@@ -121,7 +121,7 @@ function ticks(view, zone) {
   // A day begins at midnight of the zone, not of UTC.
   for (let local = Math.ceil((view.since + offsetOf(view.since, zone)) / size) * size; ; local += size) {
     const time = local - offsetOf(local - offsetOf(local, zone), zone);
-    if (time >= view.until) break;
+    if (!(time < view.until)) break; // also if it is no number, as at the start of 1970 or in the year 10000
     if (time < view.since) continue;
     const text = stamp(time, zone);
     found.push({ x: (WIDTH * (time - view.since)) / span, label: size >= 86_400_000 ? text.slice(5, 10) : `${text.slice(5, 10)} ${text.slice(11, 16)}` });

@@ -1,7 +1,8 @@
 // JSON without loss: integers that no number of JavaScript holds exactly are read as `BigInt`, and written as they were.
 
 const MARK = Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-"); // no text of others has it
-const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d{16,}(?![\d.eE])/g;
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g; // strings and whole numbers, so that a fraction is no integer
+const LARGE = /^-?\d{16,}$/;
 const MARKED = new RegExp(`"${MARK}(-?\\d+)"`, "g");
 const MAY_BE_LARGE = /\d{16}/;
 
@@ -12,7 +13,7 @@ const MAY_BE_LARGE = /\d{16}/;
 export function parseJson(text) {
   if (!MAY_BE_LARGE.test(text)) return JSON.parse(text);
   JSON.parse(text); // an error names a place in the text as it is
-  const marked = text.replace(TOKEN, (token) => (token[0] === '"' || Number.isSafeInteger(Number(token)) ? token : `"${MARK}${token}"`));
+  const marked = text.replace(TOKEN, (token) => (LARGE.test(token) && !Number.isSafeInteger(Number(token)) ? `"${MARK}${token}"` : token));
   return JSON.parse(marked, (_name, value) => (typeof value === "string" && value.startsWith(MARK) ? BigInt(value.slice(MARK.length)) : value));
 }
 

@@ -33,7 +33,7 @@ function Shown({ one, reload, isOfThis }) {
   const id = one.execution_id;
   const events = useResource(v1(["executions", id, "events"]), { concerns: isOfThis });
   const facts = events.value?.facts || [];
-  const plan = facts.map((stored) => stored.fact.plan || stored.fact.admits?.plan).find(Boolean);
+  const plan = planOf(facts);
   const steps = plan ? plan.steps : Object.keys(one.steps).map((name) => ({ name, depends_on: [] }));
   const workflow = one.definition ? null : plan?.workflow?.nodes[0]; // of the Open Job Spec; a registered job may have callbacks too
   const isOpen = OPEN.has(one.status);
@@ -47,7 +47,7 @@ function Shown({ one, reload, isOfThis }) {
               details=${html`<p>What runs is told to stop; steps that have not begun do not start.</p>`}
               act=${(reason) => post(v1(["executions", id, "cancel"]), { reason: reason || null })} />`
           : null}
-        ${!isOpen && one.definition && may("trigger") ? html`<${RunAgain} one=${one} />` : null}
+        ${!isOpen && one.definition && may("trigger") ? html`<${RunAgain} one=${one} plan=${plan} />` : null}
         <${Neighbours} one=${one} />
       </div>
     </div>
@@ -98,13 +98,37 @@ function DeadLetterLink({ one }) {
   return letter ? html`<p><a href=${path(to("dead-letters", letter.id), { job: letter.job_name })}>Dead letter</a></p>` : null;
 }
 
+/** Return the plan of an execution among its events; undefined: they have none. */
+function planOf(facts) {
+  return facts.map((stored) => stored.fact.plan || stored.fact.admits?.plan).find(Boolean);
+}
+
+/** Return what the trigger of an execution gave, `{input, args}`; what is the definition's anyway may be among it.
+ *
+ * A trigger's input lies over that of each step with its own, and its arguments replace those of all steps: what a
+ * step has otherwise was not given, and would change the step if it were sent.
+ */
+function givenTo({ input, args }, plan) {
+  const steps = plan?.steps || [];
+  const own = steps.map((step) => step.input ?? null).filter(Boolean);
+  const isGiven = ([key, value]) => own.every((each) => Object.hasOwn(each, key) && jsonText(each[key]) === jsonText(value));
+  return {
+    input: input && Object.fromEntries(Object.entries(input).filter(isGiven)),
+    args: steps.some((step) => (step.args ?? null) !== null) ? null : args,
+  };
+}
+
 /** Start the job again with the input of this execution. */
-function RunAgain({ one }) {
+function RunAgain({ one, plan }) {
   const what = one.input === null ? "the job's present input" : "the same input and arguments; keys that only the job's present input has are added";
   return html`<${ActionButton} label="Run again" title=${`Run ${one.job_name} again`}
     details=${html`<p>A new execution under the job's present definition, with ${what}.</p>
+      ${plan?.steps.some((step) => step.input || step.args) ? html`<p>Steps with their own input or arguments have those of the present definition, under what the trigger gave.</p>` : null}
       ${one.shard || one.fan_out ? html`<p>It runs on all shards that the definition names.</p>` : null}`}
-    act=${async (reason, _form, key) => navigate(to("executions", await trigger(one.job_name, one, reason, key)))} />`;
+    act=${async (reason, _form, key) => {
+      const known = plan || planOf((await get(v1(["executions", one.execution_id, "events"]))).facts);
+      navigate(to("executions", await trigger(one.job_name, givenTo(one, known), reason, key)));
+    }} />`;
 }
 
 /** The runs of the same job before and after this one. */
