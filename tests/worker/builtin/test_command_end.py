@@ -1,11 +1,14 @@
 """The end of commands: timeouts, cancellation, shutdown, kills, and what they leave behind."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 
 import pytest
@@ -103,6 +106,29 @@ async def test_program_of_a_script_may_clean_up(text: str, commands: CommandBenc
     run.held.stop(StopReason.CANCELLED)
     await run.work
     assert (commands.folder / "after").read_text() == "cleaned\n"
+
+
+async def test_stop_before_the_start_is_sigterm(tmp_path: Path) -> None:
+    """The grace is long, so a signal that is lost shows as SIGKILL."""
+    order = process.Order("/bin/sleep", ["sleep", "30"], None, str(tmp_path), {}, 5.0, None, None, None, None)
+    with TemporaryFile() as config:
+        config.write(json.dumps(asdict(order)).encode())
+        config.seek(0)
+        (control, stop), (status, said) = os.pipe(), os.pipe()
+        os.write(stop, b"t")
+        passed = (config.fileno(), control, said)
+        supervisor = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", process._SUPERVISOR, *map(str, passed), pass_fds=passed
+        )
+        await supervisor.wait()
+        answer = json.loads(os.read(status, 1_000))
+    for fd in (control, stop, status, said):
+        os.close(fd)
+    assert answer == {"signal": signal.SIGTERM, "remaining": []}
+
+
+async def test_command_inherits_no_blocked_signals(commands: CommandBench) -> None:
+    assert await commands.script("grep SigBlk /proc/self/status") == "SigBlk:\t0000000000000000"
 
 
 def change_supervisor(commands: CommandBench, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

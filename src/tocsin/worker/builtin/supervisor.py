@@ -31,7 +31,8 @@ _TERMINATE: Final = b"t"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED: Final = 127
 _LOOK_S: Final = 0.005
-_GROUP_LOOK_S: Final = 0.05
+_GROUP_LOOK_S: Final = (0.05, 0.5)
+"""The first and the longest pause between two looks at a group: each reads all of /proc, and doubles the pause."""
 _GROUP: Final = 2
 """The place of the group in a process's fields."""
 _KILLS_S: Final = 10.0
@@ -88,9 +89,15 @@ def _start(order: dict[str, Any], arguments: list[str]) -> tuple[int, int]:
     """
     problem_fd, child_problem_fd = os.pipe()
     supervisor = os.getpid()
-    child = os.fork()
-    if child == 0:
-        _become(order, arguments, supervisor, child_problem_fd)
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, _SIGNALS
+    )  # a signal to the child waits until this program's handlers are gone
+    try:
+        child = os.fork()
+        if child == 0:
+            _become(order, arguments, supervisor, child_problem_fd)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     os.close(child_problem_fd)
     return child, problem_fd
 
@@ -124,6 +131,7 @@ def _become(order: dict[str, Any], arguments: list[str], supervisor: int, proble
         signal.set_wakeup_fd(-1)
         for number in (*_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         _process_control(_SET_NO_NEW_PRIVILEGES, 1)  # a program with other rights could not be ended
         os.chdir(order["cwd"])
         _limit(resource.RLIMIT_CORE, 0)
@@ -158,10 +166,12 @@ def _wait(child: int, control_fd: int, wakeup_fd: int, grace: float) -> bool:
     runs may clean up.
     """
     watched, deadline, last = [control_fd, wakeup_fd], float("inf"), float("inf")
+    pause, longest = _GROUP_LOOK_S
     while not (has_ended := _has_ended(child)) or (time.monotonic() < deadline < float("inf") and _is_alive(child)):
         left = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
         if has_ended and left is not None:
-            left = min(left, _GROUP_LOOK_S)  # the end of a process whose parent lives is no signal
+            left = min(left, pause)  # the end of a process whose parent lives is no signal
+            pause = min(2 * pause, longest)
         ready, _, _ = select.select(watched, [], [], left)
         is_ended = False
         if wakeup_fd in ready:
