@@ -27,7 +27,7 @@ from tocsin.worker.held_tasks import HeldTask
 from tocsin.worker.output import LINES_PER_ATTEMPT
 from tocsin.worker.session import Session
 from tocsin.worker.shutdown import Shutdown
-from tocsin.worker.task_logger import task_logger
+from tocsin.worker.task_logger import MAX_TRACEBACK_LINES, task_logger
 
 SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
 
@@ -269,6 +269,67 @@ def test_written_lines_have_no_secret() -> None:
     assert (first["event"], first["password"], first["rows"]) == ("login ${env:S}", "${env:S}", 3)
     assert (second["event"], second["bound"]) == ("with ${env:S}", "${env:S}")
     assert third["exception"].endswith("with base 10: '${env:S}'")
+
+
+class Hidden(Exception):
+    """Shows a secret only in its text."""
+
+    @override
+    def __str__(self) -> str:
+        return "parameters: h1dden"
+
+    @override
+    def __repr__(self) -> str:
+        return "Hidden()"
+
+
+@pytest.mark.usefixtures("restored_logging")
+async def test_text_of_values_has_no_secret() -> None:
+    out, kept = StringIO(), list[str]()
+    telemetry.configure("info", "json", stream=out)
+    redact = partial(re.sub, "h1dden", "${env:S}")
+    logger = task_logger(telemetry.get_logger("tocsin.task"), lambda _level, text: kept.append(text), redact)
+    logger.error("failed", error=Hidden(), listed=[Hidden()])
+    logger.error("with %s", Hidden())
+    await logger.alog(30, "later", password="h1dden")
+    assert kept[-1].startswith("later ")
+    assert "h1dden" not in out.getvalue()
+    assert out.getvalue().count("${env:S}") == 4
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_long_traceback_has_no_secret() -> None:
+    out = StringIO()
+    telemetry.configure("info", "json", stream=out)
+    redact = partial(re.sub, SECRET, "${env:S}")
+    logger = task_logger(telemetry.get_logger("tocsin.task"), lambda _level, _text: None, redact)
+    try:
+        try:
+            int(SECRET)
+        except ValueError as error:
+            raise RuntimeError("\n".join(map(str, range(MAX_TRACEBACK_LINES)))) from error
+    except RuntimeError:
+        logger.exception("failed")
+    assert SECRET not in out.getvalue()
+    assert "${env:S}" in json.loads(out.getvalue())["exception"]
+
+
+@pytest.mark.usefixtures("restored_logging")
+async def test_disabled_debug_line_makes_no_text() -> None:
+    class Costly:
+        @override
+        def __repr__(self) -> str:
+            made.append(1)
+            return ""
+
+    made: list[int] = []
+    telemetry.configure("info", "json", stream=StringIO())
+    logger = task_logger(telemetry.get_logger("tocsin.task"), lambda _level, _text: None)
+    logger.debug("%r", Costly(), field=Costly())
+    logger.log(10, "%r", Costly())
+    await logger.adebug("%r", Costly())
+    await logger.alog(10, "%r", Costly())
+    assert made == []
 
 
 def test_value_without_text_does_not_fail_a_handler() -> None:

@@ -1,8 +1,10 @@
 """The logger of a handler, which also keeps its lines with the execution."""
 
+import json
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -27,6 +29,8 @@ _LEVELS: Final[Mapping[str, Level]] = {
     "exception": "error",
     "fatal": "critical",
 }
+_FORMS: Final[tuple[Callable[[object], str], ...]] = (repr, str, partial(json.dumps, default=str))
+"""The texts that a log may have of a value. In JSON, the values in a list or an object have their `str`."""
 _NUMBERS: Final[Mapping[Level, int]] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -76,8 +80,17 @@ class _TaskLogger:
 
     def log(self, level: int, event: str, *values: object, **fields: object) -> object:
         """Write a line of a numeric level."""
-        self._keep_line(_level_of(level), event, values, fields)
+        if not _is_written(kind := _level_of(level)):
+            return None
+        self._keep_line(kind, event, values, fields)
         return self._logger.log(level, *self._shown(event, values), **_without_secrets(fields, self._redact))
+
+    async def alog(self, level: int, event: str, *values: object, **fields: object) -> object:
+        """Write a line of a numeric level without blocking the event loop."""
+        if not _is_written(kind := _level_of(level)):
+            return None
+        self._keep_line(kind, event, values, fields)
+        return await self._logger.alog(level, *self._shown(event, values), **_without_secrets(fields, self._redact))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
         method = getattr(self._logger, name)
@@ -89,6 +102,8 @@ class _TaskLogger:
         def write(event: str | None = None, *values: object, **fields: object) -> object:
             if name.endswith("exception"):
                 fields.setdefault("exc_info", True)
+            if not _is_written(level):  # before each value becomes a text
+                return _nothing() if is_async else None
             self._keep_line(level, event, values, fields)
             return method(*self._shown(event, values), **_without_secrets(fields, self._redact))
 
@@ -105,12 +120,19 @@ class _TaskLogger:
         return {name: value for name, value in self._fields.items() if name not in names}
 
     def _keep_line(self, level: Level, event: object, values: tuple[object, ...], fields: Mapping[str, object]) -> None:
-        is_kept = level != "debug" or logging.getLogger(_TASK_LOGGER).isEnabledFor(logging.DEBUG)
-        if is_kept:
-            try:
-                self._keep(level, _text(event, values, {**self._fields, **fields}))
-            except Exception as error:  # noqa: BLE001 - a value whose `repr` fails; no line may fail a task
-                self._keep(level, f"<a line without readable text: {type(error).__name__}>")
+        try:
+            self._keep(level, _text(event, values, {**self._fields, **fields}))
+        except Exception as error:  # noqa: BLE001 - a value whose `repr` fails; no line may fail a task
+            self._keep(level, f"<a line without readable text: {type(error).__name__}>")
+
+
+def _is_written(level: Level) -> bool:
+    """Return whether a line goes anywhere; those from level INFO on are kept at least."""
+    return level != "debug" or logging.getLogger(_TASK_LOGGER).isEnabledFor(logging.DEBUG)
+
+
+async def _nothing() -> None:
+    """Stand for a line that is not written."""
 
 
 def _level_of(number: int) -> Level:
@@ -121,7 +143,7 @@ def _without_secrets(fields: Mapping[str, object], redact: Callable[[str], str])
     """Return fields without secrets; a traceback with a secret becomes a text."""
     shown = {redact(name): _without_secret(value, redact) for name, value in fields.items() if name != "exc_info"}
     if "exc_info" in fields:
-        trace = "\n".join(_trace(fields["exc_info"]))
+        trace = _trace(fields["exc_info"]).rstrip("\n")  # all of it: the worker's log has the whole traceback
         clean = redact(trace)
         shown |= {"exc_info": fields["exc_info"]} if clean == trace else {"exc_info": False, "exception": clean}
     return shown
@@ -133,12 +155,14 @@ def _without_secret(value: object, redact: Callable[[str], str]) -> object:
         return value
     if isinstance(value, str):
         return redact(value)
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - as in `_keep_line`
-        return value
-    clean = redact(text)
-    return value if clean == text else clean
+    for written in _FORMS:
+        try:
+            text = written(value)
+        except Exception:  # noqa: BLE001, S112 - as in `_keep_line`; the log cannot write this form either
+            continue
+        if (clean := redact(text)) != text:
+            return clean
+    return value
 
 
 def _text(event: object, values: tuple[object, ...], fields: Mapping[str, object]) -> str:
@@ -148,20 +172,19 @@ def _text(event: object, values: tuple[object, ...], fields: Mapping[str, object
         for name, value in fields.items()
         if name not in {"exc_info", "stack_info"}
     ]
-    return "\n".join([" ".join([text, *shown]), *_trace(fields.get("exc_info"))])
+    trace = _trace(fields.get("exc_info")).splitlines()[-MAX_TRACEBACK_LINES:]
+    return "\n".join([" ".join([text, *shown]), *trace])
 
 
-def _trace(given: object) -> list[str]:
-    """Return the last lines of the traceback that `exc_info` names."""
+def _trace(given: object) -> str:
+    """Return the traceback that `exc_info` names."""
     if not given:
-        return []
+        return ""
     if isinstance(given, BaseException):
-        trace = "".join(traceback.format_exception(given))
-    elif isinstance(given, tuple):
-        trace = "".join(traceback.format_exception(*given))
-    else:
-        trace = traceback.format_exc()
-    return trace.splitlines()[-MAX_TRACEBACK_LINES:]
+        return "".join(traceback.format_exception(given))
+    if isinstance(given, tuple):
+        return "".join(traceback.format_exception(*given))
+    return traceback.format_exc()
 
 
 class InvalidProgressError(TocsinError, ValueError):
