@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import structlog
+from pydantic import JsonValue
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted
 from tests.worker.given import FUNCTION, WORKER, Bench
 from tocsin import Context, Worker, subjects
 from tocsin.domain import execution, execution_plan
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Due, Failure, occurrence_meta
+from tocsin.domain.events import Due, Failure, HeartbeatDetails, OutputLine, occurrence_meta
 from tocsin.worker.held_tasks import HeldTask
 
 SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
@@ -187,6 +188,30 @@ async def test_secret_in_result_is_redacted(bench: Bench, monkeypatch: pytest.Mo
     )
     [report] = await bench.reports()
     assert report.result == {"urls": ["pg://${env:DB_PASSWORD}@db"], "${env:DB_PASSWORD}": 1}
+
+
+async def test_lines_of_a_secret_stay_in_data(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another certificate begins and ends with the same lines as a secret one."""
+    own, other = ("\n".join(("-----BEGIN CERTIFICATE-----", key * 9, "-----END CERTIFICATE-----")) for key in "AB")
+    monkeypatch.setenv("DB_PASSWORD", own)
+
+    async def handler(context: Context) -> JsonValue:
+        context.logger.info(other.splitlines()[0])
+        await context.heartbeat({"own": own, "other": other})
+        return {"own": own, "other": other}
+
+    await bench.run(handler, input={"key": "${env:DB_PASSWORD}"})
+    await bench.output.drain()
+    expected = {"own": "${env:DB_PASSWORD}", "other": other}
+    [report] = await bench.reports()
+    assert report.result == expected
+    heartbeat = await bench.log.last("heartbeat.>")
+    assert heartbeat is not None
+    assert isinstance(heartbeat.message, HeartbeatDetails)
+    assert heartbeat.message.details == expected
+    [line] = [r.message for r in await bench.log.load("output.>")]
+    assert isinstance(line, OutputLine)
+    assert line.text == "${env:DB_PASSWORD}"
 
 
 async def test_secret_in_an_invalid_result_is_redacted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,9 @@ class BuiltinCall:
     look_up: Callable[[str], str | None] = field(repr=False)
     """Returns a secret by its name."""
     redact: Callable[[str], str] = field(repr=False)
-    """Replaces the secrets in a text by their references."""
+    """Replaces the secrets in a text by their references, also single lines of them."""
+    redact_values: Callable[[str], str] = field(repr=False)
+    """Replaces whole secrets, for a result."""
     has_secret: Callable[[str], bool] = field(repr=False)
     """Returns whether a text has a whole secret."""
     timeout: float

@@ -134,7 +134,7 @@ class HandlerRunner:
         cannot be cancelled: that of a sync handler is abandoned (`held_task.abandoned`), and its result is discarded.
         """
         secrets = SecretValues(self._secrets)
-        output = self._output.of(task, secrets.redact)
+        output = self._output.of(task, secrets.redact, secrets.redact_values)
         labels = {"function": task.function}
         _running.add(1, labels)
         try:
@@ -188,7 +188,7 @@ class HandlerRunner:
             held_task.end()
         if held_task.stopped is StopReason.CANCELLED:
             return Stopped(held_task.stopped)  # its result is not needed
-        return results.outcome_of(value, secrets.redact)
+        return results.outcome_of(value, secrets.redact_values)
 
     def _prepare(
         self,
@@ -208,7 +208,8 @@ class HandlerRunner:
             return partial(
                 handler.function,
                 BuiltinCall(
-                    *(context, task.builtin, output, secrets.look_up, secrets.redact, secrets.has_secret),
+                    *(context, task.builtin, output, secrets.look_up),
+                    *(secrets.redact, secrets.redact_values, secrets.has_secret),
                     timeout=task.timeout,
                     job_uuid=task.job_uuid,
                     is_handed_back=lambda: held_task.stopped is StopReason.SHUTDOWN,

@@ -49,14 +49,20 @@ class AttemptOutput:
 
     __slots__ = (
         *("_dropped", "_heartbeat", "_is_closed", "_lines", "_lock"),
-        *("_notice", "_owner", "_progress", "_redact", "_task", "has_sent_heartbeat"),
+        *("_notice", "_owner", "_progress", "_redact", "_redact_values", "_task", "has_sent_heartbeat"),
     )
 
-    def __init__(self, owner: "Output", task: Dispatched, redact: Callable[[str], str]) -> None:
-        """Collect for `owner`; `redact` removes the secrets of the task from a text."""
+    def __init__(
+        self, owner: "Output", task: Dispatched, redact: Callable[[str], str], redact_values: Callable[[str], str]
+    ) -> None:
+        """Collect for `owner`.
+
+        `redact` removes the secrets of the task from a text, and `redact_values` whole ones from what the next attempt uses.
+        """
         self._owner = owner
         self._task = task
         self._redact = redact
+        self._redact_values = redact_values
         self._lock = threading.Lock()
         self._lines: deque[OutputLine] = deque()
         self._dropped = 0
@@ -104,7 +110,7 @@ class AttemptOutput:
 
     def heartbeat(self, details: JsonValue) -> None:
         """Replace the details for the next attempt."""
-        heartbeat = HeartbeatDetails(**self._identity(), details=redacted(details, self._redact))
+        heartbeat = HeartbeatDetails(**self._identity(), details=redacted(details, self._redact_values))
         with self._lock:
             if self._is_closed:
                 return
@@ -193,10 +199,10 @@ class Output:
         self._sending = asyncio.Lock()
         self._failures = 0
 
-    def of(self, task: Dispatched, redact: Callable[[str], str]) -> AttemptOutput:
-        """Return the buffer of an attempt that begins."""
+    def of(self, task: Dispatched, redact: Callable[[str], str], redact_values: Callable[[str], str]) -> AttemptOutput:
+        """Return the buffer of an attempt that begins; the rest as for `AttemptOutput`."""
         self._loop = asyncio.get_running_loop()
-        return AttemptOutput(self, task, redact)
+        return AttemptOutput(self, task, redact, redact_values)
 
     def fill(self, output: AttemptOutput) -> None:
         """Note that a buffer has something; from any thread."""

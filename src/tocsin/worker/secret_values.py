@@ -62,9 +62,17 @@ class SecretValues:
         The value may be plain, or written as in `repr`, in JSON or in a URL. Of a value with several lines, such as a key, each longer
         line is replaced by itself too, because a program's output is kept line by line.
         """
+        text = self.redact_values(text)
+        return self._without_lines(text) if self._lines else text
+
+    def redact_values(self, text: str) -> str:
+        """Replace each whole value as `redact` does, and no lines of it.
+
+        For what later steps and attempts use: a certificate begins with the same line as any other.
+        """
         for value in sorted(self._references, key=len, reverse=True):
             text = text.replace(value, self._references[value])
-        return self._without_lines(text) if self._lines else text
+        return text
 
     def _without_lines(self, text: str) -> str:
         """Replace the lines of values.

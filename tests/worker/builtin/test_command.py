@@ -321,7 +321,7 @@ async def test_output_that_is_not_utf8_is_shown(commands: CommandBench) -> None:
 async def test_lines_are_kept_or_counted(commands: CommandBench) -> None:
     task = await commands.given_task()
     for size in (1, 7, 1_000, 100_000):
-        buffer = commands.output.of(task, str)
+        buffer = commands.output.of(task, str, str)
         lines = Lines(buffer, "info")
         text = b"".join(b"%d\n" % number for number in range(5_000)) + b"end"
         for at in range(0, len(text), size):

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -180,7 +180,7 @@ async def _result(request: HttpRequest, url: HttpUrl, response: httpcore.Respons
             f"{request.method} {url.origin} answered {answer.status}, and {problem}, which `result: json` requires"
         )
         raise BuiltinFailure(INVALID_RESULT, message, retryable=False)
-    text, is_cut = _text(answer, MAX_TEXT, call)
+    text, is_cut = _text(answer, MAX_TEXT, call.redact_values, call)
     return {"status": answer.status, "text": text, **({"is_cut": True} if is_cut else {})}
 
 
@@ -189,7 +189,7 @@ async def _failure(
 ) -> BuiltinFailure:
     status = response.status
     answer = await _read(response, MAX_REASON + _MARGIN, within=_REASON_WITHIN_S)
-    text, _ = _text(answer, MAX_REASON, call)
+    text, _ = _text(answer, MAX_REASON, call.redact, call)
     hint = "; redirects are not followed, so write the URL that it leads to" if 300 <= status < 400 else ""  # noqa: PLR2004
     message = f"{request.method} {url.origin} answered {status}{hint}" + (f":\n{text}" if text.strip() else "")
     can_retry = is_retryable(status)
@@ -236,13 +236,16 @@ def _json(answer: _Answer) -> tuple[JsonValue, str | None]:
     return (value, None) if size_of(value) <= MAX_RESULT_BYTES else (None, f"has more than {MAX_RESULT_BYTES:,} bytes")
 
 
-def _text(answer: _Answer, limit: int, call: BuiltinCall) -> tuple[str, bool]:
-    """Return the beginning of an answer as text without secrets, and whether more was there."""
+def _text(answer: _Answer, limit: int, redact: Callable[[str], str], call: BuiltinCall) -> tuple[str, bool]:
+    """Return the beginning of an answer as text without secrets, and whether more was there.
+
+    `redact` is for a whole answer. Of a secret at the cut there may be some lines only.
+    """
     if _is_compressed(answer):
         return "", bool(answer.body)
     size = limit + _MARGIN
-    text = call.redact(storable(answer.body[:size].decode(errors="replace")))
     is_cut = answer.is_cut or len(answer.body) > size
+    text = (call.redact if is_cut else redact)(storable(answer.body[:size].decode(errors="replace")))
     if is_cut:
         text = text[: max(0, len(text) - _MARGIN)]  # its end may be the beginning of a secret
     return text[:limit], is_cut or len(text) > limit
