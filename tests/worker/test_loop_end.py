@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tocsin.worker import loop_end
+from tocsin.worker import Worker, loop_end
 from tocsin.worker.loop_end import ending_loop
 
 
@@ -47,3 +47,32 @@ def test_loop_without_stubborn_tasks_is_closed() -> None:
         loop = runner.get_loop()
         runner.run(asyncio.sleep(0))
     assert loop.is_closed()
+
+
+@pytest.mark.timeout(60)
+def test_task_of_a_cleanup_ends_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(loop_end, "END_S", 0.05)
+    started: list[asyncio.Task[None]] = []
+
+    async def starts_another() -> None:
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            started.append(asyncio.create_task(stubborn()))
+
+    async def work() -> "asyncio.Task[None]":
+        task = asyncio.create_task(starts_another())
+        await asyncio.sleep(0.02)
+        return task
+
+    with ending_loop() as runner:
+        task = runner.run(work())
+    assert [task.done(), started[0].done()] == [True, False]
+    assert "tasks-stubborn" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("error")
+async def test_running_loop_is_refused_at_once() -> None:
+    with pytest.raises(RuntimeError, match=r"`running\(\)`") as refused:
+        Worker().run()
+    assert refused.value.__context__ is None

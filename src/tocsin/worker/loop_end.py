@@ -24,7 +24,14 @@ def ending_loop(loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = N
     """Yield a runner, and end its event loop afterwards.
 
     Tasks that still run then are cancelled. Those that have not ended after `END_S` seconds get no further turn, and a warning counts them.
+
+    Raises:
+        RuntimeError: an event loop runs in this thread already.
     """
+    if _has_loop():
+        raise RuntimeError(
+            "an event loop runs in this thread already, where no other can; use `running()` with `await`"
+        )
     runner = asyncio.Runner(loop_factory=loop_factory)
     try:
         yield runner
@@ -42,7 +49,22 @@ def ending_loop(loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = N
 
 async def _cancelled_others() -> set["asyncio.Task[Any]"]:
     """Cancel all other tasks; return those that did not end."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    return (await asyncio.wait(others, timeout=END_S))[1] if others else set()
+    loop, cancelled = asyncio.get_running_loop(), set["asyncio.Task[Any]"]()
+    deadline = loop.time() + END_S
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:  # again: the cleanup of a task may start others
+        for task in others - cancelled:
+            task.cancel()
+        cancelled |= others
+        left = deadline - loop.time()
+        if left <= 0:
+            return others
+        await asyncio.wait(others, timeout=left)
+    return set()
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
