@@ -1,10 +1,12 @@
 """The export of spans to trace stores that answer wrongly."""
 
+import importlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from tocsin.adapters.otel.span_exporter import MAX_ANSWER, MAX_REASON, OtlpSpanE
 from tocsin.domain.spans import Span
 from tocsin.domain.trace_context import TraceContext
 from tocsin.ports import SpansLost
+from tocsin.settings import SettingsError
 
 NOON = datetime(2027, 3, 1, 12, tzinfo=UTC)
 SPAN = Span(
@@ -81,3 +84,44 @@ async def test_reason_of_a_loss_is_short(monkeypatch: pytest.MonkeyPatch) -> Non
     with store(answer, monkeypatch) as exporter, pytest.raises(SpansLost, match="AAA") as lost:
         await exporter.export([SPAN])
     assert len(str(lost.value)) == MAX_REASON
+
+
+PROVIDER = """
+import requests
+
+used = []
+
+
+def session():
+    session = requests.Session()
+    session.auth = lambda request: used.append(request.url) or request
+    return session
+"""
+
+
+def given_provider(folder: Path, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "otlp_credentials.py").write_text(PROVIDER)
+    entry_points = folder / "otlp_credentials-1.dist-info" / "entry_points.txt"
+    entry_points.parent.mkdir()
+    entry_points.write_text(f"[opentelemetry_otlp_credential_provider]\nours = otlp_credentials:{function}\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER", "ours")
+
+
+async def test_provider_of_credentials_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 301 Moved\r\nLocation: https://example.test/\r\nContent-Length: 0\r\n\r\n")
+
+    given_provider(tmp_path, "session", monkeypatch)
+    with store(answer, monkeypatch) as exporter, pytest.raises(SpansLost, match="status 301: redirects"):
+        await exporter.export([SPAN])
+    assert importlib.import_module("otlp_credentials").used
+
+
+def test_unusable_provider_of_credentials_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_provider(tmp_path, "session.__name__.upper", monkeypatch)
+    with pytest.raises(SettingsError, match="must return a `requests"):
+        OtlpSpanExporter("1")
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER", "other")
+    with pytest.raises(SettingsError, match=r"CREDENTIAL_PROVIDER.*other"):
+        OtlpSpanExporter("1")

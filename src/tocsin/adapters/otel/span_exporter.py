@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.metadata import entry_points
 from threading import Thread
 from time import monotonic
 from typing import Any, Final
@@ -17,9 +20,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from typing_extensions import override
 
+from ...domain.definition import DefinitionProblem
 from ...domain.spans import Span
 from ...domain.trace_context import TraceContext
 from ...ports import SpansLost
+from ...settings import SettingsError
 from ..extras import ExtraNotInstalled
 
 try:
@@ -39,6 +44,12 @@ MAX_REASON: Final = 300
 """Characters of the reason for a loss."""
 _REDIRECTS: Final = range(300, 400)
 _UNNAMED: Final = "unknown_service"
+_PROVIDERS: Final = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
+"""The variables that name a provider of credentials, in the order of OpenTelemetry."""
+_PROVIDER_GROUP: Final = "opentelemetry_otlp_credential_provider"
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "consumer": SpanKind.CONSUMER}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -51,8 +62,12 @@ class OtlpSpanExporter:
     """
 
     def __init__(self, version: str) -> None:
-        """`version`: that of this program."""
-        self._exporter = trace_exporter.OTLPSpanExporter(session=_Session())
+        """`version`: that of this program.
+
+        Raises:
+            SettingsError: the provider of credentials cannot be used.
+        """
+        self._exporter = trace_exporter.OTLPSpanExporter(session=_session())
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, _UNNAMED)).startswith(_UNNAMED):
             resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
@@ -90,28 +105,44 @@ class OtlpSpanExporter:
         )
 
 
-class _Session(requests.Session):
-    """Reads a limited part of each answer, and fails on a redirect.
+def _session() -> requests.Session:
+    """Return a session that reads a limited part of each answer, and fails on a redirect.
 
-    The exporter follows no redirects, counts one as a success, and reads each answer to its end.
+    The exporter follows no redirects, counts one as a success, and reads each answer to its end. It looks for a provider of credentials
+    only if it is given no session.
     """
+    session = next((_provided(name, given) for name in _PROVIDERS if (given := os.environ.get(name))), None)
+    session = requests.Session() if session is None else session
+    session.request = partial(_bounded, session.request)  # type: ignore[method-assign] # a provider's class may have its own
+    return session
 
-    @override
-    def request(self, *values: Any, **options: Any) -> requests.Response:
-        """Send a request, and return the answer without its body.
 
-        Raises:
-            RequestException: it is a redirect, or it did not come.
-        """
-        response = super().request(*values, **options | {"stream": True})
-        with suppress(HTTPError, OSError):  # the status has decided already
-            _drain(response)
-        response.close()
-        if response.status_code in _REDIRECTS:
-            raise requests.RequestException(
-                f"status {response.status_code}: redirects are not followed, so set the URL that it leads to"
-            )
-        return response
+def _provided(variable: str, name: str) -> requests.Session:
+    found = next(iter(entry_points(group=_PROVIDER_GROUP, name=name)), None)
+    if found is None:
+        problem = f"no installed package has an entry point of this name in the group `{_PROVIDER_GROUP}`"
+    elif isinstance(session := found.load()(), requests.Session):
+        return session
+    else:
+        problem = f"the entry point returned a {type(session).__name__}; it must return a `requests.Session`"
+    raise SettingsError(DefinitionProblem(problem, field=variable, value=name, code="credentials-unusable"))
+
+
+def _bounded(request: Callable[..., requests.Response], *values: Any, **options: Any) -> requests.Response:  # noqa: ANN401 - those of `requests`
+    """Send a request, and return the answer without its body.
+
+    Raises:
+        RequestException: it is a redirect, or it did not come.
+    """
+    response = request(*values, **options | {"stream": True})
+    with suppress(HTTPError, OSError):  # the status has decided already
+        _drain(response)
+    response.close()
+    if response.status_code in _REDIRECTS:
+        raise requests.RequestException(
+            f"status {response.status_code}: redirects are not followed, so set the URL that it leads to"
+        )
+    return response
 
 
 def _drain(response: requests.Response) -> None:
