@@ -195,14 +195,24 @@ async def test_silent_receiver_is_left_after_the_timeout(server: Server) -> None
     assert "within 0.2 s" in str(refused)
 
 
-@pytest.mark.parametrize("response", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 50_000])
-async def test_answer_that_is_no_http_is_retried(server: Server, response: bytes) -> None:
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 200", "closed the connection"),
+        (b"nonsense\r\n\r\n", "not valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 50_000, "not valid HTTP"),
+    ],
+)
+async def test_answer_that_is_no_http_is_retried(server: Server, response: bytes, reason: str) -> None:
     async def say(writer: asyncio.StreamWriter) -> None:
         writer.write(response)
         writer.close()
 
     server.response = say
-    assert (await refusal(webhook(server))).retryable
+    refused = await refusal(webhook(server))
+    assert refused.retryable
+    assert reason in str(refused)
 
 
 @pytest.mark.parametrize("form", [b"%s\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: %s\x00\r\n\r\n"])

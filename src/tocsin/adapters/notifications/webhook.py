@@ -72,10 +72,7 @@ class Webhook:
                 f"{self._receiver} did not answer within {self._timeout:g} s", retryable=True
             ) from None
         except httpx.ProtocolError as error:  # its text repeats parts of the request or the answer
-            side = "request" if isinstance(error, httpx.LocalProtocolError) else "answer"
-            raise ChannelRefused(
-                f"{self._receiver} cannot be reached: the {side} is not valid HTTP", retryable=True
-            ) from None
+            raise ChannelRefused(f"{self._receiver} cannot be reached: {_reason(error)}", retryable=True) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
             reason = printable(str(error)[:MAX_ERROR]) or type(error).__name__
             raise ChannelRefused(f"{self._receiver} cannot be reached: {reason}", retryable=True) from None
@@ -105,6 +102,12 @@ class Webhook:
         return ChannelRefused(
             f"{self._receiver} answered {status}{hint}", retryable=is_retryable(status), retry_after=wait
         )
+
+
+def _reason(error: httpx.ProtocolError) -> str:
+    if str(error).startswith("Server disconnected"):
+        return "it closed the connection before its answer was complete"
+    return f"the {'request' if isinstance(error, httpx.LocalProtocolError) else 'answer'} is not valid HTTP"
 
 
 def body_of(notification: Notification) -> dict[str, JsonValue]:
