@@ -57,7 +57,7 @@ class AttemptOutput:
     ) -> None:
         """Collect for `owner`.
 
-        `redact` removes the secrets of the task from a text, and `redact_values` whole ones from what the next attempt uses.
+        `redact` removes the secrets of the task from a text, and `redact_values` only whole secrets from what the next attempt uses.
         """
         self._owner = owner
         self._task = task

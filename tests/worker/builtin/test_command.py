@@ -120,6 +120,12 @@ async def test_each_line_of_a_secret_is_redacted(
     assert "KEY=${env:DB_PASSWORD}" in await commands.texts()
 
 
+async def test_last_line_shows_no_line_of_a_secret(commands: CommandBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", KEY)
+    command = {"script": 'echo "$REPORT_KEY"', "env": {"REPORT_KEY": "${env:DB_PASSWORD}"}, "result": "last_line"}
+    assert await commands.execute(command) == "${env:DB_PASSWORD}"
+
+
 async def test_longest_line_of_a_secret_counts(commands: CommandBench, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"line-of-a-key-{number}" for number in range(2_000)]
     monkeypatch.setenv("DB_PASSWORD", "\n".join(lines))

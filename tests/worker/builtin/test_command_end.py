@@ -110,7 +110,7 @@ async def test_program_of_a_script_may_clean_up(text: str, commands: CommandBenc
 
 async def test_stop_before_the_start_is_sigterm(tmp_path: Path) -> None:
     """The grace is long, so a signal that is lost shows as SIGKILL."""
-    order = process.Order("/bin/sleep", ["sleep", "30"], None, str(tmp_path), {}, 5.0, None, None, None, None)
+    order = process.Order("/bin/sleep", ("sleep", "30"), None, str(tmp_path), {}, 5.0, None, None, None, None)
     with TemporaryFile() as config:
         config.write(json.dumps(asdict(order)).encode())
         config.seek(0)

@@ -106,7 +106,7 @@ class OtlpSpanExporter:
 
 
 def _session() -> requests.Session:
-    """Return a session that reads a limited part of each answer, and fails on a redirect.
+    """Return a session that reads a part of each answer, and fails on redirects.
 
     The exporter follows no redirects, counts one as a success, and reads each answer to its end. It looks for a provider of credentials
     only if it is given no session.

@@ -1,7 +1,7 @@
 """The arguments, the variables and the result of a program."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -71,8 +71,10 @@ def identity(call: BuiltinCall) -> dict[str, str]:
     return variables
 
 
-def result_of(kind: ResultKind, out: Lines) -> JsonValue:
+def result_of(kind: ResultKind, out: Lines, redact: Callable[[str], str]) -> JsonValue:
     """Return the result of a program that succeeded.
+
+    `redact` replaces secrets in a line of output, which never has all lines of one.
 
     Raises:
         BuiltinFailure: its last line is too long, or no JSON.
@@ -84,7 +86,7 @@ def result_of(kind: ResultKind, out: Lines) -> JsonValue:
         raise BuiltinFailure(INVALID_RESULT, message, retryable=False)
     text = out.last.decode(errors="replace")
     if kind == "last_line":
-        return text
+        return redact(text)
     try:
         result: JsonValue = json.loads(text)
     except (ValueError, RecursionError):

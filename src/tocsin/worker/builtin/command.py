@@ -63,7 +63,7 @@ class CommandFunction:
         out, err = Lines(call.output, _OUT), Lines(call.output, _ERR)
         end = await run(order, json.dumps(call.context.input, ensure_ascii=False).encode(), out, err)
         _check(end, command, order, err.shown(call.redact))
-        return result_of(command.result, out)
+        return result_of(command.result, out, call.redact)
 
     def _order(self, command: Command, call: BuiltinCall) -> Order:
         rules = self._rules

@@ -80,7 +80,7 @@ class ContainerFunction:
             reason = f": {run.log.problem}" if run.log is not None else ""
             message = f"the container succeeded, and its log, which has the result, cannot be read{reason}"
             raise BuiltinFailure(LOG_LOST, message, retryable=False)
-        return result_of(work.result, out)
+        return result_of(work.result, out, call.redact)
 
     def _order(self, work: Container, call: BuiltinCall) -> Order:
         words = rendered_arguments((*work.command, *work.args), call)
