@@ -12,12 +12,16 @@ import pytest
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan
 from tests.http.conftest import World
 from tocsin import subjects
+from tocsin.adapters.http.ojs import known_queues
 from tocsin.adapters.http.ojs import workers as ojs_workers
 from tocsin.domain import execution
 from tocsin.domain.access import Role
 from tocsin.domain.events import Advanced, Message, Recorded, Released, Timer
 from tocsin.domain.trace_context import process_of
 from tocsin.ports import LogUnavailable
+from tocsin.services import queue_names
+from tocsin.services.jobs.registered_jobs import RegisteredJobs
+from tocsin.services.queue_names import QueueNames
 
 SCOPE = subjects.execution(JOB, ID)
 
@@ -41,6 +45,58 @@ async def test_lease_is_extended_while_another_step_ends(world: World, monkeypat
     beat = {"worker_id": "w", "active_jobs": [f"{ID}:a"]}
     answer = (await world.ask("POST", "/ojs/v1/workers/heartbeat", beat)).json()
     assert (answer["jobs_extended"], answer["jobs_lost"]) == ([f"{ID}:a"], [])
+
+
+UNBORN = {"queues": ["defautl", *(f"unborn-{number}" for number in range(99))]}
+
+
+async def test_empty_polls_search_unborn_queues_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many of them as an answer warns of."""
+    await world.given(name="a", queue="reports")
+    looked, tails, list_jobs = list[str](), world.log.tails, RegisteredJobs.jobs
+
+    async def tails_of(*scopes: str) -> list[int]:
+        looked.append(scopes[0])
+        return await tails(*scopes)
+
+    async def listed(registry: RegisteredJobs) -> Any:  # noqa: ANN401 - as of the method
+        looked.append("jobs")
+        return await list_jobs(registry)
+
+    monkeypatch.setattr(world.log, "tails", tails_of)
+    monkeypatch.setattr(RegisteredJobs, "jobs", listed)
+    answers = [(await world.ask("POST", "/ojs/v1/workers/fetch", UNBORN)).json() for _ in range(3)]
+    assert answers[0] == answers[1] == answers[2]
+    assert (answers[0]["jobs"], len(answers[0]["warnings"])) == ([], known_queues.MAX_WARNINGS)
+    assert "Did you mean 'default'?" in answers[0]["warnings"][0]
+    searched = [subjects.tasks(name)[0] for name in UNBORN["queues"][: known_queues.MAX_WARNINGS]]
+    assert [subject for subject in looked if subject == "jobs" or "dispatched" in subject] == ["jobs", *searched]
+
+
+async def test_remembered_names_of_queues_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_names, "MAX_ABSENT", 3)
+    names = QueueNames(world.log, world.registry.jobs, ())
+    for number in range(10):
+        assert await names.similar_to_absent(f"unborn-{number}") == ()
+        assert len(names._absent) <= 3
+
+
+async def test_new_queue_is_known_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_names, "VALID_S", 0)
+    names = QueueNames(world.log, world.registry.jobs, ())
+    assert await names.similar_to_absent("reports") == ()
+    await world.given(name="a", queue="reports")
+    assert await names.similar_to_absent("reports") is None
+    assert await names.similar_to_absent("repots") == ("reports",)
+
+
+async def test_empty_fetch_needs_no_names_of_queues(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unavailable(*_: str) -> list[int]:
+        raise LogUnavailable("the log does not answer")
+
+    monkeypatch.setattr(world.log, "tails", unavailable)
+    answer = await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["unborn"]})
+    assert (answer.status_code, answer.json()) == (200, {"jobs": []})
 
 
 async def test_recovered_job_says_so(world: World) -> None:

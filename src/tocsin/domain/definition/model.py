@@ -258,6 +258,8 @@ class JobDefinition(StoredModel):
 
     def step_queues(self) -> tuple[str, ...]:
         """Return the queues of the steps, each once."""
+        if self.function is not None:
+            return (self.queue,)
         return tuple(dict.fromkeys(step.queue or self.queue for step in self.own_steps()))
 
     @property

@@ -31,6 +31,7 @@ from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queue_counts import SharedQueueCounts
+from ....services.queue_names import QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, everything
 from ....services.schedule_groups import ScheduleGroups
 from ....services.turns import Turns
@@ -98,8 +99,8 @@ class Components:
     """Answers probes, whose callers need no token."""
     queue_counts: SharedQueueCounts = field(init=False)
     """Counts the jobs of all queues, once for all callers."""
-    known_queues: set[str] = field(default_factory=set)
-    """Queues that exist although the settings do not name them."""
+    queue_names: QueueNames = field(init=False)
+    """Tells queues that exist from names that may be misspelled."""
     began: float = field(default_factory=time.monotonic)
     """When this copy began, by the monotonic clock (seconds)."""
     reset: Callable[[], Awaitable[None]] | None = None
@@ -109,6 +110,7 @@ class Components:
         object.__setattr__(self, "log_probe", LogProbe(self.log))
         counts = SharedQueueCounts(self.history.summaries, self.clock, self._queue_names)
         object.__setattr__(self, "queue_counts", counts)
+        object.__setattr__(self, "queue_names", QueueNames(self.log, self.registry.jobs, self.settings.queues))
 
     def job_watch(self) -> JobWatch:
         """Return what keeps the list of jobs up to date while no request does."""

@@ -4,52 +4,41 @@ A name that exists nowhere may be misspelled, and its worker would wait in vain.
 the answer warns, and is otherwise that of an empty queue.
 """
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from .... import subjects
 from ....domain.access import Principal
-from ....subjects import DEFAULT_QUEUE
+from ....ports import LogUnavailable
 from ..api.dependencies import Components
+
+MAX_WARNINGS: Final = 10
+"""The number of queues that an answer warns of."""
 
 
 async def warnings(here: Components, caller: Principal, names: Iterable[str]) -> list[str]:
-    """Return a warning for each queue that does not exist yet.
+    """Return a warning for each of the first queues that do not exist yet.
 
-    A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it.
+    A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it. Without the log, there are none.
     """
     found: list[str] = []
     for name in names:
-        if name in here.known_queues or name in _named(here) or name in caller.binding.queues:
+        if name in caller.binding.queues:
             continue
-        if await _exists(here, name):
-            here.known_queues.add(name)
-        else:
-            found.append(await _warning(here, caller, name))
+        try:
+            similar = await here.queue_names.similar_to_absent(name)
+        except LogUnavailable:  # the answer without jobs is right nevertheless
+            break
+        if similar is not None:
+            found.append(_warning(name, [*filter(caller.reaches, similar)]))
+        if len(found) == MAX_WARNINGS:
+            break
     return found
 
 
-def _named(here: Components) -> frozenset[str]:
-    return frozenset({DEFAULT_QUEUE, *here.settings.queues})
-
-
-async def _exists(here: Components, name: str) -> bool:
-    if any(await here.log.tails(*subjects.tasks(name))):
-        return True
-    return name in await _queues_of_jobs(here)
-
-
-async def _queues_of_jobs(here: Components) -> set[str]:
-    definitions = [job.definition for job in await here.registry.jobs()]
-    return {queue for definition in definitions for queue in definition.step_queues()}
-
-
-async def _warning(here: Components, caller: Principal, name: str) -> str:
-    known = filter(caller.reaches, {*_named(here), *await _queues_of_jobs(here)})
-    nearest = difflib.get_close_matches(name, sorted(known), n=1)
+def _warning(name: str, similar: Sequence[str]) -> str:
     hint = (
-        f"Did you mean {nearest[0]!r}?"
-        if nearest
+        f"Did you mean {similar[0]!r}?"
+        if similar
         else "Its first job makes it, or an entry under `queues:` in tocsin.yaml."
     )
     return f"no queue is called {name!r} yet. {hint}"

@@ -57,7 +57,7 @@ _ID: Final = {"type": "string"}
 async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Fetch jobs, those of the first queue first.
 
-    An answer without jobs has `warnings` (an extension) on queues that do not exist yet.
+    An answer without jobs has `warnings` (an extension) on queues that do not exist yet, on ten of them at most.
     """
     return (await _fetched(here, caller, body)).answer
 
@@ -96,6 +96,8 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
         here.fetches.hand_back(holder, claims)
         raise
     jobs = [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]
+    for held in claims:
+        here.queue_names.learn(held.task.message.queue)
     answer: dict[str, Any] = {"jobs": jobs}
     if not jobs and (warnings := await known_queues.warnings(here, caller, dict.fromkeys(names))):
         answer["warnings"] = warnings

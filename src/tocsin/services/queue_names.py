@@ -1,0 +1,82 @@
+"""The names of queues that exist, to tell them from names that may be misspelled."""
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from .. import subjects
+from ..ports import EventLog
+from ..subjects import DEFAULT_QUEUE
+from .jobs import Job
+from .shared_read import SharedRead
+
+VALID_S: Final = 30.0
+"""The seconds for which the queues of the jobs count, and a name counts as absent."""
+MAX_ABSENT: Final = 1_000
+"""Absent names that are remembered."""
+MAX_COMPARED: Final = 1_000
+"""Queues that are compared with a name. Of more queues, similar names are not searched."""
+MAX_SIMILAR: Final = 10
+"""Similar names of an absent name. Not every caller may see all of them."""
+JOBS_TOGETHER: Final = 1_000
+"""Jobs that are read between two turns of other requests."""
+
+
+class _Absent(NamedTuple):
+    until: float
+    similar: tuple[str, ...]
+
+
+class QueueNames:
+    """The queues that the settings or a job names, or to which a task was dispatched."""
+
+    def __init__(
+        self, log: EventLog, list_jobs: Callable[[], Awaitable[Sequence[Job]]], settings: Iterable[str]
+    ) -> None:
+        """`settings`: the queues that the settings name."""
+        self._log = log
+        self._list_jobs = list_jobs
+        self._known = {DEFAULT_QUEUE, *settings}
+        self._named = frozenset(self._known)
+        self._absent: dict[str, _Absent] = {}
+        self._of_jobs = SharedRead(self._queues_of_jobs, valid_s=VALID_S)
+
+    def learn(self, name: str) -> None:
+        """Note that a queue exists."""
+        self._known.add(name)
+
+    async def similar_to_absent(self, name: str) -> tuple[str, ...] | None:
+        """Return names that are similar to one that is absent, the nearest first; None: the queue exists.
+
+        The answer may be `VALID_S` seconds old.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        if name in self._known:
+            return None
+        now = asyncio.get_running_loop().time()
+        if (absent := self._absent.get(name)) is not None and now < absent.until:
+            return absent.similar
+        of_jobs = await self._of_jobs.answer()
+        if name in of_jobs or any(await self._log.tails(*subjects.tasks(name))):
+            self._absent.pop(name, None)
+            self.learn(name)
+            return None
+        existing = self._named | of_jobs
+        similar: tuple[str, ...] = ()
+        if len(existing) <= MAX_COMPARED:
+            similar = tuple(difflib.get_close_matches(name, sorted(existing), n=MAX_SIMILAR))
+        if len(self._absent) >= MAX_ABSENT:
+            self._absent.clear()
+        self._absent[name] = _Absent(now + VALID_S, similar)
+        return similar
+
+    async def _queues_of_jobs(self) -> frozenset[str]:
+        found = set[str]()
+        for number, job in enumerate(await self._list_jobs()):
+            if number % JOBS_TOGETHER == 0:
+                await asyncio.sleep(0)
+            found.update(job.definition.step_queues())
+        return frozenset(found)
