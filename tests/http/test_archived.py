@@ -1,5 +1,7 @@
 """The archive answers for executions that have left the log."""
 
+from typing import Any
+
 import pytest
 from pydantic import JsonValue
 
@@ -7,8 +9,9 @@ from tests.archived_log import OVER, ArchivedLog
 from tests.cli.test_dead_letters import letter
 from tests.domain.given import ID, admitted, plan, started
 from tests.http.conftest import World
+from tocsin import subjects
 from tocsin.adapters.http.ojs import dead_letters
-from tocsin.domain import ids
+from tocsin.domain import daily_use, ids
 from tocsin.domain.events import Completed, Failed, Replayed, Resolved
 from tocsin.ports import DeadLetterRow
 from tocsin.ports.queries import DeadLetterQuery, Page, Place
@@ -164,6 +167,57 @@ async def test_job_that_ran_again_is_listed_once(world: World, old: ArchivedLog)
         [],
         [(ID, "available")],
     ]
+
+
+async def record_all(world: World) -> None:
+    facts = [*await world.log.read("execution.>"), *await world.log.read("dead-letter.>")]
+    facts.sort(key=lambda fact: fact.sequence)
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+
+
+async def test_job_whose_replay_was_skipped_is_listed(world: World, old: ArchivedLog) -> None:
+    """A replay beyond a daily quota of the namespace did not run."""
+    _ = old
+    [kept] = await world.facts("dead-letter.>")
+    await world.log.append(Replayed(job=LETTER.job, id=ID, number=1), expect=kept.sequence)
+    [_, replayed] = await world.facts("dead-letter.>")
+    again = {"execution_id": ids.replay_id(LETTER.job, ID, 1, replayed.time), "trigger": "replay", "replay_of": ID}
+    await world.log.append(daily_use.over_quota(admitted().model_copy(update=again)), expect=0)
+    await record_all(world)
+    listed = [
+        (await world.ask("GET", path)).json()
+        for path in ("/ojs/v1/admin/jobs", "/ojs/v1/admin/dead-letter", "/ojs/v1/dead-letter")
+    ]
+    ids_of = [[job["id"] for job in answer.get("items", answer.get("jobs"))] for answer in listed]
+    shown = (await world.ask("GET", f"/ojs/v1/jobs/{ID}")).json()
+    assert (ids_of, shown["job"]["state"]) == ([[ID], [ID], [ID]], "discarded")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_dead", "reads"), [("jobs", False, 0), ("jobs", True, 1), ("dead-letter", True, 1)]
+)
+async def test_list_reads_a_dead_letter_once(
+    world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch, path: str, *, is_dead: bool, reads: int
+) -> None:
+    """And none of a job that leaves none."""
+    id_, scopes, load = ID, list[str](), world.log.load
+    _ = old
+    if not is_dead:
+        id_ = ID[:-1] + "f"
+        begun = admitted(plan().model_copy(update={"dead_letter": False})).model_copy(update={"execution_id": id_})
+        [failed] = await world.facts(f"execution.{LETTER.job}.{ID}.failed")
+        first = await world.log.append(begun, expect=0)
+        await world.log.append(failed.message.model_copy(update={"execution_id": id_}), expect=first)
+    await record_all(world)
+
+    async def loaded(scope: str) -> Any:  # noqa: ANN401 - as of the method
+        scopes.append(scope)
+        return await load(scope)
+
+    monkeypatch.setattr(world.log, "load", loaded)
+    items = (await world.ask("GET", f"/ojs/v1/admin/{path}")).json()["items"]
+    assert id_ in [item["id"] for item in items]
+    assert scopes.count(subjects.dead_letter(LETTER.job, id_)) == reads
 
 
 async def test_ojs_dead_letters_count_and_filter_before_paging(world: World) -> None:

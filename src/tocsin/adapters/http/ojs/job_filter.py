@@ -220,9 +220,8 @@ async def _jobs(
     with_workflows: bool,  # noqa: FBT001 - as of `search`
 ) -> list[Json]:
     """Return the jobs of candidates that the caller sees."""
-    loaded = await asyncio.gather(*(_facts(here, caller, row) for row in rows))
-    views = [_views(here, caller, facts, with_workflows) for facts in loaded if facts]
-    return [job for view in views for job in await view]
+    views = await asyncio.gather(*(_views(here, caller, row, with_workflows) for row in rows))
+    return [job for view in views for job in view]
 
 
 async def _facts(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
@@ -284,18 +283,20 @@ async def dead_letter_pages(here: Components, caller: Principal, cursor: object)
 async def _views(
     here: Components,
     caller: Principal,
-    facts: job_view.Facts,
+    row: Candidate,
     with_workflows: bool,  # noqa: FBT001 - as of `search`
 ) -> list[Json]:
-    """Return the jobs of an execution.
+    """Return the jobs of a candidate.
 
     It has none if it was not requested, was skipped after that, or failed and ran again: then the newest execution stands for the job.
     """
+    if not (facts := await _facts(here, caller, row)):
+        return []
     state = execution.fold(facts)
     if state.requested is None or state.status is execution.Status.SKIPPED:
         return []
     if not job_view.is_workflow(state):
-        if state.status is execution.Status.FAILED and await _ran_again(here, state):
+        if isinstance(row, ExecutionRow) and await _ran_again(here, state):
             return []
         return [job_view.job(facts, state=state, id=await replays.id_of(here, caller, state))]
     if not with_workflows:
@@ -309,6 +310,9 @@ async def _views(
 
 
 async def _ran_again(here: Components, state: execution.Execution) -> bool:
+    """Return whether the dead letter of an execution ran again."""
+    if state.status is not execution.Status.FAILED or not state.request.plan.dead_letter:
+        return False
     try:
         return await replays.newest_replay(here, state.request.job, state.request.execution_id) is not None
     except DecodeError:  # of a later version

@@ -45,6 +45,8 @@ from .envelope import META_KEY
 Facts: TypeAlias = Sequence[Recorded[Message]]
 Json: TypeAlias = dict[str, Any]
 
+MAX_REPLAYS: Final = 100
+"""Executions of one job that are read to find the first or the newest."""
 _TYPES: Final = {TIMED_OUT: "timeout"}
 """Error types that have another name in ojs-core."""
 
@@ -290,6 +292,19 @@ def unknown(id: str) -> NotFound:  # noqa: A002 - the field has this name
     return NotFound(f"no execution has the id {id.partition(':')[0]!r}")
 
 
+async def newest_replay(log: EventLog, stored: StoredLog | None, job: str, execution_id: str) -> ExecutionMatch | None:
+    """Return the newest execution that retried a dead letter.
+
+    A retry that has not begun yet did not run, nor did one that was skipped, such as beyond a daily quota.
+    """
+    state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(job, execution_id)))
+    for replay in state.replays[: -MAX_REPLAYS - 1 : -1]:
+        facts = tuple(await wherever(log, stored, subjects.execution(job, replay.execution_id)))
+        if facts and execution.fold(facts).status is not Status.SKIPPED:
+            return ExecutionMatch(job, replay.execution_id, facts)
+    return None
+
+
 async def find(
     log: EventLog,
     id: str,  # noqa: A002 - the field has this name
@@ -309,14 +324,10 @@ async def find(
     if sees is not None and not await sees(record):
         raise unknown(id)
     while (status := execution.fold(record.facts).status) is Status.FAILED:
-        state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(record.job, record.execution_id)))
-        if not state.replays:
+        newest = await newest_replay(log, stored, record.job, record.execution_id)
+        if newest is None:
             break
-        newest = state.replays[-1].execution_id
-        facts = await wherever(log, stored, subjects.execution(record.job, newest))
-        if not facts:
-            break
-        record = ExecutionMatch(record.job, newest, tuple(facts))
+        record = newest
     folded = execution.fold(record.facts)
     if is_workflow(folded) and id.partition(":")[2] not in folded.steps:
         raise NotFound(f"no job has the id {id!r}: it is the id of a workflow, and its jobs have ids of their own")

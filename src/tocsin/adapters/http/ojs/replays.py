@@ -4,11 +4,10 @@ A job keeps the id of its first execution, and its newest execution stands for i
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from .... import subjects
 from ....archive.stream_reader import wherever
-from ....domain import dead_letter, execution
+from ....domain import execution
 from ....domain.access import Principal
 from ....domain.events import Message, Recorded
 from ....domain.execution import Execution
@@ -16,22 +15,17 @@ from ....ports import DeadLetterRow
 from ....subjects import DecodeError
 from ..api.dependencies import Components
 from ..auth.visibility import Run
-from .job_view import about_of
-
-MAX_REPLAYS: Final = 100
-"""Executions of one job that are read to find the first."""
+from . import job_view
+from .job_view import MAX_REPLAYS, about_of
 
 
 async def newest_replay(here: Components, job: str, execution_id: str) -> str | None:
-    """Return the execution that retried a dead letter last, if it has begun.
+    """Return the id of the newest execution that retried a dead letter, if one ran.
 
     A retried dead letter stays in the history's list until it is resolved.
     """
-    facts = await wherever(here.log, here.stored, subjects.dead_letter(job, execution_id))
-    replays = dead_letter.fold(facts).replays
-    if not replays or not await wherever(here.log, here.stored, subjects.execution(job, replays[-1].execution_id)):
-        return None
-    return replays[-1].execution_id
+    newest = await job_view.newest_replay(here.log, here.stored, job, execution_id)
+    return None if newest is None else newest.execution_id
 
 
 async def facts_of(here: Components, row: DeadLetterRow) -> Sequence[Recorded[Message]]:
