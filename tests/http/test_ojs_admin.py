@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import httpx
@@ -19,21 +19,26 @@ from tocsin.adapters.http.api.dependencies import MAX_JOB_SEARCHES
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.ojs import job_filter, job_view
+from tocsin.domain import ids
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
     AgentDrainStarted,
     AgentRegistered,
     Cancelled,
+    Failed,
     Planned,
     QueueFact,
     QueuePaused,
     QueuePurged,
     QueueResumed,
+    Replayed,
+    Requested,
     Skipped,
 )
 from tocsin.ports.summaries import QueueCounts
 from tocsin.services import shared_read
+from tocsin.services.operations import event_waiter
 from tocsin.settings import Queue, Settings
 from tocsin.subjects import Bucket, Stream
 
@@ -281,6 +286,37 @@ async def test_dead_jobs_are_not_those_of_workflows(served: World) -> None:
     after = await served.history.offset(Stream.LOG)
     await served.history.record(Stream.LOG, letters, after=after, upto=letters[-1].sequence)
     assert [item["id"] for item in (await read(served, "dead-letter"))["items"]] == [id_]
+
+
+async def test_repeated_retry_of_a_workflow_runs_once(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the first request had no answer, and its retry failed before the second."""
+    monkeypatch.setattr(event_waiter, "POLL_PAUSES_S", (0, 0))  # no planner runs here
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", ())
+    await given_workflow(served)
+    flow = (await served.facts(f"execution.ojs-workflow.{FLOW}.>"))[0].message
+    assert isinstance(flow, Requested)
+
+    async def fails(execution_id: str) -> None:
+        named = {"job": flow.job, "execution_id": execution_id}
+        end = Failed(**named, scheduled_time=flow.scheduled_time, trigger=flow.trigger, step="b", attempt=1, error=None)
+        await served.log.append(end, expect=await served.log.tail(subjects.scope_of(end)))
+        await served.log.append(letter(execution_id).model_copy(update={"job": flow.job}), expect=0)
+
+    await fails(FLOW)
+
+    async def retry() -> httpx.Response:
+        return await served.ask("POST", f"/ojs/v1/workflows/{FLOW}/retry", Idempotency_Key="k")
+
+    first = await retry()
+    assert (first.status_code, "no stage" in first.text) == (503, True), first.text
+    [replayed] = [fact for fact in await served.facts("dead-letter.>") if isinstance(fact.message, Replayed)]
+    again = ids.replay_id(flow.job, FLOW, 1, replayed.time)
+    await served.log.append(flow.model_copy(update={"execution_id": again, "replay_of": FLOW}), expect=0)
+    await fails(again)
+    served.clock.advance(timedelta(hours=1).total_seconds())
+    second = await retry()
+    assert (second.status_code, second.json()["workflow"]["id"]) == (201, again), second.text
+    assert sum(isinstance(fact.message, Replayed) for fact in await served.facts("dead-letter.>")) == 1
 
 
 async def test_jobs_of_a_workflow_are_listed(served: World) -> None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -228,6 +228,9 @@ class Problem(TocsinError):
 
     `kind` is a key of `PROBLEMS`, and also the error's `code`.
     """
+
+    is_momentary: ClassVar[bool] = False
+    """A request with the same `Idempotency-Key` is handled again at once, and may find the effect of this request."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ class Answer(BaseModel):
     since: datetime | None = None
     """When the key was first claimed; absent: by this claim."""
     is_left_out: bool = False
-    """The request is answered, and its answer was too large to store."""
+    """The request is answered, and its answer is not stored: it was too large, or only for the moment (`Problem.is_momentary`)."""
     status: int | None = None
     headers: dict[str, str] = {}
     body: str = ""
@@ -117,6 +117,9 @@ class Answers:
             if not retried and is_without_effect(error):
                 with suppress(OutdatedState):
                     await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
+            elif isinstance(error, Problem) and error.is_momentary:
+                left_out = claim.model_copy(update={"is_left_out": True})
+                await self._put(key, left_out.model_dump_json().encode(), revision)
             raise
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         body = bytes(response.body)

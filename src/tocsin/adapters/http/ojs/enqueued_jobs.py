@@ -46,6 +46,7 @@ class Undecided(Problem):
     """A unique job is stored, and not decided yet."""
 
     code = "unavailable"
+    is_momentary = True
 
     def __init__(self, job_id: str) -> None:
         """`job_id`: the job that is stored."""

@@ -20,7 +20,7 @@ from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, Triggerer, actor, forbidden
 from ..auth.visibility import Run
-from ..middleware.idempotency import IdempotentRoute
+from ..middleware.idempotency import IdempotentRoute, request_name
 from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
 from .enqueued_jobs import check_room
 from .job_view import Facts
@@ -45,7 +45,13 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 
-@router.post("", status_code=201, operation_id="createWorkflow", openapi_extra=protocol.body_schema(**_BODY))
+@router.post(
+    "",
+    status_code=201,
+    operation_id="createWorkflow",
+    responses=documented(422),
+    openapi_extra=protocol.body_schema(**_BODY),
+)
 async def create(
     here: Here, caller: Triggerer, request: Request, body: Body, response: Response, traceparent: Traceparent = None
 ) -> dict[str, Any]:
@@ -108,8 +114,14 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     )
 
 
-@router.post("/{id}/retry", status_code=201, operation_id="retryWorkflow")
-async def retry(here: Here, caller: Replayer, id: str, response: Response) -> dict[str, Any]:  # noqa: A002 - the field has this name
+@router.post("/{id}/retry", status_code=201, operation_id="retryWorkflow", responses=documented(422))
+async def retry(
+    here: Here,
+    caller: Replayer,
+    request: Request,
+    id: str,  # noqa: A002 - the field has this name
+    response: Response,
+) -> dict[str, Any]:
     """Run the failed part of a workflow again (an extension).
 
     It is a workflow with an id of its own. Its jobs that completed keep their results. It must have left a dead letter (`options.retry.on_exhaustion`).
@@ -118,6 +130,7 @@ async def retry(here: Here, caller: Replayer, id: str, response: Response) -> di
     if not await here.visibility.permits_replay(caller, Run.of(match)):
         raise forbidden(caller, Permission.REPLAY)
     await _check_dead_letter(here, match)
+    name = request_name(request)
     replay = await dead_letters.replay(
         here.log,
         match.execution_id,
@@ -125,6 +138,7 @@ async def retry(here: Here, caller: Replayer, id: str, response: Response) -> di
         by=actor(caller),
         reason="retried by OJS client",
         failed_only=True,
+        request=name.name if name else None,
         stored=here.stored,
     )
     scope = subjects.execution(match.job, replay.execution_id or match.execution_id)
