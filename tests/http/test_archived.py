@@ -199,7 +199,7 @@ async def test_job_whose_replay_was_skipped_is_listed(world: World, old: Archive
 async def test_list_reads_a_dead_letter_once(
     world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch, path: str, *, is_dead: bool, reads: int
 ) -> None:
-    """And none of a job that leaves none."""
+    """A job that leaves none has none to read."""
     id_, scopes, load = ID, list[str](), world.log.load
     _ = old
     if not is_dead:

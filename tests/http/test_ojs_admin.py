@@ -297,8 +297,14 @@ async def test_repeated_retry_of_a_workflow_runs_once(served: World, monkeypatch
     assert isinstance(flow, Requested)
 
     async def fails(execution_id: str) -> None:
-        named = {"job": flow.job, "execution_id": execution_id}
-        end = Failed(**named, scheduled_time=flow.scheduled_time, trigger=flow.trigger, step="b", attempt=1, error=None)
+        end = Failed(
+            job=flow.job,
+            execution_id=execution_id,
+            scheduled_time=flow.scheduled_time,
+            trigger=flow.trigger,
+            step="b",
+            attempt=1,
+        )
         await served.log.append(end, expect=await served.log.tail(subjects.scope_of(end)))
         await served.log.append(letter(execution_id).model_copy(update={"job": flow.job}), expect=0)
 

@@ -29,7 +29,7 @@ class _Absent(NamedTuple):
 
 
 class QueueNames:
-    """The queues that the settings or a job names, or to which a task was dispatched."""
+    """The queues of the settings and of jobs, and those that had tasks."""
 
     def __init__(
         self, log: EventLog, list_jobs: Callable[[], Awaitable[Sequence[Job]]], settings: Iterable[str]
@@ -47,9 +47,9 @@ class QueueNames:
         self._known.add(name)
 
     async def similar_to_absent(self, name: str) -> tuple[str, ...] | None:
-        """Return names that are similar to one that is absent, the nearest first; None: the queue exists.
+        """Return names similar to that of an absent queue; None: it exists.
 
-        The answer may be `VALID_S` seconds old.
+        The nearest comes first. The answer may be `VALID_S` seconds old.
 
         Raises:
             LogUnavailable: the log did not answer.

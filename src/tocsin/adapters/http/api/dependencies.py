@@ -100,7 +100,7 @@ class Components:
     queue_counts: SharedQueueCounts = field(init=False)
     """Counts the jobs of all queues, once for all callers."""
     queue_names: QueueNames = field(init=False)
-    """Tells queues that exist from names that may be misspelled."""
+    """Distinguishes queues that exist from names that may be misspelled."""
     began: float = field(default_factory=time.monotonic)
     """When this copy began, by the monotonic clock (seconds)."""
     reset: Callable[[], Awaitable[None]] | None = None
