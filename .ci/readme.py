@@ -81,6 +81,7 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 def main(number: int, clone: Path) -> int:
     """Run the command and return an exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a background job ignores, its programs ignore too
     text = command(clone, number)
     print(text, flush=True)
     with tempfile.TemporaryDirectory() as folder:
