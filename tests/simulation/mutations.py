@@ -435,7 +435,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "look at no limit of a job",
         (
-            Edit(TaskLanes._update, "not line.tasks or cause is not None", "not line.tasks", {}),
+            Edit(TaskLanes._update, "not line.tasks or not line.may_start", "not line.tasks", {}),
             Edit(LimitedHandOver.send, "self._board.is_beyond_limit(claim)", "False", {}),
         ),
     ),
@@ -650,7 +650,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "fetch beyond limits",
         (
-            Edit(TaskLanes._update, "not line.tasks or cause is not None", "not line.tasks"),
+            Edit(TaskLanes._update, "not line.tasks or not line.may_start", "not line.tasks"),
             Edit(FetchServer._answer_proven, "self._board.is_beyond_limit(known)", "False"),
         ),
     ),

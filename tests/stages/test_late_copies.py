@@ -104,6 +104,7 @@ async def test_deleted_job_is_removed_despite_a_lagging_entry(world: World, monk
 
 
 async def test_queued_execution_is_admitted_despite_a_lagging_replica(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -124,6 +125,7 @@ async def test_queued_execution_is_admitted_despite_a_lagging_replica(world: Wor
 
 @pytest.mark.parametrize("next_came", [False, True])
 async def test_cron_29_finished_execution_is_announced_after_a_crash(world: World, *, next_came: bool) -> None:
+    await world.define({"name": JOB, "function": "f"})
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -244,6 +246,7 @@ async def test_recoverer_starts_without_its_stored_position(world: World) -> Non
 
 
 async def test_queue_order_survives_a_holder_ending_concurrently(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)

@@ -48,6 +48,12 @@ def completed(execution_id: str, fence: int | None) -> Completed:
     return Completed(job="nightly", execution_id=execution_id, scheduled_time=NOON, trigger="cron", fence=fence)
 
 
+@pytest.fixture(autouse=True)
+async def registered(world: World) -> None:
+    """A definition, from whose registration runs are counted."""
+    assert await world.define({"name": "nightly", "function": "f"}) == plan().definition
+
+
 async def test_the_first_is_admitted_under_its_fence(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)

@@ -140,6 +140,7 @@ async def test_append_is_refused_after_an_unseen_event(world: World) -> None:
 
 
 async def test_i4_redelivered_old_decision_takes_no_lock(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     [first] = await world.recorded(Acquired)
@@ -237,6 +238,8 @@ async def test_failed_lock_projection_blocks_no_execution(world: World) -> None:
 
 
 async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
+
     def again(recorded: Recorded[Message], states: States, now: datetime) -> Step:
         return announce(recorded, states, now)
 

@@ -6,6 +6,7 @@ from typing import Final
 PROBLEM_CODES: Final[Mapping[str, str]] = {
     "certificate-missing": "A file of certificates has none in PEM format.",
     "control-character": "A file has a control character outside quotes.",
+    "credentials-unusable": "The provider of credentials that a variable of OpenTelemetry names cannot be used.",
     "crosses-namespace": "A job refers to a queue, a job, a channel or a path of webhooks of another namespace.",
     "dependency-cycle": "Jobs, or the steps of a job, would wait for each other.",
     "duplicate-dependency": "A job or a step is named twice in `depends_on`.",
