@@ -54,6 +54,19 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def tidied(console: Console) -> Iterator[Console]:
+    """Delete the jobs that a module adds, so that those of `served` stay on the first page of the list."""
+    before = _names(console)
+    yield console
+    for name in _names(console) - before:
+        console.api("DELETE", f"/v1/jobs/{name}")
+
+
+def _names(console: Console) -> set[str]:
+    return {job["name"] for job in console.api("GET", "/v1/jobs", params={"limit": 10_000})["jobs"]}
+
+
 @pytest.fixture(scope="package")
 def sessions(browser: Browser, console: Console) -> Mapping[str, StorageState]:
     """The cookie of a session of each role."""
@@ -75,7 +88,7 @@ def _by_form(page: Page, token: str) -> None:
 
 
 @pytest.fixture
-def sign_in(browser: Browser, console: Console, sessions: Mapping[str, StorageState]) -> Iterator[SignIn]:
+def sign_in(browser: Browser, tidied: Console, sessions: Mapping[str, StorageState]) -> Iterator[SignIn]:
     """Return a function that opens a page in the session of a role, or types a token into the form.
 
     Every error that a page logs fails the test.
@@ -92,7 +105,7 @@ def sign_in(browser: Browser, console: Console, sessions: Mapping[str, StorageSt
         width: int = 1280,
     ) -> Page:
         context = browser.new_context(
-            base_url=console.url,
+            base_url=tidied.url,
             color_scheme=scheme,
             viewport={"width": width, "height": 900},
             timezone_id="Asia/Tokyo",
