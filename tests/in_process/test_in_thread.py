@@ -23,7 +23,7 @@ from tocsin import Context, Tocsin
 from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.in_thread import AppThread
 from tocsin.client import ClientClosed, WrongContext
-from tocsin.worker import loop_end
+from tocsin.worker import event_loop
 
 ROOT: Final = Path(__file__).parents[2]
 DAY: Final = "2026-03-08"
@@ -179,7 +179,7 @@ def test_handler_cannot_stop_its_own_application(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_stubborn_handler_does_not_keep_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_end, "END_S", 0.1)
+    monkeypatch.setattr(event_loop, "END_S", 0.1)
     app = Tocsin.in_memory("shop", shutdown_timeout=0)
     began = threading.Event()
 

@@ -12,7 +12,7 @@ from ..settings import Settings
 from ..settings import load as load_settings
 from ..subjects import DEFAULT_QUEUE
 from ..worker import Connect, Connection, Options
-from ..worker.loop_end import ending_loop
+from ..worker.event_loop import ending_loop
 from ..worker.shutdown import stop_signals
 from .errors import AppError, ConnectedElsewhereError
 from .in_process import InProcess

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final, Generic, ParamSpec, TypeVar
 
-from ..worker.loop_end import ending_loop
+from ..worker.event_loop import ending_loop
 from .errors import ClientClosed, WrongContext
 
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from ..domain.errors import TocsinError
 from ..domain.secret_reference import check_allowed
 from .connection import Connect, Connection, Options, read_options
 from .handlers import BuiltinFunction, Handlers, check_name
-from .loop_end import ending_loop
+from .event_loop import ending_loop
 from .session import Session
 from .shutdown import Shutdown, stop_signals
 

@@ -35,7 +35,7 @@ def serve(work: Coroutine[Any, Any, None], *, on_refresh: Callable[[], object] |
 
     `on_refresh` is called at each `REFRESH_SIGNAL`.
     """
-    from ...worker.loop_end import ending_loop  # noqa: PLC0415 - other commands need no worker
+    from ...worker.event_loop import ending_loop  # noqa: PLC0415 - other commands need no worker
 
     collect_patiently()
     with ending_loop(_fast_loop()) as runner, suppress(Interrupted):

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tocsin.worker import Worker, loop_end
-from tocsin.worker.loop_end import ending_loop
+from tocsin.worker import Worker, event_loop
+from tocsin.worker.event_loop import ending_loop
 
 
 async def stubborn() -> None:
@@ -20,7 +20,7 @@ async def stubborn() -> None:
 def test_stubborn_task_gets_no_further_turn(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(loop_end, "END_S", 0.05)
+    monkeypatch.setattr(event_loop, "END_S", 0.05)
     ended: list[str] = []
 
     async def orderly() -> None:
@@ -51,7 +51,7 @@ def test_loop_without_stubborn_tasks_is_closed() -> None:
 
 @pytest.mark.timeout(60)
 def test_task_of_a_cleanup_ends_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(loop_end, "END_S", 0.05)
+    monkeypatch.setattr(event_loop, "END_S", 0.05)
     started: list[asyncio.Task[None]] = []
 
     async def starts_another() -> None:
