@@ -22,6 +22,7 @@ from ..services.jobs import Job, Plan
 from ..services.operator import Operator
 from ..settings import Settings, load
 from ..settings.fields import is_http_url
+from ..worker.event_loop import running_loop
 from .errors import ClientClosed, InvalidArgument, WrongContext
 from .event_watch import EventWatch
 from .job_snapshot import JobSnapshot, snapshot_of, snapshots_of
@@ -431,7 +432,7 @@ class Client:
             raise ClientClosed(f"the client {how}")
         if os.getpid() != self._process:
             raise WrongContext("the client was opened before this process was forked: open one in each process")
-        if _running_loop() is not self._loop:
+        if running_loop() is not self._loop:
             raise WrongContext("the client belongs to another event loop: open one in each loop, or use SyncClient")
         return self._opened
 
@@ -448,13 +449,6 @@ class Client:
             nats = self._settings.nats.model_copy(update={"url": self._nats})
             self._settings = self._settings.model_copy(update={"nats": nats})
         return self._settings
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _definition(written: JobDefinition | Mapping[str, Any]) -> JobDefinition:

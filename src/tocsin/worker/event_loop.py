@@ -1,4 +1,4 @@
-"""The end of an event loop, also if tasks ignore their cancellation.
+"""Event loops: that of the caller, and the end of one, also if tasks ignore their cancellation.
 
 `asyncio.run` waits without a limit for the tasks that it cancels at its end. A handler that catches its cancellation and runs on would keep a
 worker, and with it the program, from ending.
@@ -28,7 +28,7 @@ def ending_loop(loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = N
     Raises:
         RuntimeError: an event loop runs in this thread already.
     """
-    if _has_loop():
+    if running_loop() is not None:
         raise RuntimeError(
             "an event loop runs in this thread already, where no other can; use `running()` with `await`"
         )
@@ -62,9 +62,9 @@ async def _cancelled_others() -> set["asyncio.Task[Any]"]:
     return set()
 
 
-def _has_loop() -> bool:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop in which the caller runs; None: it runs in none."""
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return None

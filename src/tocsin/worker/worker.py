@@ -11,8 +11,8 @@ from .. import telemetry
 from ..domain.errors import TocsinError
 from ..domain.secret_reference import check_allowed
 from .connection import Connect, Connection, Options, read_options
+from .event_loop import ending_loop, running_loop
 from .handlers import BuiltinFunction, Handlers, check_name
-from .event_loop import ending_loop
 from .session import Session
 from .shutdown import Shutdown, stop_signals
 
@@ -221,7 +221,7 @@ class Worker:
         A worker that has not begun ends as soon as it begins.
         """
         with self._lock:
-            if self._loop is not None and not _is_running(self._loop):
+            if self._loop is not None and running_loop() is not self._loop:
                 with suppress(RuntimeError):  # the loop is closed
                     self._loop.call_soon_threadsafe(self._request_stop)
                 return
@@ -262,14 +262,6 @@ class Worker:
                 "The worker has no connection. Write `from tocsin import Worker`, or pass `connect`."
             )
         return connect
-
-
-def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the caller runs in an event loop."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 def _log_failure(serve_task: "asyncio.Task[None]") -> None:
