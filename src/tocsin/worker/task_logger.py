@@ -80,17 +80,12 @@ class _TaskLogger:
 
     def log(self, level: int, event: str, *values: object, **fields: object) -> object:
         """Write a line of a numeric level."""
-        if not _is_written(kind := _level_of(level)):
-            return None
-        self._keep_line(kind, event, values, fields)
-        return self._logger.log(level, *self._shown(event, values), **_without_secrets(fields, self._redact))
+        return self._write(partial(self._logger.log, level), _level_of(level), event, values, fields)
 
     async def alog(self, level: int, event: str, *values: object, **fields: object) -> object:
         """Write a line of a numeric level without blocking the event loop."""
-        if not _is_written(kind := _level_of(level)):
-            return None
-        self._keep_line(kind, event, values, fields)
-        return await self._logger.alog(level, *self._shown(event, values), **_without_secrets(fields, self._redact))
+        written = self._write(partial(self._logger.alog, level), _level_of(level), event, values, fields)
+        return None if written is None else await written
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
         method = getattr(self._logger, name)
@@ -102,12 +97,24 @@ class _TaskLogger:
         def write(event: str | None = None, *values: object, **fields: object) -> object:
             if name.endswith("exception"):
                 fields.setdefault("exc_info", True)
-            if not _is_written(level):  # before each value becomes a text
-                return _nothing() if is_async else None
-            self._keep_line(level, event, values, fields)
-            return method(*self._shown(event, values), **_without_secrets(fields, self._redact))
+            written = self._write(method, level, event, values, fields)
+            return _nothing() if is_async and written is None else written
 
         return write
+
+    def _write(
+        self,
+        method: Callable[..., Any],
+        level: Level,
+        event: object,
+        values: tuple[object, ...],
+        fields: Mapping[str, object],
+    ) -> Any:  # noqa: ANN401 - what the method returns
+        """Keep a line, and write it by a method of the logger; None: it is not written."""
+        if not _is_written(level):  # before each value becomes a text
+            return None
+        self._keep_line(level, event, values, fields)
+        return method(*self._shown(event, values), **_without_secrets(fields, self._redact))
 
     def _with(self, logger: Any, fields: Mapping[str, object]) -> "_TaskLogger":  # noqa: ANN401 - any logger
         return _TaskLogger(logger, self._keep, self._redact, fields)
