@@ -56,7 +56,8 @@ def work_of(rule: Any, start: date, first: date, last: date) -> Work:  # noqa: A
         raise NamesNoDay
     interval = min(rule.get("INTERVAL", [1]))
     units = 1 + int((found - later).days / (_PERIOD_DAYS[str(rule["FREQ"][0])] * interval))
-    return Work(units, min(occurrences, max(0, *rule.get("COUNT", [occurrences]), 0)))
+    most = max((0, *rule.get("COUNT", [occurrences])))
+    return Work(units, min(occurrences, most))
 
 
 def _end_of(rule: Any, last: date) -> date:  # noqa: ANN401 - the library has no types

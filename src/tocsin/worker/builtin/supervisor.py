@@ -89,9 +89,8 @@ def _start(order: dict[str, Any], arguments: list[str]) -> tuple[int, int]:
     """
     problem_fd, child_problem_fd = os.pipe()
     supervisor = os.getpid()
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, _SIGNALS
-    )  # a signal to the child waits until this program's handlers are gone
+    # A signal to the child waits until this program's handlers are gone.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         child = os.fork()
         if child == 0:
