@@ -25,7 +25,7 @@ from ..api.dependencies import Components, Here
 from ..api.problems import problem_of
 from ..auth.security import TaskWorker
 from . import batches, protocol, worker_requests, workers
-from .protocol import Body, OjsResponse, as_error
+from .protocol import Body, OjsResponse, as_error, refused
 
 Json: TypeAlias = dict[str, Any]
 
@@ -77,17 +77,17 @@ def _acks(body: Json) -> list[tuple[str, JsonValue]]:
     """
     given = body.get("acks")
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_COUNT:
-        raise worker_requests.wrong("acks", f"must be an array of 1 to {MAX_COUNT} objects with a `job_id`")
+        raise refused("acks", f"must be an array of 1 to {MAX_COUNT} objects with a `job_id`")
     earlier = set[str]()
     for index, each in enumerate(given):
         if not isinstance(each, dict) or not isinstance(each.get("job_id"), str) or not each["job_id"]:
-            raise worker_requests.wrong(f"acks[{index}].job_id", "must be the id of a job")
+            raise refused(f"acks[{index}].job_id", "must be the id of a job")
         if unknown := each.keys() - {"job_id", "result"}:
-            raise worker_requests.wrong(f"acks[{index}].{min(unknown)}", "is no field of an ack")
+            raise refused(f"acks[{index}].{min(unknown)}", "is no field of an ack")
         if len(each["job_id"]) > MAX_ID_LENGTH:  # the answer repeats it
-            raise worker_requests.wrong(f"acks[{index}].job_id", f"has more than {MAX_ID_LENGTH} characters")
+            raise refused(f"acks[{index}].job_id", f"has more than {MAX_ID_LENGTH} characters")
         if each["job_id"] in earlier:
-            raise worker_requests.wrong(f"acks[{index}].job_id", "is there twice; a job has one result")
+            raise refused(f"acks[{index}].job_id", "is there twice; a job has one result")
         earlier.add(each["job_id"])
     return [(each["job_id"], worker_requests.result(each)) for each in given]
 

@@ -20,7 +20,7 @@ from ....services.operations.progress_reports import ProgressReport
 from ..api.dependencies import Here
 from ..auth.security import HistoryReader, TaskWorker
 from . import job_view, jobs, protocol, worker_requests, workers
-from .protocol import Body, OjsResponse, documented
+from .protocol import Body, OjsResponse, documented, refused
 
 router = APIRouter(
     prefix="/ojs/v1/jobs/{id}/progress",
@@ -96,15 +96,15 @@ def _read(body: dict[str, Any]) -> ProgressReport:
     written = body.get("progress")
     fraction = None if written is None else fraction_of(written)
     if written is not None and fraction is None:
-        raise worker_requests.wrong("progress", "must be a number from 0 to 1")
+        raise refused("progress", "must be a number from 0 to 1")
     for field, limit in _LIMITS.items():
         value = body.get(field)
         if value is not None and not isinstance(value, dict):
-            raise worker_requests.wrong(field, "must be an object")
+            raise refused(field, "must be an object")
         if value is not None and (problem := json_problem(value)):
-            raise worker_requests.wrong(field, f"cannot be stored: {problem}")
+            raise refused(field, f"cannot be stored: {problem}")
         if value is not None and size_of(value) > limit:
-            raise worker_requests.wrong(field, f"must be at most {limit:,} bytes of JSON")
+            raise refused(field, f"must be at most {limit:,} bytes of JSON")
     if written is None and body.get("data") is None:
-        raise worker_requests.wrong("progress", "or `data` must be present")
+        raise refused("progress", "or `data` must be present")
     return ProgressReport(fraction, body.get("data"), body.get("checkpoint"))

@@ -13,8 +13,8 @@ from ....domain.events import Failure
 from ....domain.task_fetch import MAX_WORKER_ID_LENGTH
 from ....domain.visibility_lease import MAX_LEASE_S
 from ....services.operations.task_leases import Holder
-from ..api.problems import FieldError, Problem
 from . import envelope
+from .protocol import refused
 
 MAX_MESSAGE_LENGTH: Final = 4_096
 MAX_NAME_LENGTH: Final = 255
@@ -28,11 +28,11 @@ def failure(body: dict[str, Any]) -> Failure:
     """Return the error of a `nack`."""
     error = body.get("error")
     if not isinstance(error, dict):
-        raise wrong("error", "must be an object with `code` and `message`")
+        raise refused("error", "must be an object with `code` and `message`")
     details = error.get("details")
     code, message = error.get("code"), error.get("message", "")
     if not isinstance(message, str) or not isinstance(code, str | None) or not isinstance(details, dict | None):
-        raise wrong("error", "must be an object: `code` and `message` are strings, `details` is an object")
+        raise refused("error", "must be an object: `code` and `message` are strings, `details` is an object")
     kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
     return Failure(
         type=next(kind for kind in kinds if isinstance(kind, str) and kind)[:MAX_NAME_LENGTH],
@@ -64,14 +64,14 @@ def job_id(body: dict[str, Any]) -> str:
     """Return the id of the job that an answer is for."""
     value = body.get("job_id")
     if not isinstance(value, str) or not value:
-        raise wrong("job_id", "must be the id of a job")
+        raise refused("job_id", "must be the id of a job")
     return value
 
 
 def _worker(body: dict[str, Any]) -> str:
     value = body.get("worker_id") or ""
     if not isinstance(value, str) or len(value) > MAX_WORKER_ID_LENGTH:
-        raise wrong("worker_id", f"must be a string of at most {MAX_WORKER_ID_LENGTH} characters")
+        raise refused("worker_id", f"must be a string of at most {MAX_WORKER_ID_LENGTH} characters")
     return value
 
 
@@ -86,15 +86,10 @@ def seconds(body: dict[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1000 * MAX_LEASE_S:
-        raise wrong(name, "must be a number of milliseconds, at most a year")
+        raise refused(name, "must be a number of milliseconds, at most a year")
     return value / 1000 or None
 
 
 def is_queue(name: object) -> bool:
     """Check that a value has the form of a queue's name."""
     return isinstance(name, str) and envelope.QUEUE.fullmatch(name) is not None
-
-
-def wrong(field: str, right: str) -> Problem:
-    """Return the answer to a field with a wrong value."""
-    return Problem(400, "invalid-request", f"`{field}` {right}", (FieldError(field=field, right=right),))

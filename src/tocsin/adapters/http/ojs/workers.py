@@ -28,7 +28,7 @@ from ..api.dependencies import Components, Here, until_disconnect
 from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound
 from . import job_view, known_queues, protocol, worker_requests, workflow_view
-from .protocol import Body, OjsResponse, documented
+from .protocol import Body, OjsResponse, documented, refused
 
 PREFIX: Final = "/ojs/v1/workers"
 MAX_TRIES: Final = 5
@@ -73,9 +73,9 @@ class _Fetched(NamedTuple):
 async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) -> _Fetched:
     names = body.get("queues")
     if not isinstance(names, list) or not names or not all(worker_requests.is_queue(name) for name in names):
-        raise worker_requests.wrong("queues", "must be an array of at least one queue's name")
+        raise refused("queues", "must be an array of at least one queue's name")
     if len(names) > MAX_QUEUES:
-        raise worker_requests.wrong("queues", f"must name at most {MAX_QUEUES} queues")
+        raise refused("queues", f"must name at most {MAX_QUEUES} queues")
     for name in dict.fromkeys(names):
         if not caller.may_fetch_from(name):
             raise not_bound(caller, name)
@@ -83,7 +83,7 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
             raise _not_matched(name)
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
-        raise worker_requests.wrong("count", f"must be an integer from 1 to {MAX_COUNT}")
+        raise refused("count", f"must be an integer from 1 to {MAX_COUNT}")
     holder = worker_requests.holder(caller, body)
     lease = Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms"))
     wait = min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S)
@@ -187,7 +187,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
     active = body.get("active_jobs", body.get("active_job_ids", []))
     ids = active if isinstance(active, list) else body.get("active_job_ids", [])
     if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_COUNT:
-        raise worker_requests.wrong("active_jobs", "must be an array of job ids")
+        raise refused("active_jobs", "must be an array of job ids")
     holder = worker_requests.holder(caller, body)
     extended, lost, state = [], [], "running"
     for id_ in ids:
