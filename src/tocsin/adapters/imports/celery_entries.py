@@ -1,5 +1,6 @@
 """The entries of a Celery schedule, and the statements that change them later."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,8 @@ class Entries:
         self._numbers: dict[str, list[int]] = {}
         self._read: set[tuple[str, int]] = set()
         """The name and the mapping of each entry."""
-        self._next: dict[int, int] = {}
-        """A later entry for a changed entry, with only changed entries between them."""
+        self._open: list[int] = []
+        """The numbers of the entries that no change of a computed name has met."""
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -43,6 +44,7 @@ class Entries:
         if read not in self._read:
             self._read.add(read)
             self._numbers.setdefault(entry.name, []).append(len(self._entries))
+            self._open.append(len(self._entries))
             self._entries.append(entry)
 
     def note_change(self, name: object, line: int, *, since: int = 0) -> None:
@@ -52,19 +54,10 @@ class Entries:
         change it: the first statement counts.
         """
         if isinstance(name, str):
-            for number in self._numbers.pop(name, ()):
-                self.changes.setdefault(number, line)
-            return
-        number = self._unchanged(since)
-        while number < len(self._entries):
-            self.changes[number] = line
-            number = self._unchanged(number)
-
-    def _unchanged(self, number: int) -> int:
-        """Return the first unchanged entry from a number on, or the number of entries."""
-        passed = []
-        while number in self.changes:
-            passed.append(number)
-            number = self._next.get(number, number + 1)
-        self._next.update(dict.fromkeys(passed, number))
-        return number
+            numbers = self._numbers.pop(name, [])
+        else:
+            first = bisect_left(self._open, since)
+            numbers = self._open[first:]
+            del self._open[first:]
+        for number in numbers:
+            self.changes.setdefault(number, line)
