@@ -75,15 +75,14 @@ class Answers:
             Problem: the key belongs to another request, or the first request is still running.
         """
         claim = Answer(fingerprint=fingerprint, claimed_at=self._clock.now())
-        value = claim.model_dump_json().encode()
-        revision = await self._put(key, value, 0)
+        revision = await self._put(key, claim, 0)
         if revision is not None:
             return await self._answer(key, claim, revision, do, retried=False)
         start = self._clock.monotonic()
         while self._clock.monotonic() - start < self._timeout_s:
             entry = await self._projections.get(Bucket.ANSWERS, key)
             if entry is None:  # the first request was rejected and released the key
-                revision = await self._put(key, value, 0)
+                revision = await self._put(key, claim, 0)
                 if revision is not None:
                     return await self._answer(key, claim, revision, do, retried=False)
                 continue
@@ -98,7 +97,7 @@ class Answers:
                 return Response(stored.body, stored.status, {**stored.headers, "Idempotency-Replayed": "true"})
             if stored.is_left_out or (self._clock.now() - stored.claimed_at).total_seconds() > self._timeout_s:
                 again = claim.model_copy(update={"since": stored.since or stored.claimed_at})
-                revision = await self._put(key, again.model_dump_json().encode(), entry[1])
+                revision = await self._put(key, again, entry[1])
                 if revision is not None:
                     return await self._answer(key, again, revision, do, retried=True)
                 continue
@@ -119,18 +118,19 @@ class Answers:
                     await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
             elif isinstance(error, Problem) and error.is_momentary:
                 left_out = claim.model_copy(update={"is_left_out": True})
-                await self._put(key, left_out.model_dump_json().encode(), revision)
+                await self._put(key, left_out, revision)
             raise
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         body = bytes(response.body)
         update: dict[str, object] = {"is_left_out": True}
         if len(body) <= MAX_ANSWER_BYTES:
             update = {"status": response.status_code, "headers": headers, "body": body.decode()}
-        await self._put(key, claim.model_copy(update=update).model_dump_json().encode(), revision)
+        await self._put(key, claim.model_copy(update=update), revision)
         return response
 
-    async def _put(self, key: str, value: bytes, expect: int) -> int | None:
+    async def _put(self, key: str, answer: Answer, expect: int) -> int | None:
         try:
+            value = answer.model_dump_json().encode()
             return await self._projections.put(
                 Bucket.ANSWERS, key, value, expect=expect, ttl=ANSWER_LIFETIME.total_seconds()
             )
