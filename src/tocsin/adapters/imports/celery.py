@@ -295,7 +295,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
 def _draft(entry: Entry, source: str, zone: str) -> Draft:
     fields = entry.value
     draft = Draft(entry.name, f"{source}:{entry.line}", [f"{entry.name}: schedule {shown(fields.get('schedule'))}"])
-    draft.key = entry.name
+    draft.is_named_once = True
     if entry.block:
         draft.add("computed-at-run-time", f"the entry is inside `{entry.block}`: check that it is wanted")
     _set_schedule(draft, fields.get("schedule"), zone)
