@@ -167,7 +167,5 @@ async def replay_all(
         except (NotPossible, DefinitionError) as error:
             outcome.refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
-            outcome.replayed.append(
-                Replayed(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
-            )
+            outcome.replayed.append(Replayed.of(replay))
     return outcome

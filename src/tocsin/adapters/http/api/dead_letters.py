@@ -141,6 +141,11 @@ class Replayed(BaseModel):
     number: int
     execution_id: str | None
 
+    @classmethod
+    def of(cls, replay: dead_letters.Replay) -> "Replayed":
+        """Return the answer to a request for a replay."""
+        return cls(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
+
 
 class Settle(BaseModel):
     """A request to resolve a dead letter."""
@@ -234,7 +239,7 @@ async def replay_dead_letter(
         request=name.name if name else None,
         stored=here.stored,
     )
-    return Replayed(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
+    return Replayed.of(replay)
 
 
 @router.patch("/{id}", operation_id="resolveDeadLetter", responses=documented(404, 409))
