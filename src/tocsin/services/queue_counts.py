@@ -1,6 +1,6 @@
 """The number of jobs of each queue, counted once for all callers.
 
-To count takes the history longer the more queues and executions it has, so callers share a count for a moment.
+Counting takes longer with more queues and executions, so callers share a count for a moment.
 """
 
 import asyncio

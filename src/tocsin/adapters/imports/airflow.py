@@ -94,7 +94,7 @@ def _draft(dag: Dag, source: str, zone: Zone, now: datetime) -> Draft:
     for line, what in dag.skipped:
         draft.add("computed-at-run-time", f"{what} in line {line}: write the steps by hand")
     for line, what in dag.changes:
-        draft.add("entry-changed", f"line {line} sets `{what}` afterwards: write what it makes of the job")
+        draft.add("entry-changed", f"line {line} sets `{what}` afterwards: apply it to the job by hand")
     if dag.tasks:
         set_steps(draft, dag, defaults)
     else:

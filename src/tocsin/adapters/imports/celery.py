@@ -276,7 +276,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         drafted.findings.append(Finding("call-not-followed", said, f"{source}:{line}"))
     drafted.drafts += [_draft(entry, source, zone_name) for entry in reader.entries]
     for number, line in reader.entries.changes.items():
-        said = f"line {line} changes or removes the entry: write what it makes of it, or remove the job"
+        said = f"line {line} changes or removes the entry: apply the change to the job by hand, or remove the job"
         drafted.drafts[number].add("entry-changed", said)
     if len(set(names)) > 1:
         said = f"the file names the time zones {', '.join(sorted(set(names)))}, and {zone_name} is written: check it in each job"

@@ -34,7 +34,7 @@ _USUAL: Final = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
 }
-"""Values that the API server fills in, and that a pod has anyhow."""
+"""Defaults that the API server fills in."""
 _TEMPLATE: Final = "write it into a pod template of the worker"
 _REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^()]*)\))")
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(KubernetesName)
@@ -145,13 +145,13 @@ def _container(draft: Draft, container: Mapping[str, Any], shared: Mapping[str, 
 
 
 def _unusual(fields: Mapping[str, Any]) -> set[str]:
-    """Return the fields that differ from what each pod has anyhow."""
+    """Return the fields that differ from these defaults."""
     usual = {**_USUAL, "imagePullPolicy": _usual_policy(text_of(fields.get("image")))}
     return {name for name, value in usual.items() if name in fields and fields[name] != value}
 
 
 def _usual_policy(image: str) -> str:
-    """Return the policy with which Kubernetes pulls an image if nothing says another."""
+    """Return the default pull policy of an image."""
     try:
         read = read_image(image)
     except ImageError:

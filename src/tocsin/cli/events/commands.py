@@ -61,21 +61,21 @@ def audit_trail(
     )
 
 
-_CAUSES: Final = {
+_INITIATORS: Final = {
     "cron": "schedule",
     "event": "event",
     "replay": "replay",
     "recovery": "recovery",
     "backfill": "backfill",
 }
-"""Causes of a run that need no caller, by its trigger."""
+"""What starts a run without a caller, by its trigger."""
 
 
 def _row(record: AuditRecord) -> tuple[object, ...]:
     recorded = record.recorded
     fact = recorded.message
     by = record.by
-    cause = _CAUSES.get(fact.trigger, "unknown") if isinstance(fact, Terminal) else "unknown"
+    cause = _INITIATORS.get(fact.trigger, "unknown") if isinstance(fact, Terminal) else "unknown"
     who = by.identity if by else cause
     description = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
     return (

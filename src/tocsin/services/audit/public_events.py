@@ -1,6 +1,7 @@
 """Public events (ojs-cron §9): each firing, skip and missed span once (CRON-29, CRON-30).
 
-Memory: decisions that are not announced yet, triggers that wait for an admission, and the run count of each job.
+Memory: decisions that are not announced yet, triggers that wait for an admission, the run count and the number of registrations of each
+job, and each run that restarted its count.
 """
 
 from collections import Counter, defaultdict, deque

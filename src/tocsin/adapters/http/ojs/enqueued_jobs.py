@@ -155,7 +155,7 @@ async def _request_each(here: Components, wanted: Sequence[Enqueued]) -> list[Fa
 async def _decided(here: Components, wishes: Sequence[Enqueued], known: Sequence[Facts]) -> list[Facts]:
     """Return the facts of jobs after the decisions on those that are unique.
 
-    The planner decides on jobs with one key one after the other, so many take it a while. Wait as long as it goes on deciding.
+    The planner decides on jobs with the same key one after another. Wait while it makes progress.
     """
     facts = list(known)
     open_ = [index for index, wish in enumerate(wishes) if wish.unique is not None and not _is_decided(facts[index])]
