@@ -1,4 +1,4 @@
-"""Event loops: that of the caller, and the end of one, also if tasks ignore their cancellation.
+"""Event loops: that of the caller, and the end of a worker's.
 
 `asyncio.run` waits without a limit for the tasks that it cancels at its end. A handler that catches its cancellation and runs on would keep a
 worker, and with it the program, from ending.

@@ -110,7 +110,10 @@ class _TaskLogger:
         values: tuple[object, ...],
         fields: Mapping[str, object],
     ) -> Any:  # noqa: ANN401 - what the method returns
-        """Keep a line, and write it by a method of the logger; None: it is not written."""
+        """Keep a line, and write it by a method of the logger.
+
+        None: it is not written.
+        """
         if not _is_written(level):  # before each value becomes a text
             return None
         self._keep_line(level, event, values, fields)
