@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from tests.stages.test_races import Lagging
 from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
+from tocsin.adapters.memory.clock import ManualClock
 from tocsin.domain import execution
 from tocsin.domain.events import Acquired, Admitted, Dispatched, Message, Planned, Recorded
 from tocsin.domain.execution import Status
@@ -325,6 +327,27 @@ def test_store_keeps_a_bounded_number_of_readings(world: World) -> None:
     for key in (1, 2, 3):
         store.keep(lasting, key, 0)
     assert [store.has_lasting(lasting, key) for key in (1, 2, 3)] == [False, True, True]
+
+
+async def test_refused_reading_is_repeated_later(world: World) -> None:
+    """None stays cached for a time only, if the kind says so, and a value for good."""
+    values: list[int | None] = [None, 7]
+
+    async def read(_: Sources, keys: Sequence[str]) -> dict[str, int | None]:
+        return dict.fromkeys(keys, values.pop(0))
+
+    clock = ManualClock()
+    store = StateStore(replace(world.store.sources, clock=clock))
+    kind = Reading("refused", read, is_lasting=True, absent_for_s=60.0)
+    await store.view().read([kind("x")])
+    clock.advance(59.0)
+    assert store.has_lasting(kind, "x")
+    assert store.lasting(kind, "x") is None
+    clock.advance(1.0)
+    assert not store.has_lasting(kind, "x")
+    await store.view().read([kind("x")])
+    clock.advance(3_600.0)
+    assert store.lasting(kind, "x") == 7
 
 
 async def test_cleared_store_has_nothing_cached(world: World) -> None:

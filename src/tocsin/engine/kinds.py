@@ -145,10 +145,10 @@ async def _counted_since(
         return dict.fromkeys(keys)
 
 
-COUNTED_SINCE: Final = Reading("start of the count of runs", _counted_since, is_lasting=True)
+COUNTED_SINCE: Final = Reading("start of the count of runs", _counted_since, is_lasting=True, absent_for_s=60.0)
 """The time (UTC) since which the runs of a job are counted: as `REGISTERED_AT`.
 
-None: this NATS user may not read the ledger. All runs of the name count.
+None: this NATS user may not read the ledger. All runs of the name count, until a later read is allowed.
 """
 
 

@@ -1,6 +1,7 @@
 """The states that decisions see: cached folds of scopes (`folds`), and readings of one wave."""
 
 import asyncio
+import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ class StateStore:
         self._capacity = capacity
         self._folds: dict[Scope[Any], Folds[Any]] = {}
         self._lasting: dict[Reading[Any, Any], OrderedDict[Any, Any]] = {}
+        self._absent_until: dict[Reading[Any, Any], dict[Any, float]] = {}
+        """The end of readings that are None for a time, by the monotonic clock."""
 
     def view(self) -> "View":
         """Return the states for one wave."""
@@ -33,6 +36,7 @@ class StateStore:
         """Forget every state, as a restart does."""
         self._folds.clear()
         self._lasting.clear()
+        self._absent_until.clear()
 
     def folds(self, kind: Scope[T]) -> Folds[T]:
         """Return the cached states of a kind of scope."""
@@ -53,6 +57,8 @@ class StateStore:
 
     def lasting(self, kind: Reading[Any, T], key: object) -> T:
         """Return a reading that never changes; `LookupError`: it is not cached."""
+        if self._absent_until:
+            self._end_absence(kind, key)
         readings = self._lasting[kind]
         value: T = readings[key]
         readings.move_to_end(key)
@@ -60,14 +66,26 @@ class StateStore:
 
     def has_lasting(self, kind: Reading[Any, Any], key: object) -> bool:
         """Return whether a reading that never changes is cached."""
+        if self._absent_until:
+            self._end_absence(kind, key)
         return key in self._lasting.get(kind, ())
 
     def keep(self, kind: Reading[Any, T], key: object, value: T) -> None:
         """Cache a reading that never changes."""
         readings = self._lasting.setdefault(kind, OrderedDict())
         readings[key] = value
+        absences = self._absent_until.get(kind, {})
+        absences.pop(key, None)
+        if value is None and kind.absent_for_s is not None:
+            self._absent_until.setdefault(kind, absences)[key] = self.sources.clock.monotonic() + kind.absent_for_s
         if len(readings) > self._capacity:
-            readings.popitem(last=False)
+            absences.pop(readings.popitem(last=False)[0], None)
+
+    def _end_absence(self, kind: Reading[Any, Any], key: object) -> None:
+        absences = self._absent_until.get(kind, {})
+        if absences.get(key, math.inf) <= self.sources.clock.monotonic():
+            del absences[key]
+            self._lasting[kind].pop(key, None)
 
 
 class View:

@@ -69,6 +69,8 @@ class Reading(Generic[K, T]):
     name: str
     read: Callable[[Sources, Sequence[K]], Awaitable[Mapping[K, T]]]
     is_lasting: bool = False
+    absent_for_s: float | None = None
+    """Seconds for which a lasting reading that is None stays cached; None: without a limit."""
 
     def __call__(self, key: K) -> "Ref[T]":
         """Refer to the reading of a key."""
