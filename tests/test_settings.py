@@ -286,6 +286,22 @@ def test_a_wrong_password_is_not_repeated(write: Write) -> None:
     assert "1234" not in refusal("nats: { password: [1234] }", write)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nats: { password: @hunter2 }",
+        "nats:\n  password: hunter2: x",
+        "a: !hunter2 x",
+        "a: *hunter2",
+        "a: !!int hunter2",
+    ],
+)
+def test_fault_in_yaml_repeats_no_value(text: str, write: Write) -> None:
+    refused = refusal(text, write)
+    assert "not YAML" in refused
+    assert "hunter2" not in refused
+
+
 # --- honesty ---------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from pydantic_settings import EnvSettingsSource
 from ..domain.definition import DefinitionProblem, show
 from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
+from ..domain.yaml_fault import fault_of
 from .field_types import TAG, is_secret, may_be_null, resolve, tags_at
 from .root import WITHOUT_EFFECT, FieldPath, Settings
 from .section import Section
@@ -244,8 +245,8 @@ def _file(config: Path | None) -> _Layer:
 
     try:
         written = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(DefinitionProblem(f"not YAML: {' '.join(str(error).split())}", source=str(path))) from None
+    except (yaml.YAMLError, ValueError, KeyError) as error:
+        raise SettingsError(DefinitionProblem(f"not YAML: {fault_of(error)}", source=str(path))) from None
     if not isinstance(written, dict | None):
         raise SettingsError(
             DefinitionProblem(f"expected a mapping of settings, and this is {show(written)}", source=str(path))

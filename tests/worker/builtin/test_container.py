@@ -152,6 +152,9 @@ async def test_template_of_the_operator_is_filled(containers: ContainerBench, tm
         "spec: {containers: [{}, {}]}",
         "{containers: []}",
         "spec: [",
+        "spec: {containers: [{env: [{name: KEY, value: @hunter2}]}]}",
+        "spec: !hunter2 x",
+        "spec: !!int hunter2",
         "metadata: [x]",
         "metadata: {labels: [team]}",
         "spec: {securityContext: restricted}",
@@ -167,6 +170,7 @@ async def test_wrong_template_is_refused_at_the_start(
     with pytest.raises(SettingsError) as raised:
         containers.offer(templates={"gpu": str(tmp_path / "pod.yaml")})
     assert [problem.field for problem in raised.value.problems] == ["builtin.container.templates.gpu"]
+    assert "hunter2" not in str(raised.value), "a template may hold secrets"
 
 
 @pytest.mark.parametrize(

@@ -323,6 +323,15 @@ async def test_unverified_tls_is_refused(containers: ContainerBench, tmp_path: P
     assert (await containers.fail()).type == "kubernetes_not_configured"
 
 
+async def test_fault_in_kubeconfig_repeats_no_token(containers: ContainerBench, tmp_path: Path) -> None:
+    (path := tmp_path / "broken").write_text("users: [{name: a, user: {token: @hunter2}}]")
+    containers.offer(kubeconfig=str(path))
+    failure = await containers.fail()
+    assert failure.type == "kubernetes_not_configured"
+    assert "line 1, column 33" in failure.message
+    assert "hunter2" not in failure.message
+
+
 async def test_double_refuses_a_body_outside_the_schema(containers: ContainerBench) -> None:
     """Prove that the double compares bodies with the published schema."""
     async with Cluster(containers.rules) as cluster:

@@ -13,6 +13,7 @@ import yaml
 from typing_extensions import override
 
 from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.yaml_fault import problem_of
 
 _TAG: Final = "tag:yaml.org,2002:"
 _JSON_TYPES: Final = frozenset({"null", "bool", "int", "float", "str", "seq", "map"})
@@ -53,7 +54,7 @@ _WORDS: Final = {
     "found unhashable key": ("invalid-key", "a mapping or a list cannot be a key: put it in quotes"),
 }
 """The code of a problem of PyYAML and plain words for it, by its beginning."""
-_REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
+_REFERENCE: Final = re.compile(r"\$\{(?P<named>\w+:[\w./-]+\})?")
 _WIDTH: Final = 120  # characters of a line, where text can be folded
 
 
@@ -111,8 +112,9 @@ class _Loader(yaml.SafeLoader):
         base = {"0o": 8, "0x": 16}.get(text[:2])
         try:
             return int(text[2:], base) if base else int(text)
-        except ValueError as error:
-            raise _located(node, str(error), code="invalid-number") from None
+        except ValueError:
+            reason = "not a whole number of at most 4300 digits"
+            raise _located(node, reason, code="invalid-number") from None
 
 
 def _located(node: yaml.Node, reason: str, *, code: str, field: str = "") -> DefinitionError:
@@ -210,8 +212,9 @@ def parse(text: str) -> list[object]:
         raise DefinitionError(DefinitionProblem(reason, source=place, code="control-character")) from None
     except RecursionError:
         raise DefinitionError(DefinitionProblem("nested too deep", code="nested-too-deep")) from None
-    except (ValueError, KeyError) as error:  # an explicit tag does not fit its value
-        raise DefinitionError(DefinitionProblem(f"not YAML: {error}", code="invalid-tag-value")) from None
+    except (ValueError, KeyError):  # their texts quote the value, which may be a secret
+        reason = "a value does not fit its tag, such as `!!bool`: remove the tag"
+        raise DefinitionError(DefinitionProblem(reason, code="invalid-tag-value")) from None
 
 
 def dump(value: object) -> str:
@@ -222,16 +225,19 @@ def dump(value: object) -> str:
 def _plain(problem: str) -> tuple[str, str]:
     """Return the code of a problem of PyYAML, and plain words if any."""
     known = next((words for begin, words in _WORDS.items() if problem.startswith(begin)), None)
-    return known or (INVALID, problem or "not YAML")
+    return known or (INVALID, problem_of(problem) or "not YAML")
 
 
 def _hint(text: str, number: int) -> tuple[str, str] | None:
-    """Return a code and a correction for a value that needs quotes."""
+    """Return a code and a correction for a value that needs quotes.
+
+    Other values than schedules may be secrets, so only their first character is shown.
+    """
     lines = text.splitlines()
     line = lines[number] if number < len(lines) else ""
     if match := _BEGINS.search(line):
-        value = match["value"].strip()
-        example = f'{match["before"].strip(" ,[{-")} "{value}"'.strip()
+        key, value = match["before"].strip(" ,[{-"), match["value"].strip()
+        example = f'{key} "{value if key == "schedule:" else f"{value[0]}…"}"'.strip()
         return (
             "unquoted-value",
             f"YAML reserves `{value[0]}` at the beginning of a value: put it in quotes, {example}",
@@ -239,7 +245,7 @@ def _hint(text: str, number: int) -> tuple[str, str] | None:
     if match := _REFERENCE.search(line):
         return (
             "unquoted-value",
-            f'YAML reserves braces inside a flow mapping: put the reference in quotes, "{match[0]}"',
+            f'YAML reserves braces inside a flow mapping: put the reference in quotes, "{match[0] if match["named"] else "${…}"}"',
         )
     if line.count(": ") > 1:
         return "unquoted-value", "a value that contains `: ` must be in quotes"

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 import yaml
 
+from ...domain.yaml_fault import fault_of
 from ...settings.builtin import ContainerRules
 from ..builtin_call import BuiltinFailure
 from ..outcome import retry_delay
@@ -145,7 +146,8 @@ class Cluster:
                 )
             client = ApiClient(settings)
         except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
-            message = f"the API server of Kubernetes is not known: {error}; set `builtin.container.kubeconfig`"
+            reason = f"not YAML, {fault_of(error)}" if isinstance(error, yaml.YAMLError) else error
+            message = f"the API server of Kubernetes is not known: {reason}; set `builtin.container.kubeconfig`"
             raise BuiltinFailure(NOT_CONFIGURED, message) from None
         client.user_agent = "tocsin"
         former, self._client = self._client, client  # a log that is read meanwhile must not meet a closed client

@@ -15,6 +15,7 @@ import yaml
 
 from ...domain.definition import DefinitionProblem
 from ...domain.definition.container_work import Container
+from ...domain.yaml_fault import fault_of
 from ...settings import SettingsError
 from ..builtin_call import BuiltinFailure
 from ..context import Context
@@ -62,8 +63,11 @@ def read_template(name: str, path: str) -> dict[str, Any]:
     field_name = f"builtin.container.templates.{name}"
     try:
         written = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except OSError as error:
         raise SettingsError(DefinitionProblem(f"{error}", field=field_name, code="file-unreadable")) from None
+    except (ValueError, KeyError, yaml.YAMLError) as error:
+        reason = f"{path} is not YAML: {fault_of(error)}"
+        raise SettingsError(DefinitionProblem(reason, field=field_name, code="file-unreadable")) from None
     if problem := _template_problem(written):
         raise SettingsError(DefinitionProblem(f"{path}: {problem}", field=field_name))
     return dict(written)
