@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -109,6 +109,10 @@ class Provider:
         self.padding_bytes = 0
         """Spaces before each answer."""
         self.sent_bytes = 0
+        self.bodies: dict[str, bytes] = {}
+        """Answers in place of the right answers, by path."""
+        self._dripping: dict[str, threading.Event] = {}
+        """Paths whose answers go on until an event."""
         self.sign_ins = SignIns(self)
 
     def token(
@@ -121,6 +125,22 @@ class Provider:
         body = {name: value for name, value in body.items() if value is not None}
         body |= dict.fromkeys(nulls)
         return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.kid})
+
+    @contextmanager
+    def dripping(self, path: str) -> Iterator[None]:
+        """Let answers of a path go on, a space at a time, until the end of the block."""
+        ended = self._dripping[path] = threading.Event()
+        try:
+            yield
+        finally:
+            del self._dripping[path]
+            ended.set()
+
+    def drip(self, path: str, send: Callable[[bytes], object]) -> None:
+        """Send spaces as long as the answers of a path drip."""
+        ended = self._dripping.get(path)
+        while ended is not None and not ended.wait(0.02):
+            send(b" ")
 
     def answer(self, path: str) -> dict[str, Any] | None:
         self.asked += 1
@@ -149,14 +169,17 @@ def identity_provider() -> Iterator[Provider]:
                 for _ in range(provider.padding_bytes // len(SPACES)):
                     self.wfile.write(SPACES)
                     provider.sent_bytes += len(SPACES)
-                self.wfile.write(json.dumps(answer or {}).encode())
+                provider.drip(self.path, self.wfile.write)
+                self.wfile.write(provider.bodies.get(self.path, json.dumps(answer or {}).encode()))
 
         def do_POST(self) -> None:
             form = self.rfile.read(int(self.headers["Content-Length"])).decode()
             status, body = provider.sign_ins.exchange(form, self.headers.get("Authorization"))
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # the client hung up
+                provider.drip(self.path, self.wfile.write)
+                self.wfile.write(body)
 
         @override
         def log_message(self, format: str, *args: object) -> None:

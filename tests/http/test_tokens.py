@@ -1,5 +1,6 @@
 """Authentication: tokens of an identity provider, of the installation, and invalid tokens."""
 
+import asyncio
 import base64
 import hmac
 import json
@@ -15,15 +16,16 @@ from structlog.testing import capture_logs
 
 from tests.http.conftest import World
 from tests.http.identity_provider import IssuingKey, Provider, identity_provider
+from tocsin.adapters.http.auth import provider_answers
 from tocsin.adapters.http.auth.authentication import (
     FETCH_PAUSE_S,
     KEYS_MAX_AGE_S,
     KEYS_TTL_S,
-    MAX_RESPONSE_BYTES,
     TOKEN_CHECK_S,
     Authentication,
     IdentityProvider,
 )
+from tocsin.adapters.http.auth.provider_answers import MAX_RESPONSE_BYTES
 from tocsin.adapters.http.auth.tokens import CACHE_TTL_S, PREFIX, Tokens
 from tocsin.domain.access import Role
 from tocsin.ports import LogUnavailable
@@ -199,6 +201,65 @@ async def test_oversized_provider_response_is_not_read_whole(guarded: World, pro
     provider.padding_bytes = MAX_RESPONSE_BYTES // 2
     guarded.clock.advance(FETCH_PAUSE_S)
     assert await status(guarded, token) == 200
+
+
+async def test_known_keys_serve_while_an_answer_drips(
+    guarded: World, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = provider.token(roles="scheduler-viewer")
+    assert await status(guarded, token) == 200
+    monkeypatch.setattr(provider_answers, "MAX_SECONDS", 0.2)
+    guarded.clock.advance(KEYS_TTL_S)
+    with provider.dripping("/keys"):
+        assert await status(guarded, token) == 200
+
+
+async def test_one_request_waits_for_newer_keys(guarded: World, provider: Provider) -> None:
+    token = provider.token(roles="scheduler-viewer")
+    assert await status(guarded, token) == 200
+    guarded.clock.advance(KEYS_TTL_S)
+    asked = provider.asked
+    with provider.dripping("/keys"):
+        first = asyncio.create_task(status(guarded, token))
+        while provider.asked < asked + 2:  # noqa: ASYNC110 - the provider runs in a thread
+            await asyncio.sleep(0.01)
+        assert await status(guarded, token) == 200
+        assert not first.done()
+    assert await first == 200
+
+
+DAMAGED: dict[str, Callable[[Provider], bytes]] = {
+    "deep": lambda _: b"[" * 200_000,
+    "without keys": lambda _: b"{}",
+    "an id that is a list": lambda p: json.dumps({"keys": [{**p.key.public(), "kid": ["one"]}]}).encode(),
+    "a use that is a list": lambda p: json.dumps({"keys": [{**p.key.public(), "use": ["sig"]}]}).encode(),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+async def test_damaged_keys_admit_no_caller(guarded: World, provider: Provider, case: str) -> None:
+    provider.bodies["/keys"] = DAMAGED[case](provider)
+    assert await status(guarded, provider.token(roles="scheduler-admin")) in {401, 503}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://a\x00b/", "file:///etc/passwd", None, "http://" + "a" * 100_000]
+)
+async def test_unusable_url_of_keys_admits_no_caller(guarded: World, provider: Provider, url: str | None) -> None:
+    provider.bodies["/.well-known/openid-configuration"] = json.dumps({"jwks_uri": url}).encode()
+    assert await status(guarded, provider.token(roles="scheduler-admin")) == 503
+
+
+async def test_published_secret_verifies_no_token(guarded: World, provider: Provider) -> None:
+    secret = base64.urlsafe_b64encode(b"k" * 32).rstrip(b"=").decode()
+    keys = [{"kty": "oct", "kid": "secret", "k": secret}, provider.key.public()]
+    provider.bodies["/keys"] = json.dumps({"keys": keys}).encode()
+    head = encoded({"alg": "ES256", "kid": "secret"})
+    claims = provider.token(roles="scheduler-admin").split(".")[1]
+    signature = hmac.digest(b"k" * 32, f"{head}.{claims}".encode(), "sha256")
+    token = f"{head}.{claims}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    answer = await guarded.ask("GET", "/v1/jobs", Authorization=f"Bearer {token}")
+    assert "a key that the identity provider does not publish" in answer.json()["detail"]
 
 
 # --- tokens of the installation --------------------------------------------------------------------------------------

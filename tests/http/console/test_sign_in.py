@@ -11,6 +11,7 @@ from pydantic import SecretStr, ValidationError
 from tests.http.conftest import World
 from tests.http.console.browsers import Browser, listening, set_cookies
 from tests.http.identity_provider import CLIENT, SECRET, Provider, identity_provider
+from tocsin.adapters.http.auth import provider_answers
 from tocsin.adapters.http.auth.authentication import FETCH_PAUSE_S, Authentication, IdentityProvider
 from tocsin.adapters.http.auth.code_flow import CodeFlow, SignInAttempt
 from tocsin.adapters.http.auth.session import COOKIE, MAX_COOKIE_BYTES
@@ -233,6 +234,7 @@ async def test_wrong_id_token_begins_no_session(
         ({"id_token": None}, "no id token"),
         ({"id_token": 7}, "no id token"),
         ({"id_token": "nonsense"}, "is not accepted"),
+        ({"id_token": "\ud800.a.b"}, "is not accepted"),
         ({"access_token": "opaque"}, "set `auth.audience`"),
         ({"access_token": None}, "set `auth.audience`"),
     ],
@@ -255,6 +257,16 @@ async def test_unreadable_exchange_begins_no_session(browser: Browser, provider:
     callback = await at_provider(browser)
     provider.sign_ins.body = body
     await failure(browser, await browser.send("GET", callback), 503)
+
+
+async def test_endless_exchange_begins_no_session(
+    browser: Browser, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider_answers, "MAX_SECONDS", 0.2)
+    callback = await at_provider(browser)
+    with provider.dripping("/token"):
+        page = await failure(browser, await browser.send("GET", callback), 503)
+    assert "did not answer the exchange" in page
 
 
 async def test_provider_that_is_away_is_named(world: World, browser: Browser, provider: Provider) -> None:

@@ -4,12 +4,11 @@ JSON Web Tokens of an identity provider are verified with the keys that it publi
 name the accepted algorithms, which are asymmetric; the algorithm in a token's header must be among them. The keys are
 fetched at first use, when they are `KEYS_TTL_S` old, and when a token names an unknown key. `FETCH_PAUSE_S` separates
 fetches, so that a caller with invented key names cannot cause requests to the provider. While the provider does not answer,
-the known keys stay in use for `KEYS_MAX_AGE_S`.
+the known keys stay in use for `KEYS_MAX_AGE_S`. One request at a time waits for newer keys, and the others use the known keys.
 """
 
 import asyncio
 import hmac
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,23 +18,16 @@ from pydantic import SecretStr
 
 from .... import telemetry
 from ....domain.access import Binding, Principal, Role, roles_of
-from ....domain.errors import TocsinError
 from ....ports import Clock
 from ....settings import Auth
+from .provider_answers import ProviderUnavailable, read_json
 from .tokens import PREFIX, InvalidToken, Tokens, hash_of
 
 KEYS_TTL_S: Final = 300.0
 KEYS_MAX_AGE_S: Final = 3_600.0
 FETCH_PAUSE_S: Final = 10.0
-MAX_RESPONSE_BYTES: Final = 1_048_576
 
 _log = telemetry.get_logger("tocsin.http")
-
-
-class ProviderUnavailable(TocsinError):
-    """The identity provider's keys cannot be fetched, so no token can be verified."""
-
-    code = "identity-provider-unavailable"
 
 
 class IdentityProvider:
@@ -89,7 +81,7 @@ class IdentityProvider:
                 leeway=self._auth.leeway,
                 options={"require": ["exp", "iss", "aud", required]},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, ValueError, RecursionError) as error:
             raise InvalidToken(_REASONS.get(type(error), "it cannot be verified")) from error
         return claims
 
@@ -108,7 +100,8 @@ class IdentityProvider:
 
     async def _key(self, kid: object) -> jwt.PyJWK:
         name = kid if isinstance(kid, str) else None
-        if self._is_older_than(KEYS_TTL_S) or self._find(name) is None:
+        must_wait = self._find(name) is None or self._is_older_than(KEYS_MAX_AGE_S)
+        if must_wait or (self._is_older_than(KEYS_TTL_S) and not self._fetching.locked()):
             await self._fetch(name)
         if not self._keys or self._is_older_than(KEYS_MAX_AGE_S):
             raise ProviderUnavailable("the keys of the identity provider cannot be fetched")
@@ -134,12 +127,20 @@ class IdentityProvider:
                 return
             self._tried_at = now
             try:
-                keys = jwt.PyJWKSet.from_dict(await self._get(await self._url())).keys
-            except (httpx.HTTPError, jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
+                published = jwt.PyJWKSet.from_dict(await self._get(await self._url())).keys
+                keys = {key.key_id: key for key in published if self._may_verify(key)}
+            except (ProviderUnavailable, jwt.PyJWTError, ValueError, KeyError, TypeError, RecursionError) as error:
                 _log.warning("fetch of the identity provider's keys failed", action="no-keys", error=repr(error))
                 return
-            self._keys = {key.key_id: key for key in keys if key.public_key_use in {None, "sig"}}
+            self._keys = keys
             self._fetched_at = now
+
+    def _may_verify(self, key: jwt.PyJWK) -> bool:
+        """Return whether a published key may verify tokens.
+
+        A symmetric key that a provider publishes would let everyone make tokens.
+        """
+        return key.public_key_use in {None, "sig"} and key.algorithm_name in self._auth.algorithms
 
     async def _url(self) -> str:
         if self._auth.jwks_url is not None:
@@ -147,37 +148,19 @@ class IdentityProvider:
         return str((await self.configuration())["jwks_uri"])
 
     async def configuration(self) -> dict[str, Any]:
-        """Read the provider's OpenID configuration."""
+        """Read the provider's OpenID configuration.
+
+        Raises:
+            ProviderUnavailable: the provider does not send it.
+        """
         issuer = (self._auth.iam_url or "").rstrip("/")
         return await self._get(f"{issuer}/.well-known/openid-configuration")
 
     async def _get(self, url: str) -> dict[str, Any]:
-        status, body = await read_bounded(self._http, "GET", url)
+        status, document = await read_json(self._http, "GET", url)
         if status != httpx.codes.OK:
-            raise ValueError(f"{url}: the response has the status {status}")
-        document = json.loads(body)
-        if not isinstance(document, dict):
-            raise TypeError(f"{url}: the response is not a JSON object")
+            raise ProviderUnavailable(f"{url}: the response has the status {status}")
         return document
-
-
-async def read_bounded(
-    http: httpx.AsyncClient,
-    method: str,
-    url: str,
-    data: Mapping[str, str] | None = None,
-    auth: httpx.BasicAuth | None = None,
-) -> tuple[int, bytes]:
-    """Return a response's status and body, and stop reading at `MAX_RESPONSE_BYTES`."""
-    # Uncompressed, so that a few received bytes cannot expand to many.
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    body = bytearray()
-    async with http.stream(method, url, headers=headers, data=data, auth=auth) as answer:
-        async for chunk in answer.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_RESPONSE_BYTES:
-                raise ValueError(f"{url}: the response is larger than {MAX_RESPONSE_BYTES} bytes")
-    return answer.status_code, bytes(body)
 
 
 _REASONS: Final[Mapping[type[Exception], str]] = {

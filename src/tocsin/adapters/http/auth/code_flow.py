@@ -7,7 +7,6 @@ the browser that began, the verifier of PKCE binds the code to this server's exc
 import asyncio
 import base64
 import hashlib
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from ....domain.errors import TocsinError
 from ....ports import Clock
 from ....settings import Auth
 from ....settings.fields import is_http_url
-from .authentication import FETCH_PAUSE_S, KEYS_TTL_S, IdentityProvider, ProviderUnavailable, read_bounded
+from .authentication import FETCH_PAUSE_S, KEYS_TTL_S, IdentityProvider
+from .provider_answers import ProviderUnavailable, read_json
 from .tokens import InvalidToken
 
 MAX_EXCHANGES: Final = 8
@@ -162,12 +162,10 @@ class CodeFlow:
         }
         credentials = self._credentials(form)
         try:
-            status, body = await read_bounded(self._http, "POST", endpoint, data=form, auth=credentials)
-            answer = json.loads(body)
-        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            status, answer = await read_json(self._http, "POST", endpoint, data=form, auth=credentials)
+        except ProviderUnavailable as error:
+            _log.warning("exchange of a code failed", action="no-exchange", error=str(error))
             raise ProviderUnavailable("the identity provider did not answer the exchange of the code") from error
-        if not isinstance(answer, dict):
-            raise ProviderUnavailable("the identity provider answered the exchange of the code with no JSON object")
         if status != httpx.codes.OK:
             raise SignInFailed(f"the identity provider refused the code: {reason_of(answer)}")
         return answer
@@ -199,7 +197,7 @@ class CodeFlow:
                 self._tried_at = now
                 try:
                     self._configuration, self._read_at = await self._provider.configuration(), now
-                except (httpx.HTTPError, ValueError, TypeError, RecursionError) as error:
+                except ProviderUnavailable as error:
                     # A known configuration stays in use.
                     _log.warning(
                         "read of the identity provider's configuration failed",

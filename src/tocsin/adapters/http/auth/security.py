@@ -24,7 +24,7 @@ from ..api.problems import Problem
 from ..api.query_check import check_query
 from ..middleware.rate_limit import RateLimit
 from . import session
-from .authentication import ProviderUnavailable
+from .provider_answers import ProviderUnavailable
 from .tokens import InvalidToken
 
 ANONYMOUS: Final = "anonymous"
