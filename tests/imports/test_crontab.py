@@ -94,7 +94,10 @@ def test_crontab_of_a_site_has_no_user(tmp_path: Path) -> None:
     assert command is not None
     assert command.script == "/etc/weekly > /var/log/weekly.out 2>&1"
     assert command.env.keys() == {"SITE_ENV", "GEM_HOME", "PATH"}
-    assert (written.losses, codes(written)) == (0, {"no-time-limit", "output-not-mailed", "command-settings"})
+    assert (written.losses, codes(written)) == (
+        0,
+        {"no-time-limit", "working-folder", "output-not-mailed", "command-settings"},
+    )
 
 
 def test_command_is_a_script_with_its_variables(tmp_path: Path) -> None:
@@ -170,6 +173,41 @@ def test_settings_of_a_worker_are_said(tmp_path: Path) -> None:
     written, _ = imported("crontab", "SHELL=/bin/bash\nPATH=/bin\n0 5 * * * first\n", tmp_path)
     note = next(finding.text for finding in written.findings if finding.code == "command-settings")
     assert "{ interpreters: [/bin/bash], variables: [PATH] }" in note
+
+
+def test_home_is_the_working_folder(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", "HOME=/var/log/\n0 5 * * * ./first $HOME ~/bin\n", tmp_path)
+    command = jobs["first"].command
+    assert command is not None
+    assert (command.cwd, command.env) == ("/var/log", {"HOME": "/var/log/"})
+    note = next(finding.text for finding in written.findings if finding.code == "command-settings")
+    assert "{ interpreters: [/bin/sh], directories: [/var/log], variables: [HOME] }" in note
+    assert codes(written).isdisjoint({"working-folder", "environment-not-supported"})
+
+
+@pytest.mark.parametrize("line", ["", "HOME=/", "HOME=here", "HOME=/a/../b", "HOME=/a/${env:B}", "HOME="])
+def test_unknown_working_folder_is_said(line: str, tmp_path: Path) -> None:
+    written, jobs = imported("crontab", f"{line}\n0 5 * * * first\n", tmp_path)
+    command = jobs["first"].command
+    assert command is not None
+    assert command.cwd is None
+    assert "working-folder" in codes(written)
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("$HOME/bin/first >> $HOME/tmp/out", ["HOME"]),
+        ("cd ~ && first", ["HOME"]),
+        ("first --dir=~/x", ["HOME"]),
+        ('first "${HOME:-/}" ${LOGNAME} $USER', ["HOME", "LOGNAME", "USER"]),
+        ("first a~b x~ $HOMEPAGE", []),
+    ],
+)
+def test_variable_of_the_user_is_said(command: str, names: list[str], tmp_path: Path) -> None:
+    written, _ = imported("crontab", f"0 5 * * * {command}\n", tmp_path)
+    said = [finding.text for finding in written.findings if finding.code == "environment-not-supported"]
+    assert [text.split()[2] for text in said] == names
 
 
 def test_what_cron_does_otherwise_is_written(tmp_path: Path) -> None:

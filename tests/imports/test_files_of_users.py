@@ -148,7 +148,7 @@ CRON_MUSHROOM: Final = RealFile(
         "run-script-5": "13 4 * * * UTC allow command",
         "make-eol-xml": "33 21 * * * UTC allow command",
     },
-    report=("no-time-limit", "output-not-mailed", "command-settings"),
+    report=("no-time-limit", "working-folder", "output-not-mailed", "command-settings"),
 )
 CRON_NETBSD: Final = RealFile(
     "crontab",

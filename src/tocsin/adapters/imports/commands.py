@@ -22,9 +22,18 @@ _END: Final = "END_OF_INPUT"
 
 
 def script(
-    draft: Draft, shell: str, text: str, *, environment: dict[str, str] | None = None, stdin: str | None = None
+    draft: Draft,
+    shell: str,
+    text: str,
+    *,
+    environment: dict[str, str] | None = None,
+    stdin: str | None = None,
+    folder: str | None = None,
 ) -> dict[str, Any]:
-    """Return the command of a shell; its standard input becomes a part of the script."""
+    """Return the command of a shell; its standard input becomes a part of the script.
+
+    `folder`: the working folder; None: that of the worker.
+    """
     if stdin is not None and PurePath(shell).name in _SHELLS:
         end = _END
         while end in stdin:
@@ -36,6 +45,7 @@ def script(
     return {
         "script": text,
         **({} if shell == _DEFAULT_SHELL else {"interpreter": [shell]}),
+        **({} if folder is None else {"cwd": folder}),
         **({"env": variables} if variables else {}),
     }
 
@@ -78,8 +88,11 @@ def settings_note(drafts: list[Draft]) -> str | None:
     if not commands:
         return None
     interpreters = {_absolute(work.get("interpreter", [_DEFAULT_SHELL])[0]) for work in commands}
+    folders = {work["cwd"] for work in commands if "cwd" in work}
     variables = {name for work in commands for name in work.get("env", {})}
-    return worker_note("command", interpreters=sorted(interpreters), variables=sorted(variables))
+    return worker_note(
+        "command", interpreters=sorted(interpreters), directories=sorted(folders), variables=sorted(variables)
+    )
 
 
 def worker_note(builtin: str, **settings: Sequence[str]) -> str:

@@ -4,7 +4,9 @@ Cron runs a command without a time limit, without a retry, beside an earlier run
 that a downtime missed is not made up for. Each of these is written into the job.
 """
 
+import re
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Final
 
 from ...domain.schedule.expression import ALIASES
@@ -19,6 +21,9 @@ _OF_CRON: Final = frozenset(
     {"CRON_TZ", "TZ", "SHELL", "MAILTO", "MAILFROM", "RANDOM_DELAY", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"}
 )
 """Variables with a meaning for cron; the others are the command's environment."""
+_OF_USER: Final = ("HOME", "LOGNAME", "USER")
+"""Variables that cron takes from the account of the user."""
+_HOME: Final = re.compile(r"(?:^|[\s=:])~(?=[/\s]|$)")
 
 
 def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool | None) -> Draftings:
@@ -50,6 +55,9 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
     if drafted.drafts:
         said = f"a run is stopped after {UNLIMITED}: set `timeout` of each job"
         drafted.findings.append(Finding("no-time-limit", said, source))
+    if any(draft.command is not None and "cwd" not in draft.command for draft in drafted.drafts):
+        said = "a command starts in the first of `builtin.command.directories`, or in `/`: write `cwd` where it matters"
+        drafted.findings.append(Finding("working-folder", said, source))
     if any(
         "MAILTO" not in entry.environment
         for entry in lines(text, is_system=is_system_format)
@@ -80,9 +88,18 @@ def _draft(entry: Entry, source: str, zone: Zone, now: datetime) -> Draft:
         environment["TZ"] = variables["TZ"]
         draft.add("zone-of-commands", f"TZ={variables['TZ']} is set for the command; cron's schedule follows CRON_TZ")
     shell = variables.get("SHELL") or "/bin/sh"
-    draft.command = script(draft, shell, command, environment=environment, stdin=stdin)
+    draft.command = script(
+        draft, shell, command, environment=environment, stdin=stdin, folder=_working_folder(variables.get("HOME"))
+    )
     _report(draft, entry)
     return draft
+
+
+def _working_folder(home: str | None) -> str | None:
+    """Return the folder in which cron starts a command; None: not known."""
+    if home is None or home == "/" or not home.startswith("/") or "$" in home or ".." in PurePosixPath(home).parts:
+        return None
+    return str(PurePosixPath(home))
 
 
 def _set_schedule(draft: Draft, entry: Entry, zone: Zone, now: datetime) -> None:
@@ -117,6 +134,10 @@ def _report(draft: Draft, entry: Entry) -> None:
     for name in ("MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"):
         if variables.get("MAILTO") and name in variables:
             draft.add("mail-not-supported", f"{name}={variables[name]} is a setting of cron's mail")
+    for name in _OF_USER:
+        if name not in variables and _names(entry.command, name):
+            said = f"cron sets {name} to that of the user, and the worker does not: write it into `env`"
+            draft.add("environment-not-supported", said)
     if "RANDOM_DELAY" in variables:
         draft.add(
             "random-delay-not-supported",
@@ -124,3 +145,10 @@ def _report(draft: Draft, entry: Entry) -> None:
         )
     if entry.is_quiet:
         draft.add("log-not-quiet", "`-` before the time is left out")
+
+
+def _names(command: str, variable: str) -> bool:
+    """Return whether a command names a variable; `~` is the home."""
+    return re.search(rf"\$(?:{variable}\b|\{{{variable}\b)", command) is not None or (
+        variable == "HOME" and _HOME.search(command) is not None
+    )

@@ -24,6 +24,7 @@ NOTES: Final[Mapping[str, str]] = {
     "priority-order": "Brokers order priorities differently; in Tocsin the higher number goes first.",
     "schedule-rewritten": "The same instants are written in another way, because Tocsin reads the original otherwise.",
     "system-crontab": "The file is read as a system crontab, with a user before each command.",
+    "working-folder": "Cron starts a command in the home of its user, and a worker in a folder of its settings.",
     "xcom-as-upstream": "A step that returned a value to another does so through `context.upstream`.",
     "zone-of-commands": "`TZ` is the time zone of the commands only; cron's schedule does not follow it.",
 }
