@@ -248,9 +248,23 @@ def test_an_argument_without_an_equivalent_is_said(arguments: str, code: str, tm
         ("BashOperator(task_id='a', bash_command='a', pool='p')", "field-not-supported"),
         ("BashOperator(task_id='a', bash_command='a', end_date=datetime(2030, 1, 1))", "end-not-supported"),
         ("BashOperator(task_id='a', bash_command='a', env=os.environ)", "computed-at-run-time"),
+        ("BashOperator(task_id='a', bash_command='a', env={'D': '{{ ds }}'})", "template-not-supported"),
+        ("BashOperator(task_id='a', bash_command='a', env={'D': 'x'}, append_env=True)", "field-not-supported"),
         ("PythonOperator(task_id='a', python_callable=f, op_args=[now()])", "computed-at-run-time"),
+        (
+            "PythonOperator(task_id='a', python_callable=f, op_kwargs={'a': {'b': ['{{ ds }}']}})",
+            "template-not-supported",
+        ),
+        (
+            "PythonOperator(task_id='a', python_callable=f, op_kwargs={'a': '{{ ds }}', 'b': g()})",
+            "template-not-supported",
+        ),
+        ("PythonOperator(task_id='a', python_callable=f, templates_dict={'q': 'x'})", "field-not-supported"),
         ("PythonOperator.partial(task_id='a', python_callable=f).expand(op_args=xs)", "computed-at-run-time"),
         ("FileSensor(task_id='a', filepath='x')", "operator-needs-handler"),
+        ("FileSensor(task_id='a', places=['x', '{{ ds }}'])", "template-not-supported"),
+        ("@task\ndef a(day): ...\na('{{ ds }}')", "template-not-supported"),
+        ("@task.virtualenv(requirements=['x'])\ndef a(): ...\na()", "field-not-supported"),
         ("ShortCircuitOperator(task_id='a', python_callable=f)", "branch-not-supported"),
         ("BashOperator(task_id='a', bash_command='a') >> unknown()", "computed-at-run-time"),
         (
@@ -264,6 +278,17 @@ def test_a_task_without_an_equivalent_is_said(body: str, code: str, tmp_path: Pa
     written, jobs = imported("airflow", _dag("schedule=None", body), tmp_path)
     assert len(jobs["d"].dag) == 1
     assert code in codes(written, "d")
+
+
+def test_findings_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    names = ("one", "two", "three", "four", "five", "six", "seven")
+    unknown = ", ".join(f"{name}=5" for name in names)
+    computed = ", ".join(f"{name}=f()" for name in names)
+    body = f"BashOperator(task_id='a', bash_command='a', {unknown})\nFileSensor(task_id='b', {computed})"
+    written, _ = imported("airflow", _dag(f"schedule=None, {unknown}", body), tmp_path)
+    texts = [finding.text for finding in written.findings]
+    for subject in "", "`a`: ", "`b`: ":
+        assert [name for text in texts for name in names if text.startswith(f"{subject}`{name}`")] == [*names]
 
 
 @pytest.mark.parametrize(

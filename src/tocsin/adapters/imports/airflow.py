@@ -89,8 +89,9 @@ def _draft(dag: Dag, source: str, zone: Zone, now: datetime) -> Draft:
     _set_texts(draft, written, defaults)
     set_rules(draft, draft.fields, defaults)
     report_arguments(draft, "default_args", defaults)
-    for name in written.keys() - _READ:
-        draft.add("field-not-supported", f"`{name[:100]}` is {shown(written[name])}, which has no equivalent")
+    for name, value in written.items():
+        if name not in _READ:
+            draft.add("field-not-supported", f"`{name[:100]}` is {shown(value)}, which has no equivalent")
     for line, what in dag.skipped:
         draft.add("computed-at-run-time", f"{what} in line {line}: write the steps by hand")
     for line, what in dag.changes:

@@ -1,7 +1,7 @@
 """Tasks of a DAG as steps: operators, functions, retries and time limits."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -169,12 +169,17 @@ def _set_work(draft: Draft, step: StepDraft, task: Task) -> None:
         if environment and not texts:
             draft.add("computed-at-run-time", f"`{step.name}`: `env` is {shown(environment)}")
         variables = {str(name): str(value) for name, value in texts.items()}
+        _report_templates(draft, step.name, variables)
         step.command = script(draft, "/bin/bash", command, environment=variables)
-        _report_rest(draft, step.name, call, {"bash_command", "env", "append_env"})
+        is_harmless = call.keywords.get("append_env") in _HARMLESS
+        _report_rest(
+            draft, step.name, call.keywords, {"bash_command", "env", *(("append_env",) if is_harmless else ())}
+        )
         return
     if task.function:
         step.fields["function"] = function_name(f"{job}/{task.function}")
         _set_parameters(draft, step, task)
+        _report_rest(draft, step.name, task.settings, {"@task", *task.parameters})
         draft.add(
             "function-needs-handler", f"move the code of `{task.function}` to a handler of `{step.fields['function']}`"
         )
@@ -186,17 +191,17 @@ def _set_work(draft: Draft, step: StepDraft, task: Task) -> None:
         draft.add(
             "function-needs-handler", f"move the code of `{name[:100]}` to a handler of `{step.fields['function']}`"
         )
-        _report_rest(draft, step.name, call, {"python_callable", "op_args", "op_kwargs", "templates_dict"})
+        _report_rest(draft, step.name, call.keywords, {"python_callable", "op_args", "op_kwargs"})
     else:
         step.fields["function"] = function_name(f"{job}/{step.name}")
         own = {name: value for name, value in call.keywords.items() if name not in _READ | _RULES | _OF_EVERY}
         static = {name: value for name, value in own.items() if is_static(value)}
         if static:
             step.fields["input"] = literal(static)
-        for name in own.keys() - static.keys():
-            draft.add("computed-at-run-time", f"`{step.name}`: `{name[:100]}` is {shown(own[name])}")
-        for text in (value for value in static.values() if isinstance(value, str)):
-            _report_templates(draft, step.name, text)
+        for name, value in own.items():
+            if name not in static:
+                draft.add("computed-at-run-time", f"`{step.name}`: `{name[:100]}` is {shown(value)}")
+        _report_templates(draft, step.name, static)
         draft.add(
             "operator-needs-handler", f"`{step.name}` is a {kind}: write a handler of `{step.fields['function']}`"
         )
@@ -210,6 +215,7 @@ def _set_parameters(draft: Draft, step: StepDraft, task: Task) -> None:
     static = {name: value for name, value in named.items() if is_static(value)}
     if static:
         step.fields["input"] = literal(static)
+        _report_templates(draft, step.name, static)
     rest = [name for name in named if name not in static]
     if task.has_upstream_values:
         said = (
@@ -227,10 +233,11 @@ def _set_values(draft: Draft, step: StepDraft, args: Any, keywords: Any) -> None
         parts = value if isinstance(value, kind) else None
         if parts is not None and is_static(parts):
             step.fields[field] = literal(parts)
-            for each in parts.values() if isinstance(parts, dict) else parts:
-                _report_templates(draft, step.name, each)
+            _report_templates(draft, step.name, parts)
         elif isinstance(parts, dict):
-            step.fields[field] = literal({name: each for name, each in parts.items() if is_static(each)})
+            static = {name: each for name, each in parts.items() if is_static(each)}
+            step.fields[field] = literal(static)
+            _report_templates(draft, step.name, static)
             rest = ", ".join(str(name) for name, each in parts.items() if not is_static(each))
             draft.add("computed-at-run-time", f"`{step.name}`: {rest[:200]} of the input")
         else:
@@ -256,16 +263,24 @@ def _report_rule(draft: Draft, step: str, arguments: Mapping[str, Any]) -> None:
         draft.add("trigger-rule-not-supported", said)
 
 
-def _report_rest(draft: Draft, step: str, call: Call, known: set[str]) -> None:
-    for name in call.keywords.keys() - known - _READ - _RULES - _OF_EVERY:
-        draft.add(
-            "field-not-supported", f"`{step}`: `{name[:100]}` is {shown(call.keywords[name])}, which has no equivalent"
-        )
+def _report_rest(draft: Draft, step: str, arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    for name, value in arguments.items():
+        if name not in _READ | _RULES | _OF_EVERY and name not in known:
+            draft.add("field-not-supported", f"`{step}`: `{name[:100]}` is {shown(value)}, which has no equivalent")
 
 
 def _report_templates(draft: Draft, step: str, value: Any) -> None:  # noqa: ANN401
-    if isinstance(value, str) and ("{{" in value or "{%" in value or value.endswith((".sh", ".bash", ".sql"))):
-        draft.add("template-not-supported", f"`{step}`: Airflow fills in {shown(value)}")
+    """Report each text in a value, a list or a mapping that Airflow fills in."""
+    match value:
+        case str():
+            if "{{" in value or "{%" in value or value.endswith((".sh", ".bash", ".sql")):
+                draft.add("template-not-supported", f"`{step}`: Airflow fills in {shown(value)}")
+        case dict():
+            for inner in value.values():
+                _report_templates(draft, step, inner)
+        case list() | tuple():
+            for inner in value:
+                _report_templates(draft, step, inner)
 
 
 def _seconds(draft: Draft, name: str, value: Any, default: float) -> float:  # noqa: ANN401

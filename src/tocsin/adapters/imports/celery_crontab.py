@@ -26,7 +26,7 @@ _ITEM: Final = re.compile(r"(?:(?P<star>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?
 def set_crontab(draft: Draft, call: Call) -> bool:
     """Set the schedule of a draft from a `crontab(…)`; return whether it has one."""
     given = {**dict(zip(_ARGUMENTS, call.args, strict=False)), **call.keywords}
-    for name in given.keys() - set(_ARGUMENTS):
+    for name in (name for name in given if name not in _ARGUMENTS):
         draft.add("field-not-supported", f"`{name[:100]}` of {shown(call)} has no equivalent")
     try:
         masks = [_mask(kind, name, given.get(name, "*")) for name, kind in _KINDS.items()]

@@ -166,7 +166,7 @@ def _resources(described: Manifest, written: Mapping[str, Any]) -> dict[str, Jso
         amounts = mapping_of(written.get(kind))
         known = {name: text_of(amounts[name]) for name in amounts if name in _RESOURCES}
         valid: dict[str, JsonValue] = {name: text for name, text in known.items() if _is_valid(_QUANTITY, text)}
-        for name in known.keys() - valid.keys():
+        for name in (name for name in known if name not in valid):
             part.lose(name, amounts[name])
         report_rest(part.draft, part.path, amounts, _RESOURCES, instead=_TEMPLATE)
         if valid:
