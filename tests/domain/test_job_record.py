@@ -96,6 +96,12 @@ def test_job_whose_schedule_ends_is_disabled(schedule: str, fact: Message) -> No
     assert after(once, fact, defined()).state == "ENABLED"
 
 
+def test_new_registration_begins_a_new_interval() -> None:
+    often, fired = defined("@every 7h"), Due(job="nightly", scheduled_time=at(2), definition=1)
+    record = after(often, fired, DELETED, often)
+    assert (record.created_at, record.next_run_time) == (at(4), at(4) + timedelta(hours=7))
+
+
 def test_without_a_definition_no_kind_is_known() -> None:
     assert after(due(11)).schedule_type is None
 

@@ -293,6 +293,29 @@ def test_changed_interval_counts_from_its_change() -> None:
     assert due(log.tick(at("09:40:00"))) == [(at("09:40:00"), False)]
 
 
+def test_new_registration_begins_a_new_interval() -> None:
+    log = Log()
+    log.define(job("@every 5m"), at("09:30:00"))
+    log.tick(at("09:35:00"))
+    log.store(ledger.delete(log.state, "nightly"), at("09:36:00"))
+    log.define(job("@every 5m"), at("09:38:00"))
+    log.define(job("@every 5m", description="edited"), at("09:39:00"))
+    assert log.tick(at("09:42:59")) == []
+    assert due(log.tick(at("09:43:00"))) == [(at("09:43:00"), False)]
+    log.define(job("@every 7m"), at("09:44:00"))
+    assert due(log.tick(at("09:50:00"))) == [(at("09:50:00"), False)]
+
+
+def test_instant_before_a_deletion_is_no_anchor() -> None:
+    """The ticker decides on it after the job was registered again."""
+    log = Log()
+    log.define(job("@every 5m"), at("09:30:00"))
+    log.store(ledger.delete(log.state, "nightly"), at("09:35:00.5"))
+    log.define(job("@every 5m"), at("09:35:01"))
+    assert due(log.tick(at("09:35:01"))) == [(at("09:35:00"), False)]
+    assert due(log.tick(at("09:40:01"))) == [(at("09:40:01"), False)]
+
+
 def test_a_second_within_reach_is_not_missed() -> None:
     log = Log()
     log.define(job("* * * * * *"), at("09:30:00"))
@@ -337,6 +360,11 @@ SCHEDULES = st.sampled_from(
         *("0 * * * *", "*/7 * * * *", "15,45 10-12 * * *", "30 */2 * * *", None),
         "*/7 * * * * from 2026-11-20T02:00 until 2026-11-20T05:00",
     ]
+)
+INTERVALS = st.builds(
+    lambda s, c: ("define", job(s, catch_up=c)),
+    st.sampled_from(["@every 7m", "@every 50m"]),
+    st.sampled_from(["once", "skip"]),
 )
 CHANGES = st.one_of(
     st.builds(lambda s, c: ("define", job(s, catch_up=c)), SCHEDULES, st.sampled_from(["once", "skip", "all"])),
@@ -396,7 +424,7 @@ def _expected(facts: list[Recorded[Message]], now: datetime) -> list[datetime]:
     return instants
 
 
-@given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), min_size=1, max_size=12))
+@given(st.lists(st.tuples(CHANGES | INTERVALS, st.integers(1, 5000)), min_size=1, max_size=12))
 @settings(max_examples=examples(200), deadline=None)
 def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
     """The events that `missing_fact` requests complete a ledger read by the last event of each subject."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.domain.test_ledger import CHANGES, COMMANDS, SECOND, Log, at, job
+from tests.domain.test_ledger import CHANGES, COMMANDS, INTERVALS, SECOND, Log, at, job
 from tests.properties import examples
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
@@ -23,7 +23,7 @@ def lean(recorded: Recorded[Message]) -> Recorded[Message]:
     return Recorded(event or recorded.message, recorded.subject, recorded.sequence, recorded.time)
 
 
-@given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), max_size=15))
+@given(st.lists(st.tuples(CHANGES | INTERVALS, st.integers(1, 5000)), max_size=15))
 @settings(max_examples=examples(200), deadline=None)
 def test_kept_ledger_is_what_was_folded(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
     log, kept, now = Log(), Ledgers(), at("00:00:00")
@@ -49,6 +49,18 @@ def test_kept_ledger_is_what_was_folded(changes: list[tuple[tuple[str, JobDefini
     assert kept["nightly"] == (ledger.without_definitions(log.state), log.facts[-1].sequence)
     assert kept.sequence("nightly") == log.facts[-1].sequence
     assert list(kept) == ["nightly"]
+
+
+def test_kept_interval_counts_from_its_registration() -> None:
+    log, kept = Log(), Ledgers()
+    log.define(job("@every 5m", catch_up="skip"), at("09:20:00"))
+    log.tick(at("09:25:00"))
+    log.store(ledger.delete(log.state, "nightly"), at("09:26:00"))
+    log.define(job("@every 5m", catch_up="skip"), at("09:33:00"))
+    log.tick(at("09:40:00"))  # the instant of 9:38 is missed
+    kept.put("nightly", log.state, len(log.facts))
+    assert kept.plain("nightly") is not None
+    assert kept.next_instant("nightly", Lookahead()) == at("09:43:00")
 
 
 def test_unknown_job_has_the_initial_ledger() -> None:

@@ -67,7 +67,7 @@ class JobRecord:
             return "PAUSED"
         if self.timetable is None:
             return "ENABLED"
-        anchor = self.last_scheduled or self.anchor or self.changed_at
+        anchor = ledger.fired_since(self.created_at, self.last_scheduled) or self.anchor or self.changed_at
         is_over = ledger.is_over(self.timetable, self.changed_at, self.decided_until, anchor)
         return "ENABLED" if self.timetable.enabled and not is_over else "DISABLED"
 
@@ -81,7 +81,7 @@ class JobRecord:
         """Return the next instant that fires if nothing changes (CRON-28)."""
         if self.timetable is None or self.deleted:
             return None
-        known = KnownDefinition(self.changed_at, self.timetable, None, anchor=self.anchor)
+        known = KnownDefinition(self.changed_at, self.timetable, None, self.created_at, anchor=self.anchor)
         regime = Regime(self.changed_at, 1, self.paused, fact=1, previous=0)
         state = Ledger(self.job, (regime,), {1: known}, last_fired=self.last_scheduled)
         return ledger.next_fire_time(state, max(self.changed_at, self.decided_until or self.changed_at))

@@ -386,7 +386,7 @@ def _same(check: Check, before: Job) -> Check:
 
 def _row(job: Job, now: datetime) -> tuple[JsonValue, ...]:
     definition = job.definition
-    following, last = job.next_fire_time(now), job.ledger.last_fired
+    following, last = job.next_fire_time(now), job.last_fire_time
     times = (at.isoformat() if at is not None else None for at in (following, last))
     return (job.name, state_of(job), definition.schedule, definition.timezone, *times, job.job_uuid)
 

@@ -54,7 +54,7 @@ def job_rows(jobs: Iterable[Job], now: datetime) -> Iterator[CellRow]:
             definition.schedule,
             definition.timezone,
             _time(job.next_fire_time(now)),
-            _time(job.ledger.last_fired),
+            _time(job.last_fire_time),
             state_of(job),
             job.created_by,
             _time(job.created_at),

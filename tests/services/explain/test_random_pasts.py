@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.services.explain.past import Past
+from tocsin.domain import ledger
 from tocsin.domain.events import Due, Passed
 from tocsin.services.audit import audit
 from tocsin.services.explain import judge
@@ -117,6 +118,9 @@ def test_what_the_domain_decides_is_as_promised(start: datetime, first: dict[str
                     # If a nonexistent local time falls on an instant that fires, the answer covers that instant.
                     expected = VERDICTS[fact.reason] | ({"fired"} if fact.reason == "dst_skip" else set())
                     assert answer.verdict in expected, answer
+    if (upcoming := ledger.next_fire_time(past.state, past.now)) is not None:
+        [answer] = judge(past.evidence, upcoming)
+        assert (answer.verdict, answer.at) == ("future", upcoming)
 
 
 @settings(max_examples=examples(50), deadline=None)

@@ -30,7 +30,17 @@ from .instants import (
     schedule_type,
 )
 from .memory import Ledgers
-from .state import KnownDefinition, Ledger, Regime, evolve, fold, initial, missing_fact, without_definitions
+from .state import (
+    KnownDefinition,
+    Ledger,
+    Regime,
+    evolve,
+    fired_since,
+    fold,
+    initial,
+    missing_fact,
+    without_definitions,
+)
 from .timetables import Lookahead, Timetable, read_timetable
 
 __all__ = [
@@ -51,6 +61,7 @@ __all__ = [
     "define",
     "delete",
     "evolve",
+    "fired_since",
     "fold",
     "initial",
     "is_over",

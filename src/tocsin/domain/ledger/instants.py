@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ..events import Due, Passed, PassedReason
 from ..schedule import DayRules, DstPolicy, Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
-from .state import Ledger, Regime
+from .state import Ledger, Regime, fired_since
 from .timetables import Lookahead, Timetable
 
 
@@ -111,12 +111,12 @@ def _parsed(text: str, timezone: str, dst: DstPolicy | None, days: DayRules | No
 def anchor_of(state: Ledger, regime: Regime) -> datetime:
     """Return the time from which `@every` counts (ojs-cron §4.1).
 
-    This is the last trigger. If there was none, it is the definition that set the interval.
+    This is the last trigger since the job was registered. If there was none, it is the definition that set the interval.
     """
-    if state.last_fired is not None:
-        return state.last_fired
     known = state.definitions.get(regime.definition)
-    return (known.anchor or known.since) if known else regime.since
+    if known is None:
+        return regime.since
+    return fired_since(known.created_at or known.since, state.last_fired) or known.anchor or known.since
 
 
 PUNCTUALITY: Final = timedelta(seconds=2)

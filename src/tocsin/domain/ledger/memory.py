@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from .instants import drop_time, next_instant, schedule_of
-from .state import KnownDefinition, Ledger, Regime, initial, missing_fact, without_definitions
+from .state import KnownDefinition, Ledger, Regime, fired_since, initial, missing_fact, without_definitions
 from .timetables import Lookahead, Timetable
 
 
@@ -23,6 +23,7 @@ class Plain(msgspec.Struct, frozen=True, gc=False):
     timetable: Timetable
     watermark: datetime | None
     last_fired: datetime | None
+    created_at: datetime | None
     anchor: datetime | None
 
 
@@ -43,7 +44,7 @@ class Ledgers:
             return self._others.get(job, (initial, 0))
         since, definition = plain.since, plain.definition
         regimes = (Regime(since, definition, paused=False, fact=definition, previous=plain.previous),)
-        definitions = {definition: KnownDefinition(since, plain.timetable, None, anchor=plain.anchor)}
+        definitions = {definition: KnownDefinition(since, plain.timetable, None, plain.created_at, anchor=plain.anchor)}
         return Ledger(job, regimes, definitions, plain.watermark, plain.last_fired), plain.sequence
 
     def put(self, job: str, state: Ledger, sequence: int) -> None:
@@ -88,7 +89,8 @@ class Ledgers:
         if (dropped := drop_time(timetable, plain.last_fired)) is not None:
             return dropped
         floor = since if watermark is None or watermark < since else watermark
-        return lookahead.next_at(schedule_of(timetable), floor, plain.last_fired or plain.anchor or since)
+        anchor = fired_since(plain.created_at or since, plain.last_fired) or plain.anchor or since
+        return lookahead.next_at(schedule_of(timetable), floor, anchor)
 
     def sequence(self, job: str) -> int:
         """Return the last sequence of a job's ledger; 0: the job is unknown."""
@@ -113,7 +115,8 @@ def _plain(state: Ledger, sequence: int) -> Plain | None:
     if paused or fact != definition or known is None or known.since != since:
         return None
     watermark, last_fired = state.watermark, state.last_fired
-    return Plain(sequence, definition, previous, since, known.timetable, watermark, last_fired, known.anchor)
+    created_at, anchor = known.created_at, known.anchor
+    return Plain(sequence, definition, previous, since, known.timetable, watermark, last_fired, created_at, anchor)
 
 
 def _fields(regime: Regime) -> tuple[datetime, int, bool, int, int]:

@@ -54,6 +54,7 @@ class _PlainRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_u
     watermark: _Time | None
     last_fired: _Time | bool | None
     """True: it is the watermark, as after every instant that fires."""
+    created_at: _Time | None
     anchor: _Time | None
 
 
@@ -69,6 +70,7 @@ class _DefinitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False, for
     sequence: _Number
     since: _Time
     timetable: _Number
+    created_at: _Time | None
     anchor: _Time | None
 
 
@@ -164,13 +166,14 @@ class PartBuilder:
             self._position(plain.timetable),
             watermark,
             True if last_fired is not None and last_fired == watermark else last_fired,
+            plain.created_at,
             plain.anchor,
         )
 
     def _other_row(self, job: str, state: Ledger, sequence: int) -> _OtherRow:
         regimes = (_RegimeRow(r.since, r.definition, r.paused, r.fact, r.previous) for r in state.regimes)
         definitions = (
-            _DefinitionRow(number, known.since, self._position(known.timetable), known.anchor)
+            _DefinitionRow(number, known.since, self._position(known.timetable), known.created_at, known.anchor)
             for number, known in state.definitions.items()
         )
         return _OtherRow(job, sequence, tuple(regimes), tuple(definitions), state.watermark, state.last_fired)
@@ -225,6 +228,7 @@ def _plain_of(row: _PlainRow, timetables: list[Timetable], upto: int) -> Plain:
         timetables[row.timetable],
         row.watermark,
         last_fired,
+        row.created_at,
         row.anchor,
     )
 
@@ -232,7 +236,8 @@ def _plain_of(row: _PlainRow, timetables: list[Timetable], upto: int) -> Plain:
 def _ledger_of(row: _OtherRow, timetables: list[Timetable]) -> Ledger:
     regimes = tuple(Regime(r.since, r.definition, r.paused, r.fact, r.previous) for r in row.regimes)
     definitions = {
-        d.sequence: KnownDefinition(d.since, timetables[d.timetable], None, anchor=d.anchor) for d in row.definitions
+        d.sequence: KnownDefinition(d.since, timetables[d.timetable], None, d.created_at, anchor=d.anchor)
+        for d in row.definitions
     }
     return Ledger(row.job, regimes, definitions, row.watermark, row.last_fired)
 

@@ -46,7 +46,7 @@ class KnownDefinition(msgspec.Struct, frozen=True):
     timetable: Timetable
     definition: JobDefinition | None
     created_at: datetime | None = None
-    """The time of the first registration; None: `since`."""
+    """The time of the registration; None: `since`."""
     created_by: str | None = None
     """The identity that registered the job first; None: unknown."""
     anchor: datetime | None = None
@@ -64,6 +64,7 @@ class Ledger(msgspec.Struct, frozen=True):
     definitions: Mapping[int, KnownDefinition] = msgspec.field(default_factory=dict)
     watermark: datetime | None = None
     last_fired: datetime | None = None
+    """The last instant that fired, also of an earlier registration of the name; see `fired_since`."""
 
     @property
     def current(self) -> Regime | None:
@@ -132,6 +133,11 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
             return state
 
 
+def fired_since(registered: datetime, last_fired: datetime | None) -> datetime | None:
+    """Return the last instant that fired, unless it fired before a registration."""
+    return last_fired if last_fired is not None and last_fired > registered else None
+
+
 def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
     """Return the state after events, oldest first."""
     for recorded in facts:
@@ -149,7 +155,7 @@ def without_definitions(state: Ledger) -> Ledger:
     return msgspec.structs.replace(
         state,
         definitions={
-            s: KnownDefinition(known.since, known.timetable, None, anchor=known.anchor)
+            s: KnownDefinition(known.since, known.timetable, None, known.created_at, anchor=known.anchor)
             for s, known in state.definitions.items()
         },
     )
@@ -173,7 +179,7 @@ def missing_fact(state: Ledger) -> int | None:
 def _known(fact: Defined | TimetableDefined, since: datetime) -> KnownDefinition:
     timetable = Timetable.of(fact.definition)
     if isinstance(fact, TimetableDefined):
-        return KnownDefinition(since, timetable, None, anchor=fact.anchor)
+        return KnownDefinition(since, timetable, None, fact.created_at, anchor=fact.anchor)
     return KnownDefinition(since, timetable, fact.definition, fact.created_at, fact.creator, fact.anchor)
 
 

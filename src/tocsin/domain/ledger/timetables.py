@@ -100,6 +100,7 @@ class TimetableDefined(LedgerFact):
     previous: Sequence = 0
     definition: TimetableFields
     paused: bool = False
+    created_at: datetime | None = None
     anchor: datetime | None = None
 
 

@@ -52,6 +52,7 @@ class Regime:
     definition: int
     rule: JobDefinition | None
     paused: bool
+    registered: datetime
     anchors: list[datetime]
 
 
@@ -87,9 +88,30 @@ class Timeline:
             case Deleted():
                 pass
         since, rule = self.definitions.get(sequence, (recorded.time, None))
-        self.regimes.append(Regime(recorded.time, sequence, rule, paused, [self.last_fired or since]))
+        registered = self._registered(recorded)
+        anchors = self._anchors(registered, since)
+        self.regimes.append(Regime(recorded.time, sequence, rule, paused, registered, anchors))
         self._forget()
         return rule is not None or not sequence
+
+    def _registered(self, recorded: Recorded[DefinitionFact]) -> datetime:
+        """Return the time of the registration to which a definition event belongs.
+
+        A deletion ends the registration before. Of a log that is read in part, the event itself names it.
+        """
+        before = self.regimes[-1] if self.regimes else None
+        if before is None:
+            return getattr(recorded.message, "created_at", None) or recorded.time
+        return before.registered if before.definition else recorded.time
+
+    def _anchors(self, registered: datetime, since: datetime) -> list[datetime]:
+        """Return the possible starts of the intervals of a definition.
+
+        Earlier versions counted those of a job that was registered again from the last firing before its deletion.
+        """
+        if self.last_fired is None:
+            return [since]
+        return [self.last_fired] if self.last_fired > registered else [since, self.last_fired]
 
     def _start(self, time: datetime, fact: Defined) -> datetime:
         """Return the start of the intervals of a definition until the job fires.
@@ -109,8 +131,12 @@ class Timeline:
             self.last_fired = upto
             for regime in self.regimes:
                 # The ticker may have counted from here, or from the last firing before its decision.
-                is_in_force = regime.since < upto
-                regime.anchors = [upto] if is_in_force else [upto, *regime.anchors]
+                if regime.since < upto:
+                    regime.anchors = [upto]
+                elif regime.registered < upto:
+                    regime.anchors = [upto, *regime.anchors]
+                else:
+                    regime.anchors = [*regime.anchors, upto]
         self.watermark = upto if self.watermark is None else max(self.watermark, upto)
         self._forget()
 

@@ -225,6 +225,12 @@ def registrations(evidence: Evidence) -> list[list[Recorded[DefinitionFact]]]:
     return [part for part in parts if part]
 
 
+def registration_of(evidence: Evidence, regime: Regime) -> Sequence[Recorded[DefinitionFact]]:
+    """Return the events of the registration to which a regime belongs."""
+    first = regime.fact.sequence
+    return next(part for part in registrations(evidence) if part[0].sequence <= first <= part[-1].sequence)
+
+
 def since(evidence: Evidence, registration: Sequence[Recorded[DefinitionFact]]) -> Evidence:
     """Return the evidence without the registrations of the name before one."""
     first = registration[0].sequence

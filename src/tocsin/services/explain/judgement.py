@@ -12,7 +12,7 @@ from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
 from ...domain.schedule import Occurrence, Schedule, moved_to
 from ...domain.schedule.clock_changes import instants_of, is_repeated, skipped
-from .evidence import Answer, Evidence, Regime, Verdict, gap_around, regimes_of, registrations, since
+from .evidence import Answer, Evidence, Regime, Verdict, gap_around, regimes_of, registration_of, registrations, since
 
 _INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
@@ -122,7 +122,8 @@ def anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
         for d in evidence.decisions
         if isinstance(d.message, Due) and d.message.definition == regime.sequence
     ]
-    before = max((time for time in fired if time <= regime.fact.time), default=None)
+    registered = registration_of(evidence, regime)[0].time
+    before = max((time for time in fired if registered < time <= regime.fact.time), default=None)
     origin = of_this[0] if of_this else before or regime.anchor
     if schedule is not None and schedule.interval and origin >= min(at, regime.fact.time):
         steps = (origin - min(at, regime.fact.time)) // schedule.interval + 1

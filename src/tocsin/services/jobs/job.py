@@ -70,6 +70,11 @@ class Job:
         return self.owner is not None and self.owner in owners
 
     @property
+    def last_fire_time(self) -> datetime | None:
+        """The last instant (UTC) that fired since the registration."""
+        return ledger.fired_since(self.created_at, self.ledger.last_fired)
+
+    @property
     def anchor(self) -> datetime:
         """The time (UTC) from which `@every` counts."""
         return ledger.anchor_of(self.ledger, self.ledger.regimes[-1])
@@ -137,7 +142,7 @@ class Job:
             "schedule": definition.schedule,
             "timezone": definition.timezone,
             "next_fire_time": self.next_fire_time(now),
-            "last_fire_time": self.ledger.last_fired,
+            "last_fire_time": self.last_fire_time,
             "function": definition.function,
             "steps": [step.name for step in definition.dag],
             "tags": list(definition.tags),
