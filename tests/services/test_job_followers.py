@@ -17,7 +17,7 @@ from tocsin.domain.access import Principal, Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.services.calculations import Effort
-from tocsin.services.jobs import Job, JobFilter
+from tocsin.services.jobs import Job, JobFilter, search_keys
 from tocsin.services.jobs.job_follower import JobFollower, changes
 from tocsin.services.jobs.next_instants import FEW, JobInstant, NextInstants, SortedInstants
 from tocsin.services.jobs.search_keys import MAX_TEXT, SearchKeys
@@ -154,19 +154,35 @@ FILTERS: Final = st.builds(
 )
 
 
-@given(CHANGES, FILTERS, st.sampled_from((0, 2, 100)))
+@given(CHANGES, FILTERS, st.sampled_from((0, 2, 100)), st.sampled_from((1, 2, 256)))
 @settings(deadline=None, max_examples=examples(150))
 def test_kept_candidates_lose_no_job(
-    steps: list[tuple[str, str, dict[str, Any]]], wanted: JobFilter, effort: int
+    steps: list[tuple[str, str, dict[str, Any]]], wanted: JobFilter, effort: int, block: int
 ) -> None:
     ledgers, instants, keys = Ledgers(), NextInstants(), SearchKeys()
-    for verb, name, fields in [*steps, ("list", "a", {})]:
-        ledgers.change(verb, name, fields)
-        if verb == "list":
-            jobs = ledgers.jobs()
-            candidates = wanted.candidates(jobs, keys, instants, Some(effort))
-            found = [job.name for job in candidates if wanted.includes(job, instants.status_of)]
-            assert found == [job.name for job in jobs if wanted.includes(job, lambda job: job.status)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_keys, "BLOCK_JOBS", block)
+        for verb, name, fields in [*steps, ("list", "a", {})]:
+            ledgers.change(verb, name, fields)
+            if verb == "list":
+                jobs = ledgers.jobs()
+                candidates = wanted.candidates(jobs, keys, instants, Some(effort))
+                found = [job.name for job in candidates if wanted.includes(job, instants.status_of)]
+                assert found == [job.name for job in jobs if wanted.includes(job, lambda job: job.status)]
+
+
+def test_search_looks_at_few_jobs() -> None:
+    """A filter that no job meets reaches no job, even after the jobs have changed."""
+    ledgers, keys = Ledgers(), SearchKeys()
+    names = [f"job-{number:04}" for number in range(1_000)]
+    for name in names:
+        ledgers.change("define", name, {"tags": ("red",)})
+    assert keys.follow(ledgers.jobs(), Effort(ENOUGH))
+    for name in names[::50]:
+        ledgers.change("pause", name, {})
+    with keys.following(ledgers.jobs(), Effort(ENOUGH)):
+        assert [len(keys.looked_at((text,), None, None)) for text in ("nothing", "job-0007")] == [0, 1]
+        assert keys.looked_at((), "heavy", None) == keys.looked_at((), None, "user:ada") == []
 
 
 @given(st.lists(st.lists(st.integers(0, 300), max_size=3 * FEW), max_size=6))

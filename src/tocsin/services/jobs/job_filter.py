@@ -36,7 +36,7 @@ class JobFilter:
             owner = None if self.owner is None else typed(self.owner)
             with keys.following(jobs, effort) as is_complete:
                 if is_complete:
-                    return sorted(keys.candidates(texts, self.queue, owner), key=attrgetter("name"))
+                    return keys.candidates(texts, self.queue, owner)
         elif self.state is not None:
             with instants.following(jobs, effort) as is_complete:
                 if is_complete:
