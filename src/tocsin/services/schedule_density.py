@@ -9,19 +9,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Final
 
 from ..domain.schedule import parse
 from .calculations import Effort
-from .schedule_groups import ScheduleGroup
+from .schedule_groups import MAX_NAMED, ScheduleGroup
 
 MAX_HERDS: Final = 20
 MAX_NAMES: Final = 10
 """Jobs of a herd that are named."""
-MAX_SUGGESTIONS: Final = 50
+MAX_SUGGESTIONS: Final = MAX_NAMED
 MAX_COUNTED: Final = 1_000_000
 """Instants of a job that are counted in a bucket: more than a week with an instant every second has."""
+FEW: Final = 8
+"""Instants after which those of a schedule are counted: most schedules have fewer, and to count costs as much as to list them."""
 AT_ONCE: Final = 64
 """Instants between two readings of the processor time."""
 _MOVABLE: Final = re.compile(r"([0-9]{1,2})((?:\s+\S+){4})")
@@ -94,15 +96,17 @@ def density(
     starts = [now + window * number / buckets for number in range(buckets)]
     edges = [now, *(start - _JUST_BEFORE for start in starts[1:]), until]
     counts, seconds = [0] * buckets, defaultdict[datetime, list[int]](list)
-    is_truncated = not is_complete
+    is_truncated, most = not is_complete, _most(window)
     for number, group in enumerate(groups):
         if is_truncated := effort.is_spent() or is_truncated:
             break
-        if group.schedule.count(now, until, anchor=group.anchor, most=_most(window)) >= _most(window):
+        instants = _instants(group, now, until)
+        first = list(islice(instants, FEW))
+        if len(first) == FEW and group.schedule.count(now, until, anchor=group.anchor, most=most) >= most:
             is_truncated = not _count(group, edges, counts, effort)
             continue
-        for place, at in enumerate(_instants(group, now, until), 1):
-            counts[bisect_left(edges, at) - 1] += len(group.jobs)
+        for place, at in enumerate(chain(first, instants), 1):
+            counts[bisect_left(edges, at) - 1] += group.count
             seconds[at].append(number)
             if place % AT_ONCE == 0 and effort.is_spent():
                 is_truncated = True
@@ -136,7 +140,7 @@ def _count(group: ScheduleGroup, edges: Sequence[datetime], counts: list[int], e
         if effort.is_spent():
             return False
         count = group.schedule.count(begin, end, anchor=group.anchor, most=MAX_COUNTED)
-        counts[number] += count * len(group.jobs)
+        counts[number] += count * group.count
     return True
 
 
@@ -146,15 +150,23 @@ def _herds(
     """Return the largest herds, with the numbers of their groups."""
     times: dict[tuple[int, ...], list[datetime]] = defaultdict(list)
     for at, numbers in seconds.items():
-        if len(numbers) > 1 or len(groups[numbers[0]].jobs) >= threshold:
+        if len(numbers) > 1 or groups[numbers[0]].count >= threshold:
             times[tuple(numbers)].append(at)
-    herds: list[tuple[Herd, tuple[int, ...]]] = []
+    herds: list[tuple[int, datetime, tuple[int, ...]]] = []
     for numbers, of_herd in times.items():
-        count = sum(len(groups[number].jobs) for number in numbers)
+        count = sum(groups[number].count for number in numbers)
         if count >= threshold:
-            names = sorted(name for number in numbers for name in groups[number].jobs[:MAX_NAMES])[:MAX_NAMES]
-            herds.append((Herd(min(of_herd), count, tuple(names), len(of_herd)), numbers))
-    return sorted(herds, key=lambda entry: (-entry[0].count, entry[0].at))[:MAX_HERDS]
+            herds.append((count, min(of_herd), numbers))
+    herds.sort(key=lambda herd: (-herd[0], herd[1]))
+    return [
+        (Herd(at, count, _first_names(groups, numbers), len(times[numbers])), numbers)
+        for count, at, numbers in herds[:MAX_HERDS]
+    ]
+
+
+def _first_names(groups: Sequence[ScheduleGroup], numbers: Sequence[int]) -> tuple[str, ...]:
+    """Return the first names of the jobs of some groups."""
+    return tuple(sorted(name for number in numbers for name in groups[number].jobs[:MAX_NAMES])[:MAX_NAMES])
 
 
 # --- suggestions -----------------------------------------------------------------------------------------------------
@@ -170,7 +182,7 @@ def _suggestions(
     """Yield schedules that move jobs of herds to the quietest minutes of their hour."""
     load: Counter[int] = Counter(dict.fromkeys(range(_HOUR_MINUTES), 0))
     for at, numbers in seconds.items():
-        load[at.minute] += sum(len(groups[number].jobs) for number in numbers)
+        load[at.minute] += sum(groups[number].count for number in numbers)
     moved: set[str] = set()
     for herd, numbers in herds:
         for number in numbers:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import merge
-from typing import TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
@@ -15,6 +16,9 @@ from ..domain.schedule import Schedule
 from .calculations import Effort
 from .jobs import Job
 from .jobs.job_follower import JobFollower
+
+MAX_NAMED: Final = 50
+"""Jobs of a group that are named."""
 
 _Instants: TypeAlias = tuple[int, datetime | None]
 """The identity of a schedule, and the time from which its intervals count."""
@@ -27,7 +31,8 @@ class ScheduleGroup:
     schedule: Schedule
     anchor: datetime
     jobs: Sequence[str]
-    """Their names, sorted."""
+    """Their first names, `MAX_NAMED` at most, sorted."""
+    count: int
 
 
 @dataclass(slots=True)
@@ -68,9 +73,10 @@ class ScheduleGroups(JobFollower):
             for group in self._groups.values():
                 seen = [members.jobs for members in group.members.values() if sees(members.example)]
                 if seen:
-                    names = tuple(merge(*seen)) if len(seen) > 1 else tuple(seen[0])
-                    groups.append(ScheduleGroup(group.schedule, group.anchor, names))
-        return sorted(groups, key=lambda group: (-len(group.jobs), group.jobs[0])), is_complete
+                    first = [names[:MAX_NAMED] for names in seen]
+                    named = first[0] if len(first) == 1 else list(islice(merge(*first), MAX_NAMED))
+                    groups.append(ScheduleGroup(group.schedule, group.anchor, named, sum(map(len, seen))))
+        return sorted(groups, key=lambda group: (-group.count, group.jobs[0])), is_complete
 
     @override
     def _add(self, job: Job) -> None:
