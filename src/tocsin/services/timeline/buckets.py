@@ -41,6 +41,13 @@ class Buckets:
                 status = cast("Decision", count.status)
                 self._add(count.start, status if count.trigger == CRON else "trigger", count.total)
 
+    def add_by_status(self, counts: Iterable[ExecutionCount], ledger: Ledger) -> None:
+        """Count executions that the caller sees by status, with any trigger. Announced instants are skipped."""
+        for count in counts:
+            if ledger.has_seen(count.definition):
+                status = "skipped" if count.status == ANNOUNCED else count.status
+                self._add(count.start, cast("Decision", status), count.total)
+
     def add_passed(self, passed: Iterable[PassedSpan], ledger: Ledger) -> None:
         """Count instants that passed although the job was active.
 

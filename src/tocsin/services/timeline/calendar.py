@@ -1,26 +1,25 @@
 """A job's executions by local day."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
+from math import gcd
 from typing import Final
 
-from ...domain.execution_counts import ANNOUNCED, PERIOD, period_of, start_of
+from ...domain.execution_counts import PERIOD, period_of, start_of
 from ...domain.schedule import ScheduleError
 from ...domain.schedule.clock_changes import instants_of, local_time, skipped
 from ...domain.schedule.timezones import validate_timezone
-from ...ports import ExecutionCount, History
+from ...ports import History
 from ...ports.queries import CountQuery, InvalidQuery
 from ..calculations import Calculator, Effort
 from .buckets import Buckets
-from .marks import CRON
 from .model import Span, Window
 from .reader import MAX_PASSED
 from .regimes import Ledger
 
 MAX_DAYS: Final = 400
-_WIDTH: Final = 3 * PERIOD
-"""Local days begin at any quarter of an hour of UTC."""
 _DAY: Final = timedelta(days=1)
 
 
@@ -56,12 +55,12 @@ async def read_calendar(
     spans = [Span(start, end) for start, end in pairwise(edges)]
     job, since = ledger.evidence.job, start_of(period_of(edges[0]))
     until = start_of(-(-(edges[-1] - start_of(0)) // PERIOD))
-    counts = await history.counts(CountQuery(job=job, since=since, until=until, width=_WIDTH))
+    counts = await history.counts(CountQuery(job=job, since=since, until=until, width=_width(edges)))
     passed = await history.passed(job, edges[0], edges[-1], limit=MAX_PASSED)
 
     def counted(effort: Effort) -> list[Day]:
         buckets = Buckets(spans, effort)
-        buckets.add_executions(map(_of_day, counts), ledger)
+        buckets.add_by_status(counts, ledger)
         buckets.add_passed((span for span in passed if span.reason == "missed"), ledger)
         return [
             Day(day, *(bucket.counts.get(decision, 0) for decision in ("completed", "failed", "skipped", "missed")))
@@ -71,9 +70,13 @@ async def read_calendar(
     return await calculate(counted)
 
 
-def _of_day(count: ExecutionCount) -> ExecutionCount:
-    """Return a count as a day shows it: by status, with any trigger."""
-    return count._replace(trigger=CRON, status="skipped" if count.status == ANNOUNCED else count.status)
+def _width(edges: Sequence[datetime]) -> timedelta:
+    """Return the widest span whose multiples since 1970 include all edges.
+
+    It is a day in UTC, and an hour in most zones with clock changes.
+    """
+    periods = gcd(_DAY // PERIOD, *(period_of(edge) for edge in edges))
+    return periods * PERIOD
 
 
 def _start(zone: str, day: date) -> datetime:
