@@ -14,6 +14,8 @@ from tocsin.domain import ids, ledger
 from tocsin.domain.access import Role
 from tocsin.domain.events import Actor, Admitted, Cancelled, Due
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.ports import ExecutionRow
+from tocsin.ports.queries import ExecutionQuery, Page
 from tocsin.subjects import Stream
 
 HOUR = timedelta(hours=1)
@@ -133,6 +135,28 @@ async def test_earlier_registration_of_others_is_left_out(world: World, schedule
         times += [bucket["start"] for bucket in shown["buckets"] or () if bucket["counts"]]
         assert min(times) >= (START + hidden_until * HOUR).isoformat().replace("+00:00", "Z")
         assert len(shown["versions"]) == (1 if hidden_until else 3)
+
+
+async def test_hidden_executions_are_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page of them would be read only to be left out."""
+    await world.given(owner="token:ann", viewers=["token:bob"])
+    await passes(world, 16)
+    await world.registry.delete("job")
+    world.clock.advance(1_800)
+    await world.given(owner="token:eve")
+    await record(world)
+    pages: list[ExecutionQuery] = []
+    executions = world.history.executions
+
+    async def counted(query: ExecutionQuery) -> Page[ExecutionRow]:
+        pages.append(query)
+        return await executions(query)
+
+    monkeypatch.setattr(world.history, "executions", counted)
+    tokens = [await world.token("root", Role.ADMIN), await world.token("eve", Role.VIEWER)]
+    shown = [await timeline(world, token, until=(START + 20 * HOUR).isoformat()) for token in tokens]
+    assert ["cancelled" in [mark["decision"] for mark in each["marks"]] for each in shown] == [True, False]
+    assert len(pages) == 1
 
 
 async def test_history_that_expired_is_said(world: World) -> None:

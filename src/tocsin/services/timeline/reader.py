@@ -83,7 +83,7 @@ class TimelineReader:
             ScheduleError: its schedule is no longer valid.
         """
         ledger = await self.ledger(job, sees)
-        buckets = await self._buckets(ledger, window)
+        buckets, has_executions = await self._buckets(ledger, window)
         versions, gaps = ledger.versions(window), gaps_of(ledger.evidence.leadership, window, ledger.evidence.now)
         timeline = Timeline(
             window.since,
@@ -94,13 +94,14 @@ class TimelineReader:
             truncated=len(versions) > MAX_VERSIONS or len(gaps) > MAX_GAPS,
         )
         if buckets.total <= MAX_MARKS:
-            marks, is_complete = await self._marks(ledger, window)
+            marks, is_complete = await self._marks(ledger, window, has_executions=has_executions)
             if is_complete:
                 return replace(timeline, marks=tuple(marks))
         is_cut = not buckets.is_complete or self._forgets(ledger, window)
         return replace(timeline, buckets=tuple(buckets.result()), truncated=timeline.truncated or is_cut)
 
-    async def _buckets(self, ledger: Ledger, window: Window) -> Buckets:
+    async def _buckets(self, ledger: Ledger, window: Window) -> tuple[Buckets, bool]:
+        """Return buckets, and whether they have executions that the caller sees."""
         job, width = ledger.evidence.job, window.width
         spans = window.spans(width)
         covered = window.covered(spans)
@@ -116,20 +117,29 @@ class TimelineReader:
 
         buckets = await self._calculate(counted)
         buckets.is_complete &= len(passed) < MAX_PASSED
-        return buckets
+        return buckets, any(ledger.has_seen(count.definition) for count in counts)
 
-    async def _marks(self, ledger: Ledger, window: Window) -> tuple[list[Mark], bool]:
+    async def _marks(self, ledger: Ledger, window: Window, *, has_executions: bool) -> tuple[list[Mark], bool]:
         job = ledger.evidence.job
         decisions = await read_decisions(self._stored, job, window.since, window.until, most=2 * MAX_MARKS)
         ledger = ledger.with_evidence(with_decisions(ledger.evidence, decisions))
-        query = ExecutionQuery(job=job, since=window.since, until=window.until, limit=MAX_MARKS)
+        # Executions of hidden definitions may be many, and each would be read only to be left out.
+        rows = await self._rows(ledger, window) if has_executions else ()
+        return await self._calculate(lambda effort: marks_of(ledger, rows, window, effort, most=MAX_MARKS))
+
+    async def _rows(self, ledger: Ledger, window: Window) -> list[ExecutionRow]:
+        """Return the executions of a window that the caller sees.
+
+        They are at most one more than `MAX_MARKS`.
+        """
+        query = ExecutionQuery(job=ledger.evidence.job, since=window.since, until=window.until, limit=MAX_MARKS)
         rows = list[ExecutionRow]()
         async for row in every(self._history.executions, query):
             if ledger.has_seen(row.definition):
                 rows.append(row)
             if len(rows) > MAX_MARKS:
                 break
-        return await self._calculate(lambda effort: marks_of(ledger, rows, window, effort, most=MAX_MARKS))
+        return rows
 
     def _forgets(self, ledger: Ledger, window: Window) -> bool:
         """Return whether the history has removed executions of a window."""
