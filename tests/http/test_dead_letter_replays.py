@@ -7,7 +7,9 @@ import pytest
 
 from tests.http.conftest import World
 from tocsin import subjects
+from tocsin.adapters.http.api import dead_letter_replays
 from tocsin.adapters.http.middleware.idempotency import Answer
+from tocsin.domain.access import Role
 from tocsin.domain.events import DeadLettered, Failed, Failure, Replayed
 from tocsin.subjects import Bucket, Stream
 
@@ -151,3 +153,28 @@ async def test_invalid_cursor_is_refused(world: World, cursor: str) -> None:
     assert answer.status_code == 422, answer.text
     [error] = answer.json()["errors"]
     assert (error["field"], error["value"]) == ("cursor", f'"{cursor}"')
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_SEARCHED", 6), ("MAX_SECONDS", 0.0)])
+async def test_search_among_others_letters_has_an_end(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    monkeypatch.setattr(dead_letter_replays, limit, value)
+    await world.given()
+    theirs = [_id(number) for number in range(10)]
+    await add_letters(world, theirs)
+    token = await world.token("eve", Role.AUTHOR)
+    own = {"name": "own", "function": "f"}
+    assert (await world.ask("POST", "/v1/jobs", own, Authorization=f"Bearer {token}")).status_code == 201
+    [defined] = await world.facts(subjects.definition("own"))
+    await add_letters(world, [_id(10)], job="own", definition=defined.sequence)
+
+    cursor, tried, answers = None, [], 0
+    while answers == 0 or cursor is not None:
+        body = {"limit": 2, "cursor": cursor}
+        answer = (await world.ask("POST", PATH, body, Authorization=f"Bearer {token}")).json()
+        tried += ids_of(answer["replayed"])
+        cursor, answers = answer["next"], answers + 1
+        assert answer["complete"] is (cursor is None)
+    assert tried == await replays(world) == [_id(10)]
+    assert answers == (2 if limit == "MAX_SEARCHED" else 6)

@@ -1,5 +1,6 @@
 """`/v1/dead-letters/replay-all`: replay the dead letters that match (hip-62, Dead Letter Handling)."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,6 +9,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from ....domain.access import Principal
 from ....domain.definition import DefinitionError, Text
 from ....ports import DeadLetterRow, History
 from ....ports.queries import DeadLetterQuery, InvalidQuery, Place, microseconds
@@ -17,11 +19,15 @@ from ..auth.security import Replayer, actor
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dead_letters import Replayed
-from .dependencies import Here, Reason, ReasonText
+from .dependencies import Components, Here, Reason, ReasonText
 from .problems import documented
 
 MAX_PER_REQUEST: Final = 100
 """Dead letters that a request tries; the next request goes on after them."""
+MAX_SEARCHED: Final = 2_000
+"""Dead letters that a request reads to find some that the caller may replay."""
+MAX_SECONDS: Final = 10.0
+"""The time after which a request reads no further page to find some."""
 _SORT: Final = "oldest"
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=IdempotentRoute)
@@ -44,7 +50,7 @@ class ReplayAllRequest(BaseModel):
     cursor: Text | None = None
     """`next` of the previous answer. The other filters are to be the same."""
     limit: int = Field(default=MAX_PER_REQUEST, ge=1, le=MAX_PER_REQUEST)
-    """The dead letters to read; those that the caller may not replay are left out."""
+    """The dead letters to try at most; those that the caller may not replay are left out."""
     reason: ReasonText | None = None
 
 
@@ -74,7 +80,7 @@ class ReplayedAll(BaseModel):
     complete: bool
     """false: `next` continues."""
     next: str | None = None
-    """The cursor of the next request, which tries those that also matched at the first request."""
+    """The cursor of the next request, which tries those that also matched at the first request. An answer without dead letters may have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,24 @@ async def _page(
     return page.rows, _Cursor(page.cursor, Place(_SORT, microseconds(newest.last_attempt), newest.id))
 
 
+async def _permitted_page(
+    here: Components, caller: Principal, query: DeadLetterQuery, cursor: _Cursor | None
+) -> tuple[Sequence[DeadLetterRow], _Cursor | None]:
+    """Return the next dead letters that the caller may replay, and the next cursor.
+
+    There may be none before the cursor: a search among those of others ends within its limits.
+    """
+    clock = asyncio.get_running_loop()
+    end, searched = clock.time() + MAX_SECONDS, 0
+    while True:
+        page, cursor = await _page(here.history, query, cursor)
+        rows = [row for row in page if await here.visibility.permits_replay(caller, Run.of(row))]
+        searched += len(page)
+        if rows or cursor is None or searched >= MAX_SEARCHED or clock.time() >= end:
+            return rows, cursor
+        await asyncio.sleep(0)  # what is in memory is read without a turn of others
+
+
 @router.post("/replay-all", operation_id="replayAllDeadLetters", responses=documented(409))
 async def replay_all(
     here: Here, caller: Replayer, request: Request, body: ReplayAllRequest | None = None, reason: Reason = None
@@ -141,11 +165,7 @@ async def replay_all(
         namespaces=caller.reached,
     )
     cursor = None if body.cursor is None else _Cursor.read(body.cursor)
-    while True:
-        page, cursor = await _page(here.history, query, cursor)
-        rows = [row for row in page if await here.visibility.permits_replay(caller, Run.of(row))]
-        if rows or cursor is None:
-            break
+    rows, cursor = await _permitted_page(here, caller, query, cursor)
     outcome = ReplayedAll(
         replayed=[], refused=[], complete=cursor is None, next=None if cursor is None else str(cursor)
     )
