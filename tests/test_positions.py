@@ -21,6 +21,7 @@ from tocsin.stages.matcher.claims import Releases
 from tocsin.stages.matcher.fetches import Fetches
 from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.last_heartbeats import LastHeartbeats
+from tocsin.stages.matcher.operator_decisions import OperatorDecisions
 from tocsin.stages.matcher.task_sender import TaskSender
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
@@ -121,7 +122,13 @@ async def test_each_claim_over_http_has_its_holder() -> None:
     log = InMemoryEventLog()
     projections = InMemoryProjections(log.clock)
     board, claims = claims_of(NO_AGENT)
-    workers = HttpWorkers(projections, log.clock, board, Fetches(log.clock.monotonic))
+    workers = HttpWorkers(
+        projections,
+        log.clock,
+        board,
+        Fetches(log.clock.monotonic),
+        OperatorDecisions(board, requires_grant=False),
+    )
     for claim in claims:
         workers.note_claim(claim.task.scope, claim.sequence, "ops", claim.task.job)
     await workers.show()

@@ -36,6 +36,7 @@ from tocsin.domain.events import (
     Requested,
     Skipped,
 )
+from tocsin.engine.outside_workers import OutsideName
 from tocsin.ports.summaries import QueueCounts
 from tocsin.services import shared_read
 from tocsin.services.operations import event_waiter
@@ -520,10 +521,32 @@ async def test_only_an_id_quiets_a_worker(staffed: World) -> None:
     assert not any(isinstance(fact.message, AgentDrainStarted) for fact in await staffed.facts("agent.>"))
 
 
-async def test_worker_over_http_is_not_quieted(staffed: World) -> None:
-    fetcher = AgentRecord(name="fetcher", agent_id="d1ce", kind="http", queues=["mail"], state=AgentState.ENABLED)
-    await staffed.projections.put(Bucket.AGENTS, "fetcher.d1ce", fetcher.model_dump_json().encode())
-    assert (await read(staffed, "workers/d1ce"))["kind"] == "http"
+async def beaten(world: World, worker: str | None) -> str:
+    """Return the state that the answer to a heartbeat directs a worker to."""
+    body: dict[str, object] = {} if worker is None else {"worker_id": worker}
+    answer = await world.ask("POST", "/ojs/v1/workers/heartbeat", body)
+    assert answer.status_code == 200, answer.text
+    state: str = answer.json()["state"]
+    return state
+
+
+async def test_worker_over_http_is_quieted(staffed: World) -> None:
+    id_ = OutsideName("local:anonymous", "fetcher").token
+    fetcher = AgentRecord(name="fetcher", agent_id=id_, kind="http", queues=["mail"], state=AgentState.ENABLED)
+    await staffed.projections.put(Bucket.AGENTS, f"http.{id_}", fetcher.model_dump_json().encode())
+    assert await beaten(staffed, "fetcher") == "running"
+    for changed in (True, False):
+        answer = await staffed.ask("POST", f"{ADMIN}/workers/{id_}/quiet", **{"X-Reason": "deploy"})
+        assert (answer.status_code, answer.json()) == (200, {"id": id_, "state": "quiet", "changed": changed})
+    assert [await beaten(staffed, name) for name in ("fetcher", "other", None)] == ["quiet", "running", "running"]
+    for verb, state in (("drain", "terminate"), ("disable", "terminate"), ("enable", "running")):
+        assert (await staffed.ask("POST", f"/v1/agents/{id_}/{verb}")).status_code == 200
+        assert await beaten(staffed, "fetcher") == state
+
+
+async def test_executor_of_the_queue_is_not_quieted(staffed: World) -> None:
+    executor = AgentRecord(name="e1", agent_id="d1ce", kind="mq", queues=["mail"], state=AgentState.ENABLED)
+    await staffed.projections.put(Bucket.AGENTS, "mq.d1ce", executor.model_dump_json().encode())
     answer = await staffed.ask("POST", f"{ADMIN}/workers/d1ce/quiet")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
-    assert "tocsin tokens revoke" in answer.json()["error"]["message"]
+    assert "tocsin queues pause" in answer.json()["error"]["message"]

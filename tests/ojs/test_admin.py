@@ -69,3 +69,43 @@ async def test_queues_jobs_and_workers_are_counted(client: httpx.AsyncClient) ->
     stats = (await client.get(f"{ADMIN}/stats")).json()
     assert stats["jobs"]["available"] >= 2
     assert (stats["queues"] >= 1, stats["workers"] >= 1) == (True, True)
+
+
+async def test_operator_directs_a_worker_over_http(client: httpx.AsyncClient) -> None:
+    """The worker keeps its jobs, and gets no more."""
+    queue = fresh()
+    worker, other = f"worker-{queue}", f"other-{queue}"
+    for _ in range(3):
+        await pushed(client, queue)
+    [active] = await fetched(client, queue, worker_id=worker)
+
+    async def beaten(name: str) -> Any:  # noqa: ANN401 - JSON
+        status, answer = await told(client, "heartbeat", worker_id=name, active_jobs=[active["id"]])
+        assert status == 200
+        return answer
+
+    assert (await beaten(worker))["state"] == "running"
+    id_ = ""
+    async with asyncio.timeout(60):  # the matcher writes what the list shows
+        while not id_:
+            items = (await client.get(f"{ADMIN}/workers", params={"per_page": 100})).json()["items"]
+            id_ = next((item["id"] for item in items if item["name"] == worker), "")
+            await asyncio.sleep(0.1)
+    assert (await client.post(f"{ADMIN}/workers/{id_}/quiet")).json() == {"id": id_, "state": "quiet", "changed": True}
+    answer = await beaten(worker)
+    assert (answer["state"], answer["jobs_extended"]) == ("quiet", [active["id"]])
+    assert (await beaten(other))["state"] == "running"
+    async with asyncio.timeout(60):  # until the matcher knows of it
+        while True:
+            if (await client.get(f"{ADMIN}/workers/{id_}")).json()["state"] == "quiet":
+                break
+            await asyncio.sleep(0.1)
+    assert await fetched(client, queue, worker_id=worker, wait_ms=300) == []
+    assert len(await fetched(client, queue, worker_id=other)) == 1
+    drained = (await client.post(f"/v1/agents/{id_}/drain")).json()
+    assert [agent["agent_id"] for agent in drained["agents"]] == [id_]
+    assert (await beaten(worker))["state"] == "terminate"
+    assert await fetched(client, queue, worker_id=worker, wait_ms=300) == []
+    assert (await told(client, "ack", job_id=active["id"], worker_id=worker))[0] == 200
+    assert (await client.post(f"/v1/agents/{worker}/enable")).json()["changed"] is True
+    assert len(await fetched(client, queue, worker_id=worker)) == 1

@@ -14,11 +14,11 @@ from tests.stages.test_matcher import Hall
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Dispatched, Failed, LeaseTimer, Recorded, Released, Started, Timer
+from tocsin.domain.events import AgentSwitched, Dispatched, Failed, LeaseTimer, Recorded, Released, Started, Timer
 from tocsin.domain.execution import Status
 from tocsin.domain.task_fetch import Answer
 from tocsin.domain.visibility_lease import Lease
-from tocsin.engine.outside_workers import CHANGE_INTERVAL_S
+from tocsin.engine.outside_workers import CHANGE_INTERVAL_S, OutsideName
 from tocsin.ports import LogUnavailable
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
@@ -801,3 +801,74 @@ async def test_withdrawn_fetch_is_no_sign_of_its_worker(desk: Desk) -> None:
     await desk.hall.matcher()
     await desk.send(count=0, worker="py-1")
     assert await shown(desk) == []
+
+
+# --- workers that operators disable or drain ----------------------------------------------------------------------------
+
+QUIET: Final = OutsideName("ada", "quiet").token
+
+
+async def switched(desk: Desk, *, enabled: bool, draining: bool = False) -> None:
+    await desk.hall.world.given(AgentSwitched(name=QUIET, enabled=enabled, draining=draining))
+    await settle()
+    await desk.hall.work()
+
+
+@pytest.mark.parametrize("draining", [False, True])
+async def test_disabled_worker_fetches_nothing(desk: Desk, draining: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    await desk.hall.matcher()
+    await switched(desk, enabled=False, draining=draining)
+    for _ in range(2):
+        await desk.hall.trigger()
+    assert await desk.fetch(worker="quiet") == []
+    assert len(await desk.fetch(worker="w")) == 1
+    await switched(desk, enabled=True)
+    assert len(await desk.fetch(worker="quiet")) == 1
+
+
+async def test_waiting_fetch_of_an_enabled_worker_is_served(desk: Desk) -> None:
+    await desk.hall.matcher()
+    await switched(desk, enabled=False)
+    await desk.hall.trigger()
+    fetch = desk.fetching(worker="quiet", wait=20.0)
+    for _ in range(3):
+        await settle()
+        await desk.hall.work()
+    assert not fetch.done()
+    await switched(desk, enabled=True)
+    assert len(await desk.answered(fetch)) == 1
+
+
+async def test_task_chosen_before_the_decision_is_not_claimed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator decides while the timer of the lease is stored."""
+    matcher = await desk.hall.matcher()
+    write = desk.hall.world.log.write
+
+    async def overtaken(writes: Any) -> Any:  # noqa: ANN401 - as `EventLog.write`
+        monkeypatch.setattr(desk.hall.world.log, "write", write)
+        await desk.hall.world.given(AgentSwitched(name=QUIET, enabled=False))
+        await settle()
+        return await write(writes)
+
+    await desk.hall.trigger()
+    await settle()
+    monkeypatch.setattr(desk.hall.world.log, "write", overtaken)
+    assert await desk.fetch(worker="quiet") == []
+    assert await desk.hall.started() == []
+    assert matcher.board.claims_of("") == ()
+    assert len(await desk.fetch(worker="w")) == 1
+
+
+async def test_list_names_what_operators_decided(desk: Desk) -> None:
+    await desk.hall.matcher()
+    registry = AgentRegistry(desk.hall.world.log, desk.hall.world.projections)
+    await desk.fetch(worker="quiet")
+    for enabled, draining, state in (
+        (False, False, AgentState.DISABLED),
+        (False, True, AgentState.DRAINING),
+        (True, False, AgentState.ENABLED),
+    ):
+        await switched(desk, enabled=enabled, draining=draining)
+        await desk.fetch(worker="quiet")
+        await desk.hall.passes(CHANGE_INTERVAL_S)
+        assert [record.state for record in await registry.agents(QUIET)] == [state]

@@ -368,13 +368,24 @@ def drain(
     return [AgentDrainStarted(name=name, agent_id=agent_id, by=by, reason=reason)]
 
 
+def mode_of(newest: AgentSwitched | None) -> Mode:
+    """Return what the newest event of a name lets its workers do."""
+    if newest is None or newest.enabled:
+        return "enabled"
+    return "draining" if newest.draining else "disabled"
+
+
 def switch(
-    newest: AgentSwitched | None, name: str, *, enabled: bool, by: Actor | None = None, reason: str | None = None
+    newest: AgentSwitched | None, name: str, mode: Mode, *, by: Actor | None = None, reason: str | None = None
 ) -> list[AgentFact]:
-    """Decide to disable or enable a name; `newest` is its newest event."""
-    if enabled == (newest is None or newest.enabled):
+    """Decide to disable, drain or enable a name; `newest` is its newest event.
+
+    A name that drains takes no tasks already, so it is not disabled.
+    """
+    before = mode_of(newest)
+    if mode == before or (mode, before) == ("disabled", "draining"):
         return []
-    return [AgentSwitched(name=name, enabled=enabled, by=by, reason=reason)]
+    return [AgentSwitched(name=name, enabled=mode == "enabled", draining=mode == "draining", by=by, reason=reason)]
 
 
 class AgentRecord(BaseModel):

@@ -7,7 +7,7 @@ processes may hear and write one worker, none must lead, and a reader sees by it
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -64,8 +64,16 @@ class _Worker:
 class OutsideWorkers:
     """The workers of one kind that this process heard."""
 
-    def __init__(self, kind: OutsideKind, projections: Projections, clock: Clock) -> None:
+    def __init__(
+        self,
+        kind: OutsideKind,
+        projections: Projections,
+        clock: Clock,
+        state_of: Callable[[OutsideName], AgentState] = lambda _: AgentState.ENABLED,
+    ) -> None:
+        """`state_of` returns what operators let a worker do."""
         self._kind: OutsideKind = kind
+        self._state_of = state_of
         self._projections = projections
         self._clock = clock
         self._silence = SILENCE[kind].total_seconds()
@@ -135,7 +143,7 @@ class OutsideWorkers:
             agent_id=name.token,
             kind=self._kind,
             identity=printable(name.identity)[:MAX_NAME] or None,
-            state=AgentState.ENABLED,
+            state=self._state_of(name),
             since=since,
             heard_at=heard_at,
             queues=self._lately(worker.queues, worker),

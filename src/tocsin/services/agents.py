@@ -8,10 +8,11 @@ from pydantic import ValidationError
 
 from .. import subjects
 from ..domain import agent
-from ..domain.agent import AgentRecord, AgentState, WorkerKind
+from ..domain.agent import AgentRecord, AgentState, Mode
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Message, Recorded
 from ..domain.policy import slots
 from ..domain.queue_backlog import QueueBacklog
+from ..engine.outside_workers import OutsideName
 from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
 from . import executor_leader, policies, shard_owners
@@ -61,34 +62,76 @@ class AgentRegistry:
     async def switch(self, name: str, *, enabled: bool, by: Actor | None = None, reason: str | None = None) -> bool:
         """Enable or disable all agents of a name, now and later.
 
+        Workers over HTTP are switched that are known by this name or id now.
+
         Return whether that changed anything.
 
         Raises:
-            NotFound: no agent has this name, and it was never disabled.
+            NotFound: no worker has this name, and it was never disabled.
             LogUnavailable: the log did not answer.
         """
+        mode: Mode = "enabled" if enabled else "disabled"
+        known = await self.agents()
+        over_http = await self._switch_over_http(known, name, mode, by, reason)
+        if over_http and not await self._processes(name, known):
+            return any(over_http.values())
         if not agent.is_agent_name(name):
-            raise _not_found(name, await self.agents())
+            raise _not_found(name, known)
 
         async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentFact]:
-            newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentSwitched)), None)
+            newest = _newest_switch(stored)
             if newest is None:
                 await self._registered(name)
-            return agent.switch(newest, name, enabled=enabled, by=by, reason=reason)
+            return agent.switch(newest, name, mode, by=by, reason=reason)
 
-        return bool(await decide(self._log, subjects.agent(name, OF_THE_NAME), facts))
+        return bool(await decide(self._log, subjects.agent(name, OF_THE_NAME), facts)) or any(over_http.values())
+
+    async def mode_over_http(self, identity: str, worker: str) -> Mode:
+        """Return what operators let a worker over HTTP do.
+
+        `worker` is its own name.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        return agent.mode_of(
+            _newest_switch(await self._log.load(subjects.agent(OutsideName(identity, worker).token, OF_THE_NAME)))
+        )
 
     async def drain(self, name: str, *, by: Actor | None = None, reason: str | None = None) -> tuple[AgentRecord, ...]:
-        """Drain the live agents of a name, or one process by its id.
+        """Drain the workers of a name, or one process by its id.
+
+        A worker over HTTP drains until it is enabled, because a new process may have its id.
 
         Return those that were not draining.
 
         Raises:
-            NotFound: no agent has this name or id.
+            NotFound: no worker has this name or id.
             LogUnavailable: the log did not answer.
         """
-        live = [record for record in await self._registered(name) if record.state is not AgentState.LOST]
-        return tuple([record for record in live if await self._drain(record, by, reason)])
+        known = await self.agents()
+        over_http = await self._switch_over_http(known, name, "draining", by, reason)
+        drained = [record for record in known if over_http.get(record.agent_id)]
+        processes = await (self._processes(name, known) if over_http else self._registered(name))
+        live = [record for record in processes if record.state is not AgentState.LOST]
+        return (*drained, *[record for record in live if await self._drain(record, by, reason)])
+
+    async def _switch_over_http(
+        self, known: Iterable[AgentRecord], name: str, mode: Mode, by: Actor | None, reason: str | None
+    ) -> dict[str, bool]:
+        """Switch the workers over HTTP of a name or id.
+
+        Return by id whether that changed anything.
+        """
+
+        async def switch(worker: str) -> bool:
+            async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentFact]:
+                return agent.switch(_newest_switch(stored), worker, mode, by=by, reason=reason)
+
+            return bool(await decide(self._log, subjects.agent(worker, OF_THE_NAME), facts))
+
+        of_name = [record for record in known if record.kind == "http" and name in {record.name, record.agent_id}]
+        return {record.agent_id: await switch(record.agent_id) for record in of_name}
 
     async def _registered(self, name: str) -> list[AgentRecord]:
         """Return the registered agents of a name or id.
@@ -96,16 +139,17 @@ class AgentRegistry:
         Raises:
             NotFound: no agent has this name, or only workers that do not register.
         """
-        stored = await self._stored(name)
         known = await self.agents()
-        of_name = [record for record in known if name in {record.name, record.agent_id}]
-        stored |= {record.agent_id: record for record in of_name if record.kind == "agent"}
-        if stored:
-            return list(stored.values())
-        if of_name:
-            remedy = REMEDIES[of_name[0].kind]
-            raise NotFound(f"{name!r} does not register, so it cannot be drained, disabled or enabled. {remedy}")
+        if processes := await self._processes(name, known):
+            return processes
+        if any(name in {record.name, record.agent_id} for record in known):
+            raise NotFound(f"{name!r} does not register, so it cannot be drained, disabled or enabled. {REMEDY_OF_MQ}")
         raise _not_found(name, known)
+
+    async def _processes(self, name: str, known: Iterable[AgentRecord]) -> list[AgentRecord]:
+        """Return the registered agents of a name or id, if any."""
+        of_name = [record for record in known if record.kind == "agent" and name in {record.name, record.agent_id}]
+        return list((await self._stored(name) | {record.agent_id: record for record in of_name}).values())
 
     async def _stored(self, name: str) -> dict[str, AgentRecord]:
         """Return the agents of a name or id, by id, from the log.
@@ -143,11 +187,12 @@ def _with_slots(record: AgentRecord, ceiling: int | None) -> AgentRecord:
     return record.model_copy(update={"slots": slots(record.max_concurrent_jobs, ceiling)})
 
 
-REMEDIES: Final[dict[WorkerKind, str]] = {
-    "http": "It fetches over HTTP: stop it, or revoke its token with `tocsin tokens revoke`.",
-    "mq": "It takes tasks from hip-62's queue: stop it, or pause its queue with `tocsin queues pause`.",
-}
-"""What stops a worker that does not register."""
+REMEDY_OF_MQ: Final = "It takes tasks from hip-62's queue: stop it, or pause its queue with `tocsin queues pause`."
+"""What stops an executor of hip-62's queue."""
+
+
+def _newest_switch(stored: Sequence[Recorded[Message]]) -> AgentSwitched | None:
+    return next((each.message for each in reversed(stored) if isinstance(each.message, AgentSwitched)), None)
 
 
 def _not_found(name: str, known: Iterable[AgentRecord]) -> NotFound:

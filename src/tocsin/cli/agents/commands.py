@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _KINDS: Final = {"http": "a worker over HTTP", "mq": "an executor of hip-62's queue"}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME|ID", help="The agents of a name, or one process by its id.")]
+Switched = Annotated[
+    str, typer.Argument(metavar="NAME|ID", help="The agents of a name, or a worker over HTTP by its name or id.")
+]
 Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="A queue; `*`: every queue. Repeatable.")]
 Shards = Annotated[
@@ -76,6 +79,8 @@ def show(context: typer.Context, agent: NameOrId) -> None:
 def drain(context: typer.Context, agent: NameOrId, reason: Reason = None) -> None:
     """Let agents finish their tasks and take no more, until their processes end.
 
+    A worker over HTTP ends by itself, and drains until `enable`.
+
     Example: `tocsin agents drain mail-1`
     """
     session = session_of(context)
@@ -91,15 +96,17 @@ def drain(context: typer.Context, agent: NameOrId, reason: Reason = None) -> Non
     )
 
 
-def disable(context: typer.Context, agent: Name, reason: Reason = None) -> None:
+def disable(context: typer.Context, agent: Switched, reason: Reason = None) -> None:
     """Let agents of a name take no tasks, also after a restart.
+
+    The heartbeats of a worker over HTTP are answered with `quiet`.
 
     Example: `tocsin agents disable mail-1 --reason "disk is full"`
     """
     _switch(context, agent, reason, enabled=False)
 
 
-def enable(context: typer.Context, agent: Name, reason: Reason = None) -> None:
+def enable(context: typer.Context, agent: Switched, reason: Reason = None) -> None:
     """Let agents of a name take tasks again.
 
     Example: `tocsin agents enable mail-1`

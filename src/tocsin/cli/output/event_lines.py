@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ...domain import duration
 from ...domain.access import masked
+from ...domain.agent import mode_of
 from ...domain.definition import JobDefinition
 from ...domain.events import (
     Acknowledged,
@@ -220,7 +221,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
         case Queued():
             return Described("·", "dim", "queued", "waits for the lock")
         case AgentSwitched():
-            return Described("‖", "yellow", "enabled" if fact.enabled else "disabled", fact.reason or "")
+            return Described("‖", "yellow", mode_of(fact), fact.reason or "")
         case AgentGranted():
             grants = ", ".join(f"{grant.queue} ({' '.join(grant.functions)})" for grant in fact.grants)
             may = f"may get tasks of {grants}" if grants else "may get no tasks"

@@ -224,7 +224,10 @@ class AgentGranted(AgentFact):
 
 
 class AgentSwitched(AgentFact):
-    """An operator disabled or enabled all agents of a name, now and after their restarts."""
+    """An operator disabled or enabled all agents of a name, now and after their restarts.
+
+    Of a worker over HTTP, which does not register, the name is its id: the digest of its identity and its own name.
+    """
 
     agent_id: str = OF_THE_NAME
     """Always `all`."""
@@ -232,6 +235,8 @@ class AgentSwitched(AgentFact):
     """The type of the event."""
     enabled: bool
     """False: agents of this name take no tasks."""
+    draining: bool = False
+    """True: the worker over HTTP finishes its tasks and ends."""
     by: Actor | None = None
     """The operator."""
     reason: str | None = None

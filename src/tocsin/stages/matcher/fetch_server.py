@@ -76,6 +76,8 @@ class FetchServer:
                 break
             looked_at.append(waiting)
             fetch = waiting.fetch
+            if not self._workers.may_take_tasks(fetch):
+                continue
             tasks = self._board.choose(fetch.queues, fetch.may_run, limit=fetch.count, room=room)
             chosen += [(task, waiting) for task in tasks]
         claims = await self._store(chosen)

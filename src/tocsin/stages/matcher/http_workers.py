@@ -8,6 +8,7 @@ from ...domain.task_fetch import Fetch
 from ...engine.outside_workers import OutsideName, OutsideWorkers
 from ...ports import Clock, Projections
 from .fetches import Fetches
+from .operator_decisions import OperatorDecisions
 
 MAX_CLAIMS: Final = 100_000
 """The number of claims whose holders are remembered."""
@@ -16,8 +17,16 @@ MAX_CLAIMS: Final = 100_000
 class HttpWorkers:
     """Shows who fetches, and which claims each worker holds."""
 
-    def __init__(self, projections: Projections, clock: Clock, board: TaskBoard, fetches: Fetches) -> None:
-        self._workers = OutsideWorkers("http", projections, clock)
+    def __init__(
+        self,
+        projections: Projections,
+        clock: Clock,
+        board: TaskBoard,
+        fetches: Fetches,
+        decisions: OperatorDecisions,
+    ) -> None:
+        self._workers = OutsideWorkers("http", projections, clock, decisions.state_over_http)
+        self._decisions = decisions
         self._board = board
         self._fetches = fetches
         self._holders: dict[tuple[str, int], OutsideName] = {}
@@ -34,6 +43,10 @@ class HttpWorkers:
         """Note who sent a fetch."""
         if fetch.count:
             self._workers.hear(OutsideName(fetch.identity, fetch.worker), fetch.queues, fetch.functions)
+
+    def may_take_tasks(self, fetch: Fetch) -> bool:
+        """Return whether operators let the sender of a fetch take tasks."""
+        return self._decisions.serves_over_http(OutsideName(fetch.identity, fetch.worker))
 
     async def show(self) -> None:
         """Show the workers that fetch, wait, or hold claims."""

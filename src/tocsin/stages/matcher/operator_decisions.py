@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ... import subjects
 from ...domain import policy, queue
-from ...domain.agent import agent_key
+from ...domain.agent import AgentState, agent_key
 from ...domain.agent_grants import granted_of, may_get, may_own
 from ...domain.events import (
     AgentDrainStarted,
@@ -23,6 +23,7 @@ from ...domain.open_task import OpenTask
 from ...domain.queue import Queue
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Granted
+from ...engine.outside_workers import OutsideName
 from .agents import HeardAgent
 
 
@@ -52,6 +53,9 @@ class OperatorDecisions:
         self._room: Mapping[str, int] = {}
         self._grants: dict[str, AgentGranted] = {}
         self._disabled: set[str] = set()
+        """The names of agents, and the ids of workers over HTTP, that take no tasks."""
+        self._leaving: set[str] = set()
+        """Those of them that are workers over HTTP and drain."""
         self._draining: set[str] = set()
         """The keys of processes that operators drain."""
         self._max_per_agent: int | None = None
@@ -80,6 +84,7 @@ class OperatorDecisions:
             self._grants[fact.name] = fact
         elif isinstance(fact, AgentSwitched):
             (self._disabled.discard if fact.enabled else self._disabled.add)(fact.name)
+            (self._leaving.add if fact.draining else self._leaving.discard)(fact.name)
         elif isinstance(fact, AgentDrainStarted):
             self._draining.add(agent_key(fact.name, fact.agent_id))
         elif isinstance(fact, AgentForgotten):
@@ -113,7 +118,7 @@ class OperatorDecisions:
         if queue.is_paused or queue.purges(task.sequence):
             return False
         if claim.agent is None:
-            return True
+            return self.serves_over_http(OutsideName(claim.holder or "", claim.worker))
         fact = self._grants.get(claim.worker)
         is_granted = not self._requires_grant if fact is None else may_get(fact.grants, task.queue, task.function)
         is_draining = self.is_draining(agent_key(claim.worker, claim.agent))
@@ -122,6 +127,16 @@ class OperatorDecisions:
     def is_disabled(self, name: str) -> bool:
         """Return whether agents of a name take no tasks."""
         return name in self._disabled
+
+    def serves_over_http(self, name: OutsideName) -> bool:
+        """Return whether operators let a worker over HTTP take tasks."""
+        return not self._disabled or name.token not in self._disabled
+
+    def state_over_http(self, name: OutsideName) -> AgentState:
+        """Return the state of a worker over HTTP that is heard."""
+        if self.serves_over_http(name):
+            return AgentState.ENABLED
+        return AgentState.DRAINING if name.token in self._leaving else AgentState.DISABLED
 
     def is_draining(self, key: str) -> bool:
         """Return whether an operator drains the process with a key."""

@@ -123,7 +123,7 @@ class Matcher:
             clock,
         )
         self._fetches = Fetches(clock.monotonic)
-        self._http_workers = workers = HttpWorkers(projections, clock, self.board, self._fetches)
+        self._http_workers = workers = HttpWorkers(projections, clock, self.board, self._fetches, self._decisions)
         self._fetch_server = FetchServer(
             log, fetch_channel, self._fetches, workers, self.board, self._claims, self._releases, clock
         )

@@ -98,11 +98,11 @@ async def get_agents(here: Here, caller: Reader, name: WorkerName) -> AgentList:
 
 @router.post("/{name}/drain", operation_id="drainAgents", responses=documented(404))
 async def drain_agents(
-    here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+    here: Here, caller: SharedOperator, name: WorkerName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsDrained:
-    """Let agents finish their tasks and take no more.
+    """Let workers finish their tasks and take no more.
 
-    `name` is the name of several processes, or the id of one.
+    `name` is the name of several processes, or the id of one. To a worker over HTTP, the answer to its next heartbeat says that it shall end.
     """
     await require_reached(here, caller, name)
     drained = await _registry(here).drain(name, by=actor(caller), reason=given_reason(body, reason))
@@ -111,9 +111,12 @@ async def drain_agents(
 
 @router.post("/{name}/disable", operation_id="disableAgents", responses=documented(404))
 async def disable_agents(
-    here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+    here: Here, caller: SharedOperator, name: WorkerName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
-    """Let agents of a name take no tasks, also after a restart."""
+    """Let agents of a name take no tasks, also after a restart.
+
+    `name` may also be the name or the id of workers over HTTP.
+    """
     await require_reached(here, caller, name)
     changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=given_reason(body, reason))
     return AgentsSwitched(agent=name, action="disabled", changed=changed)
@@ -121,7 +124,7 @@ async def disable_agents(
 
 @router.post("/{name}/enable", operation_id="enableAgents", responses=documented(404))
 async def enable_agents(
-    here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+    here: Here, caller: SharedOperator, name: WorkerName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
     """Let agents of a name take tasks again."""
     await require_reached(here, caller, name)

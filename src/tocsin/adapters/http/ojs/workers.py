@@ -27,7 +27,7 @@ from ....services.operations.task_leases import Held, Holder
 from ..api.dependencies import Components, Here, until_disconnect
 from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound
-from . import job_view, known_queues, protocol, worker_requests, workflow_view
+from . import job_view, known_queues, protocol, worker_directives, worker_requests, workflow_view
 from .protocol import Body, OjsResponse, documented, refused
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -183,13 +183,16 @@ async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     ),
 )
 async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
-    """Extend the leases of a worker's jobs, and name the jobs it lost."""
+    """Extend the leases of a worker's jobs, and name the jobs it lost.
+
+    `state` is what operators let the worker do: `quiet` if it is disabled, and `terminate` if it drains.
+    """
     active = body.get("active_jobs", body.get("active_job_ids", []))
     ids = active if isinstance(active, list) else body.get("active_job_ids", [])
     if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_COUNT:
         raise refused("active_jobs", "must be an array of job ids")
     holder = worker_requests.holder(caller, body)
-    extended, lost, state = [], [], "running"
+    extended, lost, state = [], [], await worker_directives.of_operators(here, holder)
     for id_ in ids:
         try:
             claim = await _extended(here, id_, holder, worker_requests.seconds(body, "visibility_timeout_ms"))
@@ -197,7 +200,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
             lost.append(id_)
         else:
             extended.append(id_)
-            state = _directive(here, claim) or state
+            state = worker_directives.of_suite(here, claim) or state
     return {
         "state": state,
         "jobs_extended": extended,
@@ -332,13 +335,3 @@ async def _requeued(here: Components, id: str, holder: Holder) -> tuple[Executio
         held = await held_of(here, id, holder, exactly=True)
         if held.claim.sequence != claim:
             raise Problem(409, "conflict", f"the lease of job {id} ended, and the job was fetched again")
-
-
-def _directive(here: Components, held: Held) -> str | None:
-    """Return the test directive of the conformance suite, if `/dev/reset` is enabled."""
-    if here.reset is None:
-        return None
-    options = job_view.about_of(held.state.request.plan.meta).get("options")
-    metadata = options.get("metadata") if isinstance(options, dict) else None
-    directive = metadata.get("test_directive") if isinstance(metadata, dict) else None
-    return directive if directive in {"quiet", "terminate"} else None

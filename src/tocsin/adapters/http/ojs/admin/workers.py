@@ -6,7 +6,7 @@ from fastapi import Path
 
 from .....domain.access import Principal
 from .....domain.agent import AgentRecord, AgentState
-from .....services.agents import REMEDIES, AgentRegistry
+from .....services.agents import REMEDY_OF_MQ, AgentRegistry
 from .....services.operations.errors import NotFound
 from ...api.agents import require_reached
 from ...api.dependencies import Components, Here, Reason
@@ -51,18 +51,18 @@ async def show_worker(here: Here, caller: Reader, id: WorkerId) -> Json:  # noqa
 
 @router.post("/workers/{id}/quiet", operation_id="adminQuietWorker")
 async def quiet(here: Here, caller: SharedOperator, id: WorkerId, reason: Reason = None) -> Json:  # noqa: A002 - as above
-    """Let an agent finish its jobs and take no more.
+    """Let a worker finish its jobs and take no more.
 
-    Other workers do not register, and cannot be drained.
+    An agent drains. A worker over HTTP is disabled, and the answer to its next heartbeat says so. Executors of hip-62's queue go on.
     """
     record = await _worker(here, caller, id)
-    if record.kind != "agent":
-        raise Problem(
-            409, "conflict", f"worker {id} does not register, so it cannot be drained. {REMEDIES[record.kind]}"
-        )
+    if record.kind == "mq":
+        raise Problem(409, "conflict", f"worker {id} does not register, so it cannot be drained. {REMEDY_OF_MQ}")
     await require_reached(here, caller, id)
-    drained = await AgentRegistry(here.log, here.projections).drain(id, by=actor(caller), reason=reason)
-    if drained:
+    registry, by = AgentRegistry(here.log, here.projections), actor(caller)
+    if record.kind == "http":
+        return {"id": id, "state": "quiet", "changed": await registry.switch(id, enabled=False, by=by, reason=reason)}
+    if await registry.drain(id, by=by, reason=reason):
         return {"id": id, "state": "quiet", "changed": True}
     return {"id": id, "state": "stale" if record.state is AgentState.LOST else "quiet", "changed": False}
 

@@ -47,14 +47,21 @@ function Load({ agent }) {
 }
 
 function AgentActions({ agent, reload }) {
-  const act = (verb) => (reason) => post(v1(["agents", agent.name, verb]), { reason: reason || null });
-  const isDisabled = agent.state === "DISABLED";
+  if (agent.kind === "mq") return null; // it takes tasks from hip-62's queue, and learns of no decision
+  const overHttp = agent.kind === "http";
+  const act = (verb) => (reason) => post(v1(["agents", overHttp ? agent.agent_id : agent.name, verb]), { reason: reason || null });
+  const isDisabled = agent.state === "DISABLED" || (overHttp && agent.state === "DRAINING");
   return html`<div class="actions">
     ${agent.state === "ENABLED"
       ? html`<${ActionButton} label="Drain" title=${`Drain ${agent.name}`} done=${reload} act=${act("drain")}
-          details=${html`<p>Its processes finish what runs, and take nothing new until they end. Stop them when they run nothing.</p>`} />`
+          details=${html`<p>${overHttp ? "It finishes what runs, takes nothing new, and ends." : "Its processes finish what runs, and take nothing new until they end. Stop them when they run nothing."}</p>`} />`
       : null}
     <${ActionButton} label=${isDisabled ? "Enable" : "Disable"} title=${`${isDisabled ? "Enable" : "Disable"} ${agent.name}`} frozen done=${reload} act=${act(isDisabled ? "enable" : "disable")}
-      details=${html`<p>${isDisabled ? "Agents of this name get tasks again." : "Agents of this name get no new tasks, also after a restart. What runs goes on."}</p>`} />
+      details=${html`<p>${details(overHttp, isDisabled)}</p>`} />
   </div>`;
+}
+
+function details(overHttp, isDisabled) {
+  if (overHttp) return isDisabled ? "It gets tasks again." : "It gets no new tasks, also after a restart under its id. What runs goes on.";
+  return isDisabled ? "Agents of this name get tasks again." : "Agents of this name get no new tasks, also after a restart. What runs goes on.";
 }
