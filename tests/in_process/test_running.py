@@ -231,6 +231,28 @@ async def test_handlers_are_cancelled_after_the_timeout() -> None:
     assert ended == ["cancelled"]
 
 
+async def test_late_end_of_a_handler_leaves_no_task(tmp_path: Path) -> None:
+    app = Tocsin.embedded("shop", data_dir=tmp_path, shutdown_timeout=0)
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    @app.job()
+    async def stubborn() -> str:
+        begun.set()
+        while not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+        return "late"
+
+    before = asyncio.all_tasks()
+    async with app.running() as running:
+        await running.client.trigger("stubborn")
+        await begun.wait()
+    release.set()
+    left = asyncio.all_tasks() - before
+    assert left
+    await asyncio.wait_for(asyncio.gather(*left), 60)
+
+
 async def test_api_of_an_embedded_installation(tmp_path: Path) -> None:
     app = shop("embedded", tmp_path, settings=Settings(server=Server(port=0), metrics=Metrics(port=0)))
     async with app.running(server=True) as running, httpx.AsyncClient() as http:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import structlog
@@ -315,6 +315,36 @@ async def test_task_of_endless_thread_is_handed_back(matched: Bench) -> None:
     [freed] = await matched.releases()
     assert (freed.delivery, freed.reason) == (1, "handed_back")
     release.set()
+
+
+async def test_result_after_the_end_is_discarded(matched: Bench) -> None:
+    worker = Worker(shutdown_timeout=0)
+    began, release, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(_: Context) -> str:
+        began.set()
+        while not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+        ended.set()
+        return "late"
+
+    await matched.given_task()
+    serving, others = Serving(matched, worker), asyncio.all_tasks()
+    with structlog.testing.capture_logs() as lines:
+        await serving.until(began)
+        await serving.stopped()
+        release.set()
+        await ended.wait()
+        while left := asyncio.all_tasks() - others:
+            await asyncio.wait(left)
+    [line] = [line for line in lines if line["action"] == "task-left"]
+    assert (line["job"], line["execution_id"], line["step"], line["attempt"]) == (JOB, ID, "main", "1")
+    assert [line["action"] for line in lines].count("late-end") == 1
+    assert await matched.reports() == []
+    [freed] = await matched.releases()
+    assert freed.delivery == 1
 
 
 async def test_cancelled_worker_leaves_no_asyncio_task(matched: Bench) -> None:

@@ -63,6 +63,11 @@ class Executor:
             return False
         telemetry.bind(**_ids(task))
         outcome = await self._runner.run(handler, task, held)
+        if held.is_left:  # a report could never be stored: the connection is closed
+            _log.warning("handler ended after its worker; its result is discarded", action="late-end")
+            return False
+        if held.abandoned is not None:
+            _log.warning("sync handler runs on in its thread; its result is discarded", action="thread-left")
         if isinstance(outcome, Stopped):
             _log.info("handler stopped", action="handler-stopped", reason=outcome.reason)
             return outcome.reason is StopReason.CANCELLED

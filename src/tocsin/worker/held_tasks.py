@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 from ..domain.agent import MAX_HELD
-from ..subjects import entity_of
+from ..subjects import entity_of, job_of
 from .assigned_task import AssignedTask
 from .outcome import StopReason
 from .shutdown import Flag
@@ -15,7 +15,7 @@ from .shutdown import Flag
 class HeldTask:
     """One task from its arrival to its report. Other parts stop its handler through it."""
 
-    __slots__ = ("_runner", "abandoned", "assigned", "cancelled", "entity", "stopped")
+    __slots__ = ("_runner", "abandoned", "assigned", "cancelled", "entity", "is_left", "stopped")
 
     def __init__(self, assigned: AssignedTask) -> None:
         """Hold a task whose handler does not run yet."""
@@ -26,7 +26,21 @@ class HeldTask:
         self.stopped: StopReason | None = None
         self.abandoned: Future[object] | None = None
         """A sync handler that still runs in its thread although its result is no longer needed."""
+        self.is_left = False
+        """The worker has ended without waiting for this task, which may run elsewhere: nothing of it is stored any more."""
         self._runner: asyncio.Task[object] | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The job, the execution, the step and the attempt, for log lines."""
+        step, attempt = self.assigned.subject.split(".")[4:6]
+        job, execution_id = job_of(self.assigned.subject), self.entity.rpartition(".")[2]
+        return {"job": job, "execution_id": execution_id, "step": step, "attempt": attempt}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the handler runs: it has begun, and its report has not."""
+        return self._runner is not None
 
     def begin(self) -> None:
         """Mark that the handler runs in the current asyncio task, so that `stop` interrupts it."""

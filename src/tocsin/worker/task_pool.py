@@ -98,9 +98,14 @@ class TaskPool:
             task.stop(reason)
 
     def abandon(self) -> None:
-        """Cancel all tasks that still run, even while they report. The matcher assigns them again."""
-        if self._tasks:
-            _log.warning("tasks abandoned", action="tasks-left", count=len(self._tasks))
+        """Cancel all tasks that still run, even while they report. The matcher assigns them again.
+
+        An async handler that catches this cancellation too runs on; only the end of the process ends it. Its result is discarded.
+        """
+        for held in self._held_tasks:
+            held.is_left = True
+            what = "handler ignores its cancellation and runs on" if held.is_running else "report not stored in time"
+            _log.warning(f"{what}; the task runs again", action="task-left", **held.names)
         for task in self._tasks:
             task.cancel()
 
