@@ -158,6 +158,27 @@ def test_unknown_rate_holds_up_nothing() -> None:
     assert dict(each.held_up) == {}
 
 
+def test_rate_of_a_former_leader_holds_up_nothing() -> None:
+    """Another matcher leads for five minutes, and takes or leaves the tokens."""
+    board = Board()
+    each = limited(1, A)
+    board.dispatch(each)
+    board.let_start({A: 0})
+    board.after(3).forget_rates()
+    assert board.after(300).waiting_rates(10) == [A]
+    board.let_start({A: 1})
+    assert board.take() == [each]
+    assert each.held_up == {"start_rate": 3.0}
+
+
+def test_forgotten_tokens_start_no_task() -> None:
+    board = Board()
+    board.dispatch(limited(1, A))
+    board.let_start({A: 1})
+    board.forget_rates()
+    assert board.take() == []
+
+
 def test_task_that_returns_counts_on() -> None:
     """A claim that was not stored, or an agent that gave the task back, forgets nothing."""
     board = Board()

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.domain.given import KEY
+from tests.domain.test_task_rates import A, limited
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
@@ -624,6 +625,19 @@ async def test_leader_with_an_old_rate_starts_no_task(hall: Hall) -> None:
         await leader.run_once()
         await settle()
     assert len(await hall.started()) == 1
+
+
+async def test_former_leader_forgets_the_rates(hall: Hall) -> None:
+    matcher, each = await hall.matcher(), limited(1, A)
+    matcher.board.dispatch(each)
+    matcher.board.let_start({A: 0})
+    hall.world.clock.advance(3)
+    await matcher._leadership.release()
+    await matcher.run_once()
+    hall.world.clock.advance(300)
+    matcher.board.let_start({A: 1})
+    assert matcher.board.choose(["default"], lambda _: True, limit=1) == [each]
+    assert each.held_up == {"start_rate": 3.0}
 
 
 @pytest.mark.parametrize("body", [b"x", b'{"used_until": 1e300}'])

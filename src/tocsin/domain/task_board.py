@@ -297,6 +297,10 @@ class TaskBoard:
         """See `TaskLanes.let_start`."""
         self._open.let_start(room)
 
+    def forget_rates(self) -> None:
+        """See `TaskLanes.forget_rates`."""
+        self._open.forget_rates()
+
     def take_ended(self) -> list[AgentClaim]:
         """Return the claims of agents that ended with their executions since the last call."""
         ended = list(self._ended)

@@ -128,6 +128,14 @@ class TaskLanes:
                 for line in starts.lines:
                     self._update(line)
 
+    def forget_rates(self) -> None:
+        """Note that it is not known which tasks of rates may start now."""
+        for starts in self._starts.values():
+            if starts.room is not None:
+                starts.room = None
+                for line in starts.lines:
+                    self._update(line)
+
     def take(
         self,
         offers: Iterable[Offer],

@@ -250,6 +250,7 @@ class Matcher:
             self._is_roll_called = False
             self._checks.forget()
             self._fetches.forget()
+            self.board.forget_rates()  # another matcher may take the tokens from now on
             self.board.note_hold_ups({}, self._decisions.room)  # for the claims of a later leader
             return False
         if not self._is_roll_called:
