@@ -353,6 +353,34 @@ async def test_new_registration_counts_from_one() -> None:
     assert [str(violation) for violation in report.violations] == []
 
 
+async def test_late_run_of_a_deleted_registration() -> None:
+    world = World()
+    first = {**JOBS[1], "schedule": "* * * * * *", "overlap_policy": "enqueue"}
+
+    async def tick() -> None:
+        world.clock.advance(1)
+        state, _ = await LedgerReader(world.log).load("free")
+        await world.given(*ledger.decide_instants(state, world.clock.now()))
+
+    async def delete() -> None:
+        state, _ = await LedgerReader(world.log).load("free")
+        await world.given(*ledger.delete(state, "free"))
+
+    await world.define(first)
+    for _ in range(2):  # the second waits for the lock of the first
+        await tick()
+        await world.run(world.planner, world.lock_keeper, world.dag_advancer)
+    await delete()
+    await world.define({**first, "overlap_policy": "allow"})
+    for _ in range(2):
+        await tick()
+        await work(world)
+    counts = [event.data.run_count for event in await world.stored(CronTriggered)]
+    assert counts == [1, 1, 2, 1, 2]
+    report = (await StoredEvents.of(world.log)).audited()
+    assert [str(violation) for violation in report.violations] == []
+
+
 def is_merged(task: Dispatched) -> bool:
     """Return whether a task also admits its execution."""
     return task.admits is not None

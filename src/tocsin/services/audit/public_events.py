@@ -1,13 +1,13 @@
 """Public events (ojs-cron §9): each firing, skip and missed span once (CRON-29, CRON-30).
 
-Memory: decisions that are not announced yet, triggers that wait for an admission, the run count and the number of registrations of each
+Memory: decisions that are not announced yet, triggers that wait for an admission, the last announced run and the registrations of each
 job, and each run that restarted its count.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...domain.events import (
     MISSED_REASONS,
@@ -34,19 +34,30 @@ Span: TypeAlias = tuple[str, datetime, datetime, int, str]
 """The job, the start and the end, the number of instants, and the reason."""
 
 
+class _Restart(NamedTuple):
+    """A run that is counted 1 although the name ran before."""
+
+    proof: Proof
+    definition: int
+    """The sequence of its definition."""
+    before: datetime
+    """The instant of the run that was announced before it."""
+
+
 class PublicEvents:
     """Pairs decisions with their public events; the decision is stored first."""
 
     def __init__(self, *, is_whole: bool = True) -> None:
         """Set `is_whole` if the log is read from its beginning."""
         self._is_whole = is_whole
-        self._firings: dict[Key, Proof] = {}
+        self._firings: dict[Key, tuple[Proof, int]] = {}
+        """The admissions that are not announced, and the sequences of their definitions."""
         self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
-        self._counts: dict[str, int] = {}
-        self._registrations = Counter[str]()
-        """The number of registrations of each name; without its edits."""
-        self._restarts: dict[str, list[Proof]] = defaultdict(list)
-        """The runs that are counted 1 although the name ran before, by name."""
+        self._last: dict[str, tuple[int, datetime]] = {}
+        """The count and the instant of the run of each name that was announced last."""
+        self._registrations: dict[str, tuple[tuple[int, datetime], ...]] = {}
+        """The sequences and times of the registrations of each name, without its edits."""
+        self._restarts: dict[str, list[_Restart]] = defaultdict(list)
         self._missed: dict[Span, Proof] = {}
         self._told: dict[Span, Proof] = {}
         self._planned: dict[Key, str] = {}
@@ -73,27 +84,40 @@ class PublicEvents:
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
         if recorded.message.trigger == "cron":
-            self._firings[check.key_of(recorded.message)] = Proof.of(recorded)
+            self._firings[check.key_of(recorded.message)] = Proof.of(recorded), recorded.message.plan.definition
         yield from self._ended(recorded)
 
     def _triggered(self, recorded: Recorded[CronTriggered]) -> Taken:
         data = recorded.message.data
         entity = check.job(data.cron_name)
-        if self._firings.pop((data.cron_name, data.job_id), None) is None and self._is_whole:
+        firing = self._firings.pop((data.cron_name, data.job_id), None)
+        if firing is None and self._is_whole:
             reason = f"{data.job_id} was announced before, or never admitted"
             yield check.violation("CRON-29", entity, reason, recorded)
-        expected = self._counts.get(data.cron_name, 0 if self._is_whole else data.run_count - 1) + 1
-        if data.run_count == 1 and expected > 1:
-            self._restarts[data.cron_name].append(Proof.of(recorded))
+        last = self._last.get(data.cron_name)
+        expected = last[0] + 1 if last is not None else 1 if self._is_whole else data.run_count
+        if data.run_count == 1 and last is not None:
+            definition = 0 if firing is None else firing[1]
+            self._restarts[data.cron_name].append(_Restart(Proof.of(recorded), definition, last[1]))
         elif data.run_count != expected:
             reason = f"run {expected} is counted {data.run_count}"
             yield check.violation("CRON-29", entity, reason, recorded)
-        self._counts[data.cron_name] = data.run_count
+        self._last[data.cron_name] = data.run_count, data.scheduled_time
 
     def _defined(self, recorded: Recorded[Defined]) -> Taken:
         """Note a registration, from which runs are counted from 1; old versions counted on."""
-        self._registrations[recorded.message.job] += recorded.message.created_at is None
+        job = recorded.message.job
+        if recorded.message.created_at is None:
+            self._registrations[job] = (*self._registrations.get(job, ()), (recorded.sequence, recorded.time))
         yield from ()
+
+    def _is_first(self, job: str, restart: _Restart) -> bool:
+        """Return whether the run before a restart belongs to an earlier registration.
+
+        It waited for a lock, and may be announced after the first run of the newer registration.
+        """
+        times = [at for sequence, at in self._registrations.get(job, ()) if sequence <= restart.definition]
+        return bool(times) and restart.before <= times[-1]
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         fact = recorded.message
@@ -157,15 +181,16 @@ class PublicEvents:
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
-        for proof in self._firings.values():
+        for proof, _ in self._firings.values():
             yield Debt("CRON-29", proof.subject, "the firing was not announced", proof.time, facts=(proof,))
         for proofs in self._skips.values():
             for proof in proofs:
                 yield Debt("CRON-30", proof.subject, "the skip was not announced", proof.time, facts=(proof,))
         for name, restarts in self._restarts.items():
-            for proof in restarts[max(0, self._registrations[name] - 1) :] if self._is_whole else ():
-                reason = "a run is counted 1, and the job was not registered again"
-                yield Debt("CRON-29", check.job(name), reason, proof.time, "clocks", (proof,))
+            for restart in restarts if self._is_whole else ():
+                if not self._is_first(name, restart):
+                    reason, proof = "a run is counted 1, and the job was not registered again", restart.proof
+                    yield Debt("CRON-29", check.job(name), reason, proof.time, "clocks", (proof,))
         for (job, trigger), proof in self._unanswered.items():
             yield Debt("ANSWER", check.job(job), f"trigger {trigger} has no answer", proof.time, facts=(proof,))
         for (job, *_), proof in self._missed.items():
