@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +14,8 @@ from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, plan, start
 from tests.domain.test_workflow import BOOM
 from tests.guards import guarded
 from tests.http.conftest import LOCAL, World
+from tests.services.test_event_waiter import WatchedLog, hearing
+from tests.stages.test_unique_keys import request
 from tocsin import subjects
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
@@ -23,7 +27,9 @@ from tocsin.domain.access import Principal, Role
 from tocsin.domain.events import Cancelled, Enqueued, Message, Recorded, RetryScheduled
 from tocsin.ports import LogUnavailable, Publish
 from tocsin.services.operations import event_waiter
+from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.subjects import Bucket, Stream
+from tocsin.testing import settle
 
 JOBS = [{"type": "mail.send", "args": [number]} for number in range(3)]
 
@@ -134,13 +140,14 @@ async def test_answer_that_is_too_large_is_made_again(world: World, monkeypatch:
     assert subjects.matches("enqueue.>", (await requests(world))[0].subject)
 
 
-UNIQUE = [{"type": "mail.send", "args": [number], "options": {"unique": {"keys": ["args"]}}} for number in range(3)]
+UNIQUE = [{"type": "mail.send", "args": [number], "options": {"unique": {"keys": ["args"]}}} for number in range(6)]
 
 
-@pytest.mark.parametrize("decided", [0, 1, 3])
+@pytest.mark.parametrize("decided", [0, 1, 6])
 async def test_undecided_jobs_are_not_failed(world: World, monkeypatch: pytest.MonkeyPatch, decided: int) -> None:
     """A planner that is busy decides on one of them at each look, and stops after some."""
-    monkeypatch.setattr(enqueued_jobs, "DECISION_PAUSE_S", 0)
+    monkeypatch.setattr(event_waiter, "POLL_PAUSES_S", (0,))
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (0,))
     load_each, left = world.log.load_each, iter(range(decided))
 
     async def looked(*scopes: str) -> Any:  # noqa: ANN401 - as of the method
@@ -151,14 +158,33 @@ async def test_undecided_jobs_are_not_failed(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(world.log, "load_each", looked)
     answer = await world.ask("POST", "/ojs/v1/jobs/bulk", {"jobs": UNIQUE})
     body, stored = answer.json(), [fact.message.execution_id for fact in await requests(world)]
-    open_ = 3 - decided
+    open_ = 6 - decided
     assert (answer.status_code, body["succeeded"], body["failed"]) == (207 if open_ else 201, decided, 0)
     assert (body.get("undecided", 0), [item["job"]["id"] for item in body["items"]]) == (open_, stored)
     assert [item["status"] for item in body["items"]] == ["created"] * decided + ["undecided"] * open_
 
 
+async def test_decisions_on_unique_jobs_are_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (30.0,))
+    log = WatchedLog()
+    wishes = [request(str(number)) for number in range(3)]
+    async with aclosing(EventWaiter(log)) as arrivals:
+        await hearing(arrivals)
+        here: Any = SimpleNamespace(log=log, arrivals=arrivals)
+        decided = asyncio.create_task(enqueued_jobs._decided(here, wishes, [()] * 3))
+        await settle()
+        for number, each in enumerate(wishes, 1):
+            stored = Recorded(each, subjects.subject_of(each), number, NOON)
+            await log.append(execution_plan.from_enqueued(stored), expect=0)
+        facts = await decided
+    received = [[subjects.scope_of(fact.message) for fact in each] for each in facts]
+    assert received == [[subjects.execution(each.definition.name, each.execution_id)] for each in wishes]
+    assert log.looks == 0
+
+
 async def test_repeated_request_learns_what_was_decided(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enqueued_jobs, "DECISION_PAUSE_S", 0)
+    monkeypatch.setattr(event_waiter, "POLL_PAUSES_S", (0,))
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (0,))
     first = await bulk(world, jobs=UNIQUE, idempotency_key="k")
     assert (first["error"]["code"], first["error"]["retryable"]) == ("backend_error", True)
     for fact in await requests(world):
@@ -166,7 +192,7 @@ async def test_repeated_request_learns_what_was_decided(world: World, monkeypatc
     [claim] = (await world.projections.entries(Bucket.ANSWERS)).values()
     assert Answer.model_validate_json(claim).is_left_out  # so the next request does not wait
     again = await bulk(world, jobs=UNIQUE, idempotency_key="k")
-    assert ([item["status"] for item in again["items"]], len(await requests(world))) == (["created"] * 3, 3)
+    assert ([item["status"] for item in again["items"]], len(await requests(world))) == (["created"] * 6, 6)
 
 
 CHAIN = {"type": "chain", "steps": [JOBS[0]]}

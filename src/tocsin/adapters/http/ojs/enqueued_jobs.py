@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -14,7 +15,7 @@ from ....domain.namespaces import namespace_of
 from ....services import daily_room
 from ....services.operations import execution_requests, lookup
 from ....services.operations.errors import NotFound
-from ....services.operations.event_waiter import Facts
+from ....services.operations.event_waiter import Awaited, Facts, until_each
 from ....services.operations.lookup import was_archived
 from ..api.dependencies import Components
 from ..api.problems import Problem
@@ -22,12 +23,8 @@ from ..auth.security import forbidden
 from . import job_view
 
 _REPLACING: Final = frozenset({"replace", "replace_except_schedule"})
-DECISION_PAUSE_S: Final = 0.5
-"""The pause between two looks whether unique jobs are decided."""
 MAX_DECISION_S: Final = 15.0
-"""Seconds for which a request waits longer for the decisions on its unique jobs, while they go on."""
-MAX_IDLE_LOOKS: Final = 4
-"""Looks without a new decision after which it waits no longer."""
+"""Seconds after which a request begins no further wait for the decisions on its unique jobs."""
 _SUMMARY: Final = ("id", "type", "queue", "state")
 """Fields of an existing job that a caller without access to the history sees."""
 
@@ -162,15 +159,19 @@ async def _decided(here: Components, wishes: Sequence[Enqueued], known: Sequence
     if len(open_) < 2:  # noqa: PLR2004 - no progress shows that a lone job will soon be decided
         return facts
     clock = asyncio.get_running_loop()
-    end, idle = clock.time() + MAX_DECISION_S, 0
-    while open_ and idle < MAX_IDLE_LOOKS and clock.time() < end:
-        await asyncio.sleep(DECISION_PAUSE_S)
-        scopes = [subjects.execution(wishes[index].definition.name, wishes[index].execution_id) for index in open_]
-        for index, found in zip(open_, (await here.log.load_each(*scopes)).facts, strict=True):
-            facts[index] = found or facts[index]
-        left = [index for index in open_ if not _is_decided(facts[index])]
-        idle = idle + 1 if len(left) == len(open_) else 0
-        open_ = left
+    end = clock.time() + MAX_DECISION_S
+    with ExitStack() as waiting:
+        awaited: dict[int, Awaited] = {}
+        for index in open_:
+            scope = subjects.execution(wishes[index].definition.name, wishes[index].execution_id)
+            awaited[index] = waiting.enter_context(here.arrivals.of(scope, facts[index]))
+        makes_progress = True
+        while open_ and makes_progress and clock.time() < end:
+            found = await until_each(here.log, [awaited[index] for index in open_], _is_decided)
+            for index, newest in zip(open_, found, strict=True):
+                facts[index] = newest
+            left = [index for index in open_ if not _is_decided(facts[index])]
+            makes_progress, open_ = len(left) < len(open_), left
     return facts
 
 
