@@ -229,6 +229,28 @@ async def test_killed_supervisor_ends_its_command(commands: CommandBench) -> Non
     assert (error.type, error.retryable) == ("supervisor_killed", True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kill -STOP $PPID; echo $$ > own; while :; do sleep 0.05; done",
+        "echo $$ > own; trap '' TERM; while :; do kill -STOP $PPID; done",
+        "kill -STOP $PPID; echo $$ > own",
+    ],
+    ids=["once", "always", "before its end"],
+)
+async def test_stopped_supervisor_frees_its_worker(
+    text: str, commands: CommandBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "ANSWER_S", 2.0)
+    run = await started(commands, text, timeout=1)
+    [own] = await run.processes("own")
+    await run.work
+    await until(lambda: not is_alive(own))
+    error = (await commands.report()).error
+    assert error is not None
+    assert error.type == "timed_out"
+
+
 async def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys

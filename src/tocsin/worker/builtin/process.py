@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ _END_OF_OUTPUT_S: Final = 1.0
 """How long output may follow after the end of the supervisor, where a process can escape it."""
 _KILL_S: Final = 0.5
 """How long a worker that must not wait waits for the end of a killed command."""
+ANSWER_S: Final = 25.0
+"""How long a supervisor may take to answer after the grace: it repeats SIGKILL for ten seconds, twice."""
 
 
 _SET_DUMPABLE: Final = 4
@@ -94,6 +97,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
 
     If this is cancelled, the command is ended first: by SIGTERM, and by SIGKILL after its grace. A second cancellation kills
     it at once. If the worker dies, the supervisor ends it. A process that SIGKILL does not end within ten seconds is left, with a warning.
+    A supervisor that does not answer, because its command stopped it, is killed.
 
     Raises:
         BuiltinFailure: the supervisor was killed.
@@ -123,7 +127,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
         ]
         flushing = asyncio.create_task(_flush(out, err))
         try:
-            answer = await _answer(status, control_write)
+            answer = await _answer(status, control_write, process, order.grace)
             await asyncio.wait(pumps, timeout=_END_OF_OUTPUT_S)
         finally:
             opened.close(control_write)
@@ -141,18 +145,30 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
     return Exit(**json.loads(answer))
 
 
-async def _answer(status: "asyncio.Task[bytes]", control_fd: int) -> bytes:
+async def _answer(
+    status: "asyncio.Task[bytes]", control_fd: int, supervisor: asyncio.subprocess.Process, grace: float
+) -> bytes:
     """Wait for the end of the command; if cancelled, end it, and raise."""
     try:
         return await asyncio.shield(status)
     except asyncio.CancelledError:
         _tell(control_fd, b"t")
+        _signal(supervisor, signal.SIGCONT)  # a command has the rights to stop its supervisor
         try:
-            await asyncio.wait([status])
+            ended, _ = await asyncio.wait([status], timeout=grace + ANSWER_S)
+            if not ended:
+                _signal(supervisor, signal.SIGKILL)
+                await asyncio.wait([status], timeout=_KILL_S)
         except asyncio.CancelledError:
             _tell(control_fd, b"k")
+            _signal(supervisor, signal.SIGCONT)
             await asyncio.wait([status], timeout=_KILL_S)
         raise
+
+
+def _signal(supervisor: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        supervisor.send_signal(number)
 
 
 def _warn(status: "asyncio.Task[bytes]", order: Order) -> None:
