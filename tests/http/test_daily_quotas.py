@@ -1,7 +1,9 @@
-"""Jobs that clients push are refused at the door once their namespace has used up a quota of the day."""
+"""Jobs, triggers and changes are refused at the door once their namespace has used up a quota of the day."""
 
+import asyncio
 from datetime import timedelta
-from typing import Any
+from itertools import cycle
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -11,13 +13,17 @@ from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.domain import daily_use
 from tocsin.domain.access import Role
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.daily_use import DailyUse
-from tocsin.domain.events import Namespace
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import AgentRegistered, Namespace
+from tocsin.services.jobs import Registry
 from tocsin.services.namespaces import Namespaces
 from tocsin.services.operations import event_waiter
 from tocsin.subjects import Bucket
 
 JOB = {"type": "mail", "args": [], "options": {"queue": "payments.q"}}
+AGENT: Final = "44444444-4444-7444-8444-444444444444"
 OTHER = {"type": "mail", "args": [], "options": {"queue": "billing.q"}}
 
 
@@ -56,6 +62,20 @@ async def test_full_quota_refuses_each_kind_of_push(world: World, executions: in
     assert len(await world.facts("enqueue.>")) == 1
 
 
+@pytest.mark.parametrize(("executions", "size"), [(100, 5), (4, 1_000)])
+async def test_full_quota_refuses_triggers(world: World, executions: int, size: int) -> None:
+    for job in ("payments.job", "billing.job"):
+        await world.given(name=job, queue=job.replace("job", "q"))
+    ada = {"Authorization": f"Bearer {await world.token('ada', Role.OPERATOR)}"}
+    assert (await world.ask("POST", "/v1/jobs/payments.job/trigger", **ada)).status_code < 300
+    await use(world, executions, size)
+    refused = await world.ask("POST", "/v1/jobs/payments.job/trigger", {"input": {"a": "x"}}, **ada)
+    assert (refused.status_code, refused.json()["type"]) == (429, "urn:tocsin:problem:namespace-quota"), refused.text
+    assert 0 < int(refused.headers["Retry-After"]) <= 86_400
+    assert (await world.ask("POST", "/v1/jobs/billing.job/trigger", **ada)).status_code < 300
+    assert len(await world.facts(subjects.trigger("payments.job"))) == 1
+
+
 async def test_last_place_is_for_one_job(world: World) -> None:
     assert (await push(world, "/ojs/v1/jobs/bulk", {"jobs": [JOB, JOB], "atomicity": "atomic"})).status_code == 429
     assert (await push(world, "/ojs/v1/jobs", JOB)).status_code == 201
@@ -78,3 +98,98 @@ async def test_next_day_has_room_again(world: World) -> None:
 async def test_wrong_entry_counts_nothing(world: World, entry: bytes) -> None:
     await world.projections.put(Bucket.QUEUES, subjects.daily_use_key("payments"), entry)
     assert (await push(world, "/ojs/v1/jobs", JOB)).status_code == 201
+
+
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+async def changed(world: World) -> int:
+    """Return the bytes of changes that count for `payments`."""
+    entry = await world.projections.get(Bucket.QUEUES, subjects.changed_bytes_key("payments"))
+    return daily_use.read(entry and entry[0], world.clock.now()).bytes
+
+
+async def repeated(world: World, *requests: tuple[str, str, Any], token: str) -> httpx.Response:
+    """Send requests in turn until one is refused, and return its answer."""
+    for number, (method, path, body) in zip(range(100), cycle(requests), strict=False):
+        sent = {**body, "description": str(number)} if method == "PUT" else body
+        answer = await world.ask(method, path, sent, Authorization=f"Bearer {token}")
+        if answer.status_code == 429:
+            assert answer.json()["type"] == "urn:tocsin:problem:namespace-quota"
+            assert 0 < int(answer.headers["Retry-After"]) <= 86_400
+            return answer
+        assert answer.status_code < 300, answer.text
+    raise AssertionError("100 requests were accepted")
+
+
+JOB_OF_EVE: Final = {"name": "payments.job", "queue": "payments.q", "function": "f", "schedule": "0 3 * * *"}
+RENEWED: Final = ("PUT", "/v1/jobs/payments.job", JOB_OF_EVE)
+
+
+async def test_changes_of_jobs_have_a_quota(world: World) -> None:
+    """A job can be paused and deleted in any case, and other namespaces are not concerned."""
+    token = await world.token("eve", Role.AUTHOR, namespaces=("payments",))
+    await repeated(world, RENEWED, token=token)
+    stored = await world.facts(subjects.ledger("payments.job"))
+    size = sum(len(recorded.message.encode()) for recorded in stored)
+    assert 500 < await changed(world) == size <= 1_000
+    eve = {"Authorization": f"Bearer {token}"}
+    applied = await world.ask("POST", "/v1/jobs:apply", {"jobs": [{**JOB_OF_EVE, "function": "g"}]}, **eve)
+    assert applied.status_code == 429, applied.text
+    assert (await world.ask("POST", "/v1/jobs/payments.job/pause", **eve)).json()["changed"]
+    assert (await world.ask("POST", "/v1/jobs/payments.job/resume", **eve)).status_code == 429
+    assert (await world.ask("DELETE", "/v1/jobs/payments.job", **eve)).status_code < 300
+    assert (await world.ask(*RENEWED, **eve)).status_code == 429
+    await world.given(name="billing.job", queue="billing.q")
+    world.clock.advance(timedelta(days=1).total_seconds())
+    assert (await world.ask(*RENEWED, **eve)).status_code == 201
+
+
+async def test_pauses_have_a_quota(world: World) -> None:
+    token = await world.token("eve", Role.ADMIN, namespaces=("payments",))
+    await world.given(name="payments.job", queue="payments.q")
+    for of in ("jobs/payments.job", "queues/payments.q"):
+        world.clock.advance(timedelta(days=1).total_seconds())
+        refused = await repeated(
+            world, *(("POST", f"/v1/{of}/{verb}", {"reason": "r" * 50}) for verb in ("pause", "resume")), token=token
+        )
+        assert "resume" in str(refused.request.url), "a pause is never refused"
+        assert await changed(world) <= 1_500
+
+
+async def test_silences_and_agents_have_a_quota(world: World) -> None:
+    token = await world.token("eve", Role.OPERATOR, namespaces=("payments",))
+    await world.given(name="payments.job", queue="payments.q")
+    silence = {"job": "payments.job", "duration": "1h", "reason": "r" * 100}
+    await repeated(world, ("POST", "/v1/silences", silence), token=token)
+    world.clock.advance(timedelta(days=1).total_seconds())
+    record = AgentRecord(name="pay", agent_id=AGENT, state=AgentState.ENABLED, queues=["payments.q"], functions=["f"])
+    await world.projections.put(Bucket.AGENTS, f"pay.{AGENT}", record.model_dump_json().encode())
+    await world.log.append(
+        AgentRegistered(name="pay", agent_id=AGENT, queues=("payments.q",), functions=("f",)), expect=0
+    )
+    toggles = [("POST", f"/v1/agents/pay/{verb}", {"reason": "r" * 50}) for verb in ("disable", "enable")]
+    await repeated(world, *toggles, token=token)
+    world.clock.advance(timedelta(days=1).total_seconds())
+    grants = [("POST", f"/v1/agents/pay/{verb}", {"queues": ["payments.q"]}) for verb in ("allow", "revoke")]
+    assert "allow" in str((await repeated(world, *grants, token=token)).request.url)
+
+
+async def test_changes_without_a_quota_are_not_counted(world: World) -> None:
+    await Namespaces(world.log).apply([Namespace(name="payments", executions_per_day=1)])
+    for number in range(20):
+        await world.given(name="payments.job", queue="payments.q", description="x" * 100 + str(number))
+    assert await changed(world) == 0
+
+
+async def test_concurrent_changes_count_exactly(world: World) -> None:
+    """Two copies of the API count in one entry."""
+    await Namespaces(world.log).apply([Namespace(name="payments", bytes_per_day=10**9)])
+    registries = [Registry(world.log, world.projections, world.clock) for _ in range(2)]
+    jobs = [JobDefinition(name=f"payments.{number}", queue="payments.q", function="f") for number in range(40)]
+    await asyncio.gather(
+        registries[0].apply(jobs[:10]), *(registries[number % 2].define(job) for number, job in enumerate(jobs))
+    )
+    stored = await world.facts("ledger.*.defined")
+    assert len(stored) == 40
+    assert await changed(world) >= sum(len(recorded.message.encode()) for recorded in stored)

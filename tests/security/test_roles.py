@@ -67,6 +67,7 @@ from tocsin.subjects import (
     DecodeError,
     Stream,
     aside_key,
+    changed_bytes_key,
     checkpoint_page,
     daily_use_key,
     heir_key,
@@ -178,6 +179,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
             async with _node(secured):
                 await registry.trigger("elsewhere")
                 await tocsin.ended("elsewhere", Completed, 2)
+        await registry.pause("pay.limited")
         await registry.pause("timed")
         assert await tocsin.facts("ledger.timed.paused", Paused)
 
@@ -190,7 +192,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         await tocsin.until(is_recorded)
         shown = tocsin.installation.projections
         await tocsin.until(lambda: shown.get(Bucket.DEFINITIONS, "locked"))
-        for key in (daily_use_key("pay"), later_bytes_key("pay")):
+        for key in (daily_use_key("pay"), later_bytes_key("pay"), changed_bytes_key("pay")):
             await tocsin.until(partial(shown.get, Bucket.QUEUES, key))
         for stream in SIGNED_STREAMS:
             await tocsin.until(partial(shown.get, Bucket.CHECKPOINTS, checkpoint_page(stream, 1)))
@@ -233,6 +235,9 @@ async def _node(at: Server) -> AsyncIterator[None]:
 
 async def test_api_works_with_exactly_its_permissions(secured: Server, tmp_path: Path) -> None:
     before = len(secured.log)
+    async with connected(secured, tmp_path, "operator") as operators:
+        await Namespaces(operators.log).apply([Namespace(name="pay", bytes_per_day=1_000_000)])
+        await operators.projections.remove(Bucket.QUEUES, changed_bytes_key("pay"))
     async with (
         connected(secured, tmp_path, "api") as installation,
         serving(installation, any_port=ANY_PORT) as url,
@@ -242,6 +247,7 @@ async def test_api_works_with_exactly_its_permissions(secured: Server, tmp_path:
         for method, path, body in (
             ("GET", "/v1/health", None),
             ("POST", "/v1/jobs", job),
+            ("PUT", "/v1/jobs/pay.asked", {"queue": "pay.q", "function": "works"}),
             ("GET", "/v1/jobs", None),
             ("POST", "/v1/jobs/asked-for/pause", None),
             ("GET", "/v1/executions", None),
@@ -252,6 +258,7 @@ async def test_api_works_with_exactly_its_permissions(secured: Server, tmp_path:
             assert answer.status_code < 300, answer.text
         state = await client.get("/v1/status")
         assert state.json()["troubles"] == {}
+        assert await installation.projections.get(Bucket.QUEUES, changed_bytes_key("pay"))
     assert "Violation" not in secured.log[before:]
 
 

@@ -44,7 +44,7 @@ from ..domain.events import (
 )
 from ..engine.stage import Access, AnyStage
 from ..settings import Settings
-from ..subjects import DECISION_STREAMS, OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream
+from ..subjects import DECISION_STREAMS, OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream, changed_bytes_key
 from . import durables_of, installed_stages, names_of
 
 SCHEDULER: Final = "scheduler"
@@ -79,17 +79,18 @@ _OPERATOR_EVENTS: Final = (
     *(AgentSwitched, AgentDrainStarted, AgentGranted),
     *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, NamespacesDefined, SilencesDefined, Voided),
 )
+_CHANGED_BYTES: Final = (Bucket.QUEUES, changed_bytes_key("*"))
 _OPERATOR_ACCESS: Final = replace(
     _VIEWER_ACCESS,
     appends=_OPERATOR_EVENTS,
-    writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST), (Bucket.FOREIGN, ">")),
+    writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST), (Bucket.FOREIGN, ">"), _CHANGED_BYTES),
 )
 _TASK_EVENTS: Final = (Enqueued, Started, Released, Report, LeaseTimer)
 """The events that the API stores for workers and clients that use only HTTP."""
 _API_ACCESS: Final = replace(
     _VIEWER_ACCESS,
     appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS, StepProgress, HeartbeatDetails),
-    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">")),
+    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES),
 )
 _WORKER_EVENTS: Final = (Report, OutputLine, StepProgress, HeartbeatDetails)
 

@@ -11,7 +11,7 @@ from ..domain.agent_grants import EVERY, EveryShardGranted, TooManyGrants
 from ..domain.events import OF_THE_NAME, Actor, AgentGranted, Message, QueueGrant, Recorded
 from ..ports import EventLog
 from .operations.errors import OperationError
-from .scope_decisions import decide
+from .scope_decisions import Take, decide, unlimited
 
 GrantVerb: TypeAlias = Literal["allow", "revoke"]
 _QUEUE: Final = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}")
@@ -36,7 +36,7 @@ class GrantAnswer:
     """The shards that agents of the name may own, `*` for every shard; None: no operator limited them."""
 
 
-async def change(
+async def change(  # noqa: PLR0913 - the fields of a grant
     log: EventLog,
     verb: GrantVerb,
     name: str,
@@ -46,10 +46,11 @@ async def change(
     shards: Sequence[str] = (),
     by: Actor | None = None,
     reason: str | None = None,
+    take: Take = unlimited,
 ) -> GrantAnswer:
     """Add functions of queues, and shards, to the grants of a name, or remove them.
 
-    The name needs no agent yet, so that a grant can precede its workers.
+    The name needs no agent yet, so that a grant can precede its workers. `take` takes the room for the event.
 
     Raises:
         InvalidGrant: a name, a queue, a function or a shard is invalid, no queue is allowed, a shard is taken from agents that may own
@@ -77,7 +78,7 @@ async def change(
         except (TooManyGrants, EveryShardGranted) as error:
             raise InvalidGrant(str(error), code=error.code) from error
 
-    stored = await decide(log, subjects.agent(name, OF_THE_NAME), facts)
+    stored = await decide(log, subjects.agent(name, OF_THE_NAME), facts, take=take)
     current = stored[-1] if stored else newest
     if current is None:
         return GrantAnswer(name, changed=False, grants=None)

@@ -17,7 +17,7 @@ from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
 from . import executor_leader, policies, shard_owners
 from .operations.errors import NotFound
-from .scope_decisions import decide, load
+from .scope_decisions import Take, decide, load, unlimited
 
 
 class AgentRegistry:
@@ -59,10 +59,12 @@ class AgentRegistry:
             raise _not_found(name, records)
         return of_name
 
-    async def switch(self, name: str, *, enabled: bool, by: Actor | None = None, reason: str | None = None) -> bool:
+    async def switch(
+        self, name: str, *, enabled: bool, by: Actor | None = None, reason: str | None = None, take: Take = unlimited
+    ) -> bool:
         """Enable or disable all agents of a name, now and later.
 
-        Workers over HTTP are switched that are known by this name or id now.
+        Workers over HTTP are switched that are known by this name or id now. `take` takes the room for each event.
 
         Return whether that changed anything.
 
@@ -72,7 +74,7 @@ class AgentRegistry:
         """
         mode: Mode = "enabled" if enabled else "disabled"
         known = await self.agents()
-        over_http = await self._switch_over_http(known, name, mode, by, reason)
+        over_http = await self._switch_over_http(known, name, mode, by, reason, take)
         if over_http and not await self._processes(name, known):
             return any(over_http.values())
         if not agent.is_agent_name(name):
@@ -84,7 +86,8 @@ class AgentRegistry:
                 await self._registered(name)
             return agent.switch(newest, name, mode, by=by, reason=reason)
 
-        return bool(await decide(self._log, subjects.agent(name, OF_THE_NAME), facts)) or any(over_http.values())
+        decided = await decide(self._log, subjects.agent(name, OF_THE_NAME), facts, take=take)
+        return bool(decided) or any(over_http.values())
 
     async def mode_over_http(self, identity: str, worker: str) -> Mode:
         """Return what operators let a worker over HTTP do.
@@ -98,26 +101,28 @@ class AgentRegistry:
             _newest_switch(await self._log.load(subjects.agent(OutsideName(identity, worker).token, OF_THE_NAME)))
         )
 
-    async def drain(self, name: str, *, by: Actor | None = None, reason: str | None = None) -> tuple[AgentRecord, ...]:
+    async def drain(
+        self, name: str, *, by: Actor | None = None, reason: str | None = None, take: Take = unlimited
+    ) -> tuple[AgentRecord, ...]:
         """Drain the workers of a name, or one process by its id.
 
         A worker over HTTP drains until it is enabled, because a new process may have its id.
 
-        Return those that were not draining.
+        Return those that were not draining. `take` takes the room for each event.
 
         Raises:
             NotFound: no worker has this name or id.
             LogUnavailable: the log did not answer.
         """
         known = await self.agents()
-        over_http = await self._switch_over_http(known, name, "draining", by, reason)
+        over_http = await self._switch_over_http(known, name, "draining", by, reason, take)
         drained = [record for record in known if over_http.get(record.agent_id)]
         processes = await (self._processes(name, known) if over_http else self._registered(name))
         live = [record for record in processes if record.state is not AgentState.LOST]
-        return (*drained, *[record for record in live if await self._drain(record, by, reason)])
+        return (*drained, *[record for record in live if await self._drain(record, by, reason, take)])
 
     async def _switch_over_http(
-        self, known: Iterable[AgentRecord], name: str, mode: Mode, by: Actor | None, reason: str | None
+        self, known: Iterable[AgentRecord], name: str, mode: Mode, by: Actor | None, reason: str | None, take: Take
     ) -> dict[str, bool]:
         """Switch the workers over HTTP of a name or id.
 
@@ -128,7 +133,7 @@ class AgentRegistry:
             async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentFact]:
                 return agent.switch(_newest_switch(stored), worker, mode, by=by, reason=reason)
 
-            return bool(await decide(self._log, subjects.agent(worker, OF_THE_NAME), facts))
+            return bool(await decide(self._log, subjects.agent(worker, OF_THE_NAME), facts, take=take))
 
         of_name = [record for record in known if record.kind == "http" and name in {record.name, record.agent_id}]
         return {record.agent_id: await switch(record.agent_id) for record in of_name}
@@ -174,11 +179,11 @@ class AgentRegistry:
             if state.registered is not None and state.end not in {"ended", "forgotten"}
         }
 
-    async def _drain(self, record: AgentRecord, by: Actor | None, reason: str | None) -> bool:
+    async def _drain(self, record: AgentRecord, by: Actor | None, reason: str | None, take: Take) -> bool:
         async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentFact]:
             return agent.drain(agent.fold(stored), record.name, record.agent_id, by=by, reason=reason)
 
-        return bool(await decide(self._log, subjects.agent(record.name, record.agent_id), facts))
+        return bool(await decide(self._log, subjects.agent(record.name, record.agent_id), facts, take=take))
 
 
 def _with_slots(record: AgentRecord, ceiling: int | None) -> AgentRecord:

@@ -1,4 +1,4 @@
-"""The room that daily quotas of namespaces leave for pushed jobs."""
+"""The room that daily quotas of namespaces leave for pushed jobs and triggers."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ from ..domain.errors import TocsinError
 from ..domain.events import Namespace
 from ..domain.namespaces import RESERVED, namespace_of
 from ..ports import Clock, EventLog, Projections
-from .namespaces import Namespaces, use_of
+from .namespaces import Namespaces, RecentNamespaces, use_of
 
 
 class DailyQuotaUsed(TocsinError):
@@ -19,20 +19,52 @@ class DailyQuotaUsed(TocsinError):
 
     code = "namespace-quota"
 
-    def __init__(self, quota: Namespace, use: DailyUse, wanted: int, now: datetime) -> None:
+    def __init__(self, namespace: str, reason: str, now: datetime) -> None:
+        super().__init__(
+            f"namespace `{namespace}` has no room for {reason}. Send it again tomorrow (UTC), or let an administrator raise the quota"
+        )
+        tomorrow = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        self.retry_after_s = math.ceil((tomorrow - now).total_seconds())
+        """Seconds until the next day."""
+
+    @classmethod
+    def of_jobs(cls, quota: Namespace, use: DailyUse, wanted: int, now: datetime) -> "DailyQuotaUsed":
+        """Return the error for executions that find no room."""
         limits = {"executions_per_day": use.executions, "bytes_per_day": use.bytes}
         given = [
             f"{name} {most:,}, of which {used:,} are used"
             for name, used in limits.items()
             if (most := getattr(quota, name)) is not None
         ]
-        super().__init__(
-            f"namespace `{quota.name}` has no room for {wanted:,} more today: {'; '.join(given)}. Send it again tomorrow (UTC), or let an "
-            "administrator raise the quota"
+        return cls(quota.name, f"{wanted:,} more today: {'; '.join(given)}", now)
+
+    @classmethod
+    def of_changes(cls, quota: Namespace, use: DailyUse, size: int, now: datetime) -> "DailyQuotaUsed":
+        """Return the error for decisions that find no room."""
+        reason = (
+            f"changes of {size:,} bytes today: bytes_per_day {quota.bytes_per_day:,}, of which changes used {use.bytes:,}. "
+            "Jobs can still be paused and deleted"
         )
-        tomorrow = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-        self.retry_after_s = math.ceil((tomorrow - now).total_seconds())
-        """Seconds until the next day."""
+        return cls(quota.name, reason, now)
+
+
+async def require_room(namespaces: RecentNamespaces, projections: Projections, clock: Clock, job: str) -> None:
+    """Refuse a trigger beyond a daily quota of the job's namespace.
+
+    Raises:
+        DailyQuotaUsed: there is no room for an execution.
+        LogUnavailable: the log did not answer.
+    """
+    namespace = namespace_of(job)
+    if namespace is None or namespace in RESERVED:
+        return
+    quota = (await namespaces.newest()).get(namespace)
+    if quota is None or not daily_use.has_daily_quota(quota):
+        return
+    now = clock.now()
+    use = await use_of(projections, namespace, now)
+    if not use.fits(Need(1, 1), quota):
+        raise DailyQuotaUsed.of_jobs(quota, use, 1, now)
 
 
 async def without_room(
@@ -56,5 +88,5 @@ async def without_room(
             continue
         use = await use_of(projections, quota.name, now)
         if not use.fits(Need(number, number), quota):  # the bytes are not known yet, and are more
-            full[quota.name] = DailyQuotaUsed(quota, use, number, now)
+            full[quota.name] = DailyQuotaUsed.of_jobs(quota, use, number, now)
     return full

@@ -352,14 +352,18 @@ class LocalOperator:
         """See `Operator`."""
         from . import queues  # noqa: PLC0415 - see above
 
-        return await queues.switch(self._log, await self._queues(), queue, paused=paused, by=self._by, reason=reason)
+        return await queues.switch(
+            self._log, await self._queues(), queue, paused=paused, by=self._by, reason=reason, room=self._registry.room
+        )
 
     async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> "PurgeAnswer":
         """See `Operator`."""
         from . import queues  # noqa: PLC0415 - see above
 
         known = await self._queues()
-        return await queues.purge(self._log, known, queue, by=self._by, reason=reason, dry_run=dry_run)
+        return await queues.purge(
+            self._log, known, queue, by=self._by, reason=reason, dry_run=dry_run, room=self._registry.room
+        )
 
     async def shards(self) -> "ShardMap":
         """See `Operator`."""

@@ -18,7 +18,7 @@ from .operations.errors import NotFound
 from .scope_decisions import load, redefine
 
 RECENT_S: Final = 1.0
-"""The age up to which `RecentNamespaces` returns names that were read before."""
+"""The age up to which `RecentNamespaces` returns declarations that were read before."""
 MAX_LISTED: Final = 20
 """Queues and jobs that a planned change names."""
 
@@ -60,6 +60,8 @@ class NamespaceDetails(Namespace):
     """The executions that count for the quotas of today (UTC); 0 without such a quota."""
     bytes_today: int
     """The bytes of their events that were stored today; 0 without the quota `bytes_per_day`."""
+    changed_bytes_today: int = 0
+    """The bytes of decisions on its jobs, queues, agents and silences that were stored today; 0 without the quota `bytes_per_day`."""
 
 
 class QuotaChange(BaseModel):
@@ -132,24 +134,29 @@ class Namespaces:
 
 
 class RecentNamespaces:
-    """The names of the declared namespaces, for requests that come often."""
+    """The declared namespaces, for requests that come often."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self._namespaces = Namespaces(log)
         self._clock = clock
-        self._names: frozenset[str] | None = None
+        self._newest: Mapping[str, Namespace] | None = None
         self._read_at = 0.0
 
     async def names(self) -> frozenset[str]:
-        """Return the names in force a second ago or later.
+        """Return the names in force a second ago or later; see `newest`."""
+        return frozenset(await self.newest())
+
+    async def newest(self) -> Mapping[str, Namespace]:
+        """Return the declarations in force a second ago or later, by name.
 
         Raises:
             LogUnavailable: the log did not answer, or every replica that answers lags.
         """
         now = self._clock.monotonic()
-        if self._names is None or now - self._read_at > RECENT_S:
-            self._names, self._read_at = (await self._namespaces.newest()).names, now
-        return self._names
+        if self._newest is None or now - self._read_at > RECENT_S:
+            declared = (await self._namespaces.newest()).namespaces
+            self._newest, self._read_at = {namespace.name: namespace for namespace in declared}, now
+        return self._newest
 
 
 def changes(
@@ -199,9 +206,16 @@ async def details(
         LogUnavailable: the bucket of the daily use did not answer.
     """
     jobs, queues = contents(namespace.name, definitions)
-    use = await use_of(projections, namespace.name, clock.now())
+    now = clock.now()
+    use = await use_of(projections, namespace.name, now)
+    changed = await projections.get(Bucket.QUEUES, subjects.changed_bytes_key(namespace.name))
     return NamespaceDetails(
-        **dict(namespace), jobs=jobs, queues=queues, executions_today=use.executions, bytes_today=use.bytes
+        **dict(namespace),
+        jobs=jobs,
+        queues=queues,
+        executions_today=use.executions,
+        bytes_today=use.bytes,
+        changed_bytes_today=daily_use.read(changed and changed[0], now).bytes,
     )
 
 

@@ -14,7 +14,8 @@ from ..domain.events import Actor, Message, QueueFact, Recorded
 from ..domain.queue import Queue
 from ..ports import EventLog
 from ..subjects import Stream
-from .scope_decisions import decide
+from .change_room import ChangeRoom
+from .scope_decisions import Take, decide, unlimited
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,11 @@ async def pauses_of(log: EventLog, queues: Iterable[str]) -> dict[str, QueuePaus
 class QueueDecisions:
     """Stores decisions on queues that exist."""
 
-    def __init__(self, log: EventLog, *, by: Actor | None = None) -> None:
-        """`by` is recorded in each event."""
+    def __init__(self, log: EventLog, *, by: Actor | None = None, room: ChangeRoom | None = None) -> None:
+        """`by` is recorded in each event, and `room` is what namespaces have for them."""
         self._log = log
         self._by = by
+        self._room = room
 
     async def state(self, name: str) -> Queue:
         """Return what was decided about a queue.
@@ -112,7 +114,7 @@ class QueueDecisions:
         async def facts(stored: Sequence[Recorded[Message]]) -> list[QueueFact]:
             return switched(queue.fold(stored), name, by=self._by, reason=reason)
 
-        return bool(await decide(self._log, subjects.queue(name), facts))
+        return bool(await decide(self._log, subjects.queue(name), facts, take=self._take(name, is_refused=not paused)))
 
     async def purge(self, name: str, *, waiting: int | None = None, reason: str | None = None) -> bool:
         """Purge the tasks of a queue that are dispatched now; return whether that changed anything.
@@ -125,4 +127,7 @@ class QueueDecisions:
             upto, state = await self._log.end(Stream.LOG), queue.fold(stored)
             return queue.purge(state, name, upto=upto, waiting=waiting, by=self._by, reason=reason)
 
-        return bool(await decide(self._log, subjects.queue(name), facts))
+        return bool(await decide(self._log, subjects.queue(name), facts, take=self._take(name)))
+
+    def _take(self, name: str, *, is_refused: bool = True) -> Take:
+        return unlimited if self._room is None else self._room.of_name(name, is_refused=is_refused)

@@ -21,6 +21,7 @@ from ..ports import EventLog
 from ..settings import Queue as Section
 from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream
 from .agents import AgentRegistry, backlogs
+from .change_room import ChangeRoom
 from .health.status import HealthTarget
 from .operations.errors import NotFound
 from .queue_decisions import (
@@ -164,14 +165,17 @@ async def switch(
     paused: bool,
     by: Actor | None = None,
     reason: str | None = None,
+    room: ChangeRoom | None = None,
 ) -> bool:
     """Pause or resume one of the `known` queues; return whether that changed anything.
+
+    `room`: what namespaces have for decisions.
 
     Raises:
         NotFound: no setting and no job names the queue.
         LogUnavailable: the log did not answer.
     """
-    return await QueueDecisions(log, by=by).switch(find(name, known).name, paused=paused, reason=reason)
+    return await QueueDecisions(log, by=by, room=room).switch(find(name, known).name, paused=paused, reason=reason)
 
 
 async def purge(
@@ -182,6 +186,7 @@ async def purge(
     by: Actor | None = None,
     reason: str | None = None,
     dry_run: bool = False,
+    room: ChangeRoom | None = None,
 ) -> PurgeAnswer:
     """Purge one of the `known` queues; `dry_run`: only say how many tasks it would cover.
 
@@ -191,7 +196,7 @@ async def purge(
     """
     queue = find(name, known)
     waiting = None if queue.waiting is None else queue.waiting - (queue.handed_over or 0)
-    changed = not dry_run and await QueueDecisions(log, by=by).purge(name, waiting=waiting, reason=reason)
+    changed = not dry_run and await QueueDecisions(log, by=by, room=room).purge(name, waiting=waiting, reason=reason)
     return PurgeAnswer(name, waiting, changed)
 
 

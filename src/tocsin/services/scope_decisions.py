@@ -15,6 +15,13 @@ from .replica_lag import ANSWER_PAUSES
 TRIES: Final = 5
 """Tries to append a decision while other operators or stages decide in the scope."""
 
+Take: TypeAlias = Callable[[Sequence[Message]], Awaitable[None]]
+"""Takes the room for events that are about to be stored, or refuses them."""
+
+
+async def unlimited(_: Sequence[Message]) -> None:
+    """Take no room: there is no limit."""
+
 
 class Versioned(Protocol):
     """A declaration, whose version is the sequence of its event; 0: none was made."""
@@ -30,10 +37,10 @@ V = TypeVar("V", bound=Versioned)
 Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F]]]
 
 
-async def decide(log: EventLog, scope: str, decision: Decide[F]) -> Sequence[F]:
+async def decide(log: EventLog, scope: str, decision: Decide[F], *, take: Take = unlimited) -> Sequence[F]:
     """Decide by the events of a scope; store and return the event, if any.
 
-    A decision that changes nothing does not rest on the answer of a lagging replica either.
+    A decision that changes nothing does not rest on the answer of a lagging replica either. `take` takes the room for the event.
 
     Raises:
         LogUnavailable: the log did not answer, every replica that answers lags, or other writers were faster each time.
@@ -41,6 +48,9 @@ async def decide(log: EventLog, scope: str, decision: Decide[F]) -> Sequence[F]:
     for _ in range(TRIES):
         stored = await load(log, scope)
         facts = await decision(stored)
+        if facts:
+            await take(facts)
+            take = unlimited
         try:
             for fact in facts:
                 await log.append(fact, expect=stored[-1].sequence if stored else 0)

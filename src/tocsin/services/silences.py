@@ -21,15 +21,20 @@ from ..domain.silence import (
 )
 from ..ports import Clock, EventLog
 from .operations.errors import NotFound, OperationError
-from .scope_decisions import decide, load
+from .scope_decisions import Take, decide, load, unlimited
 
 
 class Silences:
     """The silences of an installation."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: EventLog, clock: Clock, *, take: Take = unlimited) -> None:
+        """`take` takes the room for the event of a new silence.
+
+        The end of a silence needs none, because its beginning took room.
+        """
         self._log = log
         self._clock = clock
+        self._take = take
 
     async def active(self) -> tuple[Silence, ...]:
         """Return the silences in force, the oldest first.
@@ -79,7 +84,7 @@ class Silences:
                 _check_namespaces(silences, reaches)
             return [SilencesDefined(previous=previous, silences=(*silences, silence), by=by, reason=reason)]
 
-        await decide(self._log, subjects.silences(), facts)
+        await decide(self._log, subjects.silences(), facts, take=self._take)
         return silence
 
     async def end(self, given: str, *, reason: str | None = None, by: Actor | None = None) -> Silence:

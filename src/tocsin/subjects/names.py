@@ -318,6 +318,14 @@ def later_bytes_key(namespace: str) -> str:
     return f"later.{namespace}"
 
 
+def changed_bytes_key(namespace: str) -> str:
+    """Return the key in `queues` for the bytes of decisions on what a namespace has.
+
+    `*` makes a filter for all namespaces.
+    """
+    return f"changed.{namespace}"
+
+
 _OUTSIDE: Final = "outside."
 
 

@@ -72,7 +72,7 @@ def show(
 
     found = run(read())
     held = {"jobs": found.jobs, "queues": list(found.queues)}
-    today = {"executions_today": found.executions_today, "bytes_today": found.bytes_today}
+    today = {name: getattr(found, name) for name in ("executions_today", "bytes_today", "changed_bytes_today")}
     session.output.answer({**_json(found), **held, **today}, lambda: list(_page(found)))
 
 
@@ -82,7 +82,8 @@ def _page(found: NamespaceDetails) -> Iterator[Text]:
     yield Text(f"  queues: {', '.join(found.queues) or 'none'}")
     yield Text(f"  quotas: {_quotas(found)}")
     if has_daily_quota(found):
-        yield Text(f"  today: {counted(found.executions_today, 'execution')}, {found.bytes_today:,} bytes")
+        stored = f"{found.bytes_today:,} bytes, and {found.changed_bytes_today:,} bytes of changes"
+        yield Text(f"  today: {counted(found.executions_today, 'execution')}, {stored}")
 
 
 def apply(

@@ -22,9 +22,12 @@ from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
+from ..change_room import ChangeRoom
+from ..daily_room import require_room
 from ..namespaces import Namespaces, RecentNamespaces
 from ..policies import Policies
 from ..replica_lag import ANSWER_PAUSES
+from ..scope_decisions import Take, unlimited
 from .dependencies import MaySee, all_visible, check_dependencies
 from .event_triggers import check_trigger_circles, check_webhook_paths
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
@@ -84,6 +87,7 @@ class Registry:
         self._clock = clock
         self.policies = Policies(log, clock)
         self.namespaces = RecentNamespaces(log, clock)
+        self.room = ChangeRoom(self.namespaces, projections, clock)
         self._projections = projections
         self._ledgers = LedgerReader(log)
         self._listing = RegisteredJobs(self._ledgers)
@@ -197,6 +201,12 @@ class Registry:
             SequenceConflict: the plan is guarded, and a job was changed since. Others may be changed already.
         """
         changes = plan.of("create", "update", "delete")
+        await self.room.take_each(
+            (change.job, fact)
+            for change in changes
+            if change.verb != "delete"
+            for fact in self._facts(change, by, reason)(change.before)
+        )
         do = partial(self._carry_out, by=by, reason=reason, check=check, is_guarded=plan.is_guarded)
         await each(changes, do)
 
@@ -224,7 +234,7 @@ class Registry:
             verb = "unchanged" if not facts else "create" if state.definition is None else "update"
             return facts
 
-        await self._decide(definition.name, decide, check)
+        await self._decide(definition.name, decide, check, take=self.room.of_name(definition.name))
         return verb
 
     async def apply(
@@ -249,7 +259,8 @@ class Registry:
         Raises:
             JobNotFound: no job has this name.
         """
-        return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason), check)
+        take = self.room.of_name(job, is_refused=False)
+        return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason), check, take=take)
 
     async def resume(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
@@ -259,7 +270,8 @@ class Registry:
         Raises:
             JobNotFound: no job has this name.
         """
-        return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason), check)
+        take = self.room.of_name(job)
+        return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason), check, take=take)
 
     async def delete(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
@@ -269,7 +281,8 @@ class Registry:
         Raises:
             JobNotFound: no job has this name.
         """
-        await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason), check)
+        take = self.room.of_name(job, is_refused=False)
+        await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason), check, take=take)
 
     async def trigger(  # noqa: PLR0913 - the fields of a trigger
         self,
@@ -294,6 +307,7 @@ class Registry:
         Raises:
             JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
+            DailyQuotaUsed: its namespace has used up a quota of the day.
             LogUnavailable: the trigger is stored, but no replica returns it.
         """
         registered = await self.job(job)
@@ -314,6 +328,7 @@ class Registry:
         check_input(definition, input or {}, args, formats=True)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
             return execution_plan.execution_id_of(before, job)
+        await require_room(self.namespaces, self._projections, self._clock, job)
         message_id = asking.name if asking else uuid4().hex
         sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
         # The id contains the time at which the log stored the message, which only the log knows.
@@ -341,18 +356,28 @@ class Registry:
             if is_guarded:
                 change.require_planned(job)
 
+        is_delete = change.verb == "delete"
+        take = self.room.of_name(change.job, is_refused=False) if is_delete else unlimited  # others are counted before
+        await self._decide(definition.name, self._facts(change, by, reason), check_all, take=take)
+
+    def _facts(
+        self, change: Change, by: Actor | None, reason: str | None
+    ) -> Callable[[Ledger], Sequence[DefinitionFact]]:
+        """Return the decision on a change."""
+        definition = change.definition
+
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             if change.verb != "delete":
                 return ledger.define(state, definition, by=by, reason=reason, now=self._clock.now())
             is_owner = state.definition is not None and state.definition.owner == definition.owner
             return ledger.delete(state, definition.name, by=by, reason=reason or "pruned") if is_owner else []
 
-        await self._decide(definition.name, decide, check_all)
+        return decide
 
     async def _decide(
-        self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check = anything
+        self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check, *, take: Take
     ) -> bool:
-        """Append the facts that `decide` returns; return whether it returned any.
+        """Append the facts of a decision in their room; return whether there were any.
 
         Raises:
             SequenceConflict: another writer changed the ledger on each try.
@@ -361,6 +386,9 @@ class Registry:
             state, sequence = await self._ledgers.load(job)
             check(Job.of(state))
             facts = decide(state)
+            if facts:
+                await take(facts)
+                take = unlimited
             try:
                 for fact in facts:
                     sequence = await self._log.append(fact, expect=sequence)

@@ -105,7 +105,8 @@ async def drain_agents(
     `name` is the name of several processes, or the id of one. To a worker over HTTP, the answer to its next heartbeat says that it shall end.
     """
     await require_reached(here, caller, name)
-    drained = await _registry(here).drain(name, by=actor(caller), reason=given_reason(body, reason))
+    take, why = here.registry.room.of_caller(caller.reached), given_reason(body, reason)
+    drained = await _registry(here).drain(name, by=actor(caller), reason=why, take=take)
     return AgentsDrained(agent=name, agents=list(drained))
 
 
@@ -118,7 +119,8 @@ async def disable_agents(
     `name` may also be the name or the id of workers over HTTP.
     """
     await require_reached(here, caller, name)
-    changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=given_reason(body, reason))
+    take, why = here.registry.room.of_caller(caller.reached), given_reason(body, reason)
+    changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=why, take=take)
     return AgentsSwitched(agent=name, action="disabled", changed=changed)
 
 
@@ -128,7 +130,8 @@ async def enable_agents(
 ) -> AgentsSwitched:
     """Let agents of a name take tasks again."""
     await require_reached(here, caller, name)
-    changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=given_reason(body, reason))
+    take, why = here.registry.room.of_caller(caller.reached), given_reason(body, reason)
+    changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=why, take=take)
     return AgentsSwitched(agent=name, action="enabled", changed=changed)
 
 
@@ -155,8 +158,9 @@ async def _granted(here: Components, caller: Principal, verb: GrantVerb, name: s
     by = actor(caller)
     if caller.is_bound:
         await _require_grantable(here, caller, name, body)
+    take = here.registry.room.of_caller(caller.reached, is_refused=verb == "allow")
     answer = await agent_grants.change(
-        here.log, verb, name, body.queues, body.functions, shards=body.shards, by=by, reason=body.reason
+        here.log, verb, name, body.queues, body.functions, shards=body.shards, by=by, reason=body.reason, take=take
     )
     if not caller.is_bound or answer.grants is None:
         return answer

@@ -27,6 +27,7 @@ from ....domain.shard_map import WrongShardMap
 from ....domain.statement_error import StatementError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
+from ....services.daily_room import DailyQuotaUsed
 from ....services.event_feeds import TooManyReaders
 from ....services.operations.errors import (
     Ambiguous,
@@ -287,6 +288,8 @@ def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per exc
             return _validation_problem(error)
         case HTTPException():
             return _status_problem(error)
+        case DailyQuotaUsed():
+            return Problem(429, "namespace-quota", str(error), headers={"Retry-After": str(error.retry_after_s)})
         case _:
             return _known_problem(error)
 

@@ -94,10 +94,14 @@ async def purge(
     """
     known = await here.queues(caller)
     why = given_reason(body, reason)
-    return await queues.purge(here.log, known, name, by=actor(caller), reason=why, dry_run=dry_run)
+    return await queues.purge(
+        here.log, known, name, by=actor(caller), reason=why, dry_run=dry_run, room=here.registry.room
+    )
 
 
 async def switch(here: Components, caller: Principal, name: str, *, paused: bool, reason: str | None = None) -> bool:
     """Pause or resume a queue that the caller sees; return whether that changed anything."""
     known = await here.queues(caller)
-    return await queues.switch(here.log, known, name, paused=paused, by=actor(caller), reason=reason)
+    return await queues.switch(
+        here.log, known, name, paused=paused, by=actor(caller), reason=reason, room=here.registry.room
+    )

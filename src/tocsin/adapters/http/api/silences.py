@@ -11,6 +11,7 @@ from ....domain.definition import Name, Timeout
 from ....domain.events import Actor, Silence
 from ....domain.ledger import JobNotFound
 from ....domain.silence import LONGEST_S, MAX_TAG
+from ....services.scope_decisions import unlimited
 from ....services.silences import Silences, silence_not_found
 from ..auth.security import Canceller, Reader, actor, forbidden, visible
 from ..middleware.idempotency import IdempotentRoute
@@ -91,7 +92,8 @@ async def start_silence(here: Here, caller: Canceller, body: SilenceRequest) -> 
     namespaces silences single jobs only, for at most a day.
     """
     await _require_right(here, caller, body.job)
-    return await Silences(here.log, here.clock).start(
+    take = unlimited if body.job is None else here.registry.room.of_name(body.job)
+    return await Silences(here.log, here.clock, take=take).start(
         job=body.job,
         tag=body.tag,
         seconds=body.duration,

@@ -18,7 +18,7 @@ from ....services.operations.errors import NotFound
 from ....services.operations.event_waiter import Awaited, Facts, until_each
 from ....services.operations.lookup import was_archived
 from ..api.dependencies import Components
-from ..api.problems import Problem
+from ..api.problems import Problem, problem_of
 from ..auth.security import forbidden
 from . import job_view
 
@@ -125,10 +125,7 @@ async def _without_room(here: Components, wanted: Iterable[Enqueued]) -> dict[st
     """Return the problem of each namespace that has no room for its jobs, by name."""
     jobs = [wish.definition.name for wish in wanted]
     full = await daily_room.without_room(here.log, here.projections, here.clock, jobs)
-    return {
-        name: Problem(429, "namespace-quota", str(error), headers={"Retry-After": str(error.retry_after_s)})
-        for name, error in full.items()
-    }
+    return {name: problem_of(error) for name, error in full.items()}
 
 
 def of_job(index: int, problem: Problem) -> Problem:

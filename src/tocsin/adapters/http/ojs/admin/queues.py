@@ -88,7 +88,9 @@ async def purge_queue(here: Here, caller: SharedOperator, name: QueueName, body:
     if body.get("older_than") is not None:
         raise refused("older_than", "must be absent: a purge covers all jobs that wait", body["older_than"])
     known = await here.queues(caller)
-    purged = await queue_service.purge(here.log, known, checked_name(caller, name), by=actor(caller), reason=reason)
+    purged = await queue_service.purge(
+        here.log, known, checked_name(caller, name), by=actor(caller), reason=reason, room=here.registry.room
+    )
     return {"purged_count": (purged.waiting or 0) if purged.changed else 0, "states": PURGED}
 
 

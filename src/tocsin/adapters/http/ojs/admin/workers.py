@@ -59,10 +59,11 @@ async def quiet(here: Here, caller: SharedOperator, id: WorkerId, reason: Reason
     if record.kind == "mq":
         raise Problem(409, "conflict", f"worker {id} does not register, so it cannot be drained. {REMEDY_OF_MQ}")
     await require_reached(here, caller, id)
-    registry, by = AgentRegistry(here.log, here.projections), actor(caller)
+    registry, take = AgentRegistry(here.log, here.projections), here.registry.room.of_caller(caller.reached)
     if record.kind == "http":
-        return {"id": id, "state": "quiet", "changed": await registry.switch(id, enabled=False, by=by, reason=reason)}
-    if await registry.drain(id, by=by, reason=reason):
+        changed = await registry.switch(id, enabled=False, by=actor(caller), reason=reason, take=take)
+        return {"id": id, "state": "quiet", "changed": changed}
+    if await registry.drain(id, by=actor(caller), reason=reason, take=take):
         return {"id": id, "state": "quiet", "changed": True}
     return {"id": id, "state": "stale" if record.state is AgentState.LOST else "quiet", "changed": False}
 

@@ -1,0 +1,105 @@
+"""The room that `bytes_per_day` leaves for decisions of a namespace (ADR 105).
+
+They are on jobs, queues, agents and silences, and each is an event of the ledger. Its size is counted before it is stored, in an entry of its own, so a fault can only make the
+quota smaller.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from .. import subjects, telemetry
+from ..domain import daily_use
+from ..domain.daily_use import Need
+from ..domain.events import Message
+from ..domain.namespaces import RESERVED, namespace_of
+from ..ports import Clock, NotAllowed, Projections, SequenceConflict
+from ..subjects import Bucket
+from .daily_room import DailyQuotaUsed
+from .namespaces import RecentNamespaces
+from .scope_decisions import Take, unlimited
+
+TRIES: Final = 20
+"""Tries to count while other processes count for the namespace."""
+
+_log = telemetry.get_logger("tocsin.operator")
+
+
+class ChangeRoom:
+    """Counts the decisions of one process."""
+
+    def __init__(self, namespaces: RecentNamespaces, projections: Projections, clock: Clock) -> None:
+        self._namespaces = namespaces
+        self._projections = projections
+        self._clock = clock
+        self._turns = defaultdict[str, asyncio.Lock](asyncio.Lock)
+
+    def of(self, namespace: str | None, *, is_refused: bool = True) -> Take:
+        """Return what takes the room for decisions in a namespace.
+
+        None: the default namespace, which has no quota. Decisions that are not refused are counted: each of them needs one before it that is.
+        """
+        if namespace is None or namespace in RESERVED:
+            return unlimited
+
+        async def take(facts: Sequence[Message]) -> None:
+            await self._take(namespace, facts, is_refused=is_refused)
+
+        return take
+
+    def of_name(self, name: str, *, is_refused: bool = True) -> Take:
+        """Return what takes the room for decisions on a job or a queue."""
+        return self.of(namespace_of(name), is_refused=is_refused)
+
+    def of_caller(self, namespaces: Sequence[str] | None, *, is_refused: bool = True) -> Take:
+        """Return what takes the room for decisions of a caller, in each of its namespaces.
+
+        None: the caller is bound to none.
+        """
+        takes = [self.of(namespace, is_refused=is_refused) for namespace in namespaces or ()]
+
+        async def take(facts: Sequence[Message]) -> None:
+            for each in takes:
+                await each(facts)
+
+        return take
+
+    async def take_each(self, facts: Iterable[tuple[str, Message]]) -> None:
+        """Take the room for events that belong to jobs or queues of some names.
+
+        Raises:
+            DailyQuotaUsed: a namespace has no room for all of its events.
+            LogUnavailable: the log did not answer.
+        """
+        of_namespace = defaultdict[str | None, list[Message]](list)
+        for name, fact in facts:
+            of_namespace[namespace_of(name)].append(fact)
+        for namespace, own in of_namespace.items():
+            await self.of(namespace)(own)
+
+    async def _take(self, namespace: str, facts: Sequence[Message], *, is_refused: bool) -> None:
+        quota = (await self._namespaces.newest()).get(namespace)
+        if not facts or quota is None or quota.bytes_per_day is None:
+            return
+        size = sum(len(fact.encode()) for fact in facts)
+        key, need, now = subjects.changed_bytes_key(namespace), Need(0, size), self._clock.now()
+        async with self._turns[namespace]:
+            for _ in range(TRIES):
+                entry = await self._projections.get(Bucket.QUEUES, key)
+                use = daily_use.read(entry and entry[0], now)
+                if is_refused and not use.fits(need, quota):
+                    raise DailyQuotaUsed.of_changes(quota, use, size, now)
+                try:
+                    value, expect = daily_use.encode(use.plus(need)), entry[1] if entry else 0
+                    await self._projections.put(Bucket.QUEUES, key, value, expect=expect, ttl=daily_use.LIFETIME_S)
+                except SequenceConflict:
+                    continue
+                except NotAllowed as error:  # rights of an older version
+                    _log.warning(
+                        "changes not counted", action="changes-not-counted", namespace=namespace, exc_info=error
+                    )
+                return
+        raise SequenceConflict(
+            f"cannot count a change in namespace {namespace!r}: others were faster {TRIES} times. Try again."
+        )
