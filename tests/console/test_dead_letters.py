@@ -185,6 +185,78 @@ def test_all_that_match_are_replayed_in_several_requests(sign_in: SignIn, consol
     assert [replays(console, letter) for letter in letters] == [["mended"]] * 3
 
 
+class HeldRequests:
+    """Requests to replay two dead letters, each of which waits until it is answered."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self.number = 0
+        self._held: list[Route] = []
+        page.route(re.compile(r"/replay-all$"), self._hold)
+
+    def _hold(self, route: Route) -> None:
+        body = json.loads(route.request.post_data or "")
+        if body.get("dry_run"):
+            route.continue_()
+        else:
+            self.number += 1
+            self._held.append(route)
+
+    def answer(self) -> None:
+        """Answer a request, and let the page act on it."""
+        route = self._held.pop()
+        body = json.loads(route.request.post_data or "")
+        with self._page.expect_response(re.compile(r"/replay-all$")) as answered:
+            route.fulfill(response=route.fetch(post_data={**body, "limit": 2}))
+        answered.value.finished()
+        self._page.evaluate("new Promise((done) => setTimeout(done))")
+
+
+def test_stopped_replay_of_all_goes_on(sign_in: SignIn, console: Console, job: str) -> None:
+    letters = dead_letters(console, job, 3)
+    page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")
+    requests = HeldRequests(page)
+    page.get_by_role("button", name="Replay all that match").click()
+    dialog = page.get_by_role("dialog")
+    go_on = dialog.get_by_role("button", name="Replay all that match")
+    expect(dialog).to_contain_text("3 dead letters")
+    with page.expect_request(re.compile(r"/replay-all$")):
+        go_on.click()
+    dialog.get_by_role("button", name="Stop").click()
+    requests.answer()
+    expect(dialog.get_by_role("alert")).to_contain_text("Stopped before the last dead letter.")
+    expect(dialog.get_by_role("status")).to_have_text("2 replayed so far.")
+    assert requests.number == 1
+    assert sorted(len(replays(console, letter)) for letter in letters) == [0, 1, 1]
+    page.unroute_all()
+    go_on.click()
+    expect(dialog).to_have_count(0)
+    assert [len(replays(console, letter)) for letter in letters] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("way", ["Escape", "another page"])
+def test_left_replay_of_all_stops(sign_in: SignIn, console: Console, job: str, way: str) -> None:
+    letters = dead_letters(console, job, 3)
+    page = sign_in(OPERATOR, f"/console/jobs/{job}")
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Dead letters").click()
+    page.get_by_label("Job", exact=True).fill(job)
+    expect(page).to_have_url(re.compile(job))
+    requests = HeldRequests(page)
+    page.get_by_role("button", name="Replay all that match").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("3 dead letters")
+    with page.expect_request(re.compile(r"/replay-all$")):
+        dialog.get_by_role("button", name="Replay all that match").click()
+    if way == "Escape":
+        page.keyboard.press("Escape")
+    else:
+        page.go_back()
+    expect(dialog).to_have_count(0)
+    requests.answer()
+    assert requests.number == 1
+    assert sorted(len(replays(console, letter)) for letter in letters) == [0, 1, 1]
+
+
 def test_filter_is_replayed_after_a_look(sign_in: SignIn, console: Console, job: str) -> None:
     [letter] = dead_letters(console, job, 1)
     page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")

@@ -139,38 +139,47 @@ export function Dialog({ title, onClose, children }) {
 
 /** A button that asks for a reason, then acts. A refusal stays in the dialog.
  *
- * `needsReason`: the reason may not be empty. `act(reason, form, key)` returns a promise; each opening has another `key`, for a POST that must have its effect once. `details`: what the dialog shows above the reason. `prepare()` is called when it opens.
+ * `needsReason`: the reason may not be empty. `act(reason, form, key, run)` returns a promise; each opening has another `key`, for a POST that must have its effect once. `details`: what the dialog shows above the reason. `prepare(run)` is called when it opens.
+ * `inSteps`: the action sends several requests, and none after `run.isStopped`: the user can stop it, and to leave the dialog or the page stops it.
  * `frozen`: the dialog does what it said when it opened, although the page around it follows what others do.
  */
-export function ActionButton({ label, done, danger = false, asksReason = true, needsReason = false, prepare, children, frozen = false, ...present }) {
+export function ActionButton({ label, done, danger = false, asksReason = true, needsReason = false, inSteps = false, prepare, children, frozen = false, ...present }) {
   const [isOpen, setOpen] = useState(false);
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const reason = useRef("");
   const key = useRef("");
   const opened = useRef(null);
+  const run = useRef({ isStopped: true, isLeft: true });
+  const leave = () => Object.assign(run.current, { isStopped: true, isLeft: true });
+  useEffect(() => leave, []);
   const { title, act, details, confirm = label } = (frozen && isOpen && opened.current) || present;
   const submit = async (event) => {
     event.preventDefault();
+    const mine = run.current; // the dialog may be left, and opened again, before the action ends
+    mine.isStopped = false;
     setBusy(true);
     setError(null);
     try {
-      await act(reason.current.trim(), new FormData(event.target), key.current);
-      setOpen(false);
+      await act(reason.current.trim(), new FormData(event.target), key.current, mine);
+      if (!mine.isLeft) setOpen(false);
       done?.();
     } catch (refused) {
-      setError(refused);
+      if (mine.isLeft) done?.();
+      else setError(refused);
     } finally {
       setBusy(false);
     }
   };
   const open = () => {
-    prepare?.();
+    run.current = { isStopped: false, isLeft: false };
+    prepare?.(run.current);
     key.current = newKey();
     opened.current = { confirm: label, ...present };
     setOpen(true);
   };
   const close = () => {
+    leave();
     setOpen(false);
     setError(null);
     reason.current = "";
@@ -185,7 +194,9 @@ export function ActionButton({ label, done, danger = false, asksReason = true, n
               : null}
             <${Refusal} error=${error} />
             <div class="buttons">
-              <button type="button" onClick=${close}>Back</button>
+              ${inSteps && isBusy
+                ? html`<button type="button" onClick=${() => (run.current.isStopped = true)}>Stop</button>`
+                : html`<button type="button" onClick=${close}>Back</button>`}
               <button type="submit" class=${danger ? "danger primary" : "primary"} disabled=${isBusy}>${confirm}</button>
             </div>
           </form>

@@ -89,12 +89,13 @@ function Groups({ groups, unresolved }) {
 function ReplaySelection({ letters, replayed, done }) {
   const preview = { matching: letters.map((one) => ({ id: one.id, job: one.job_name })), complete: true };
   const ofResolved = letters.filter((one) => one.resolved).length;
-  return html`<${ActionButton} label=${`Replay ${letters.length} selected`} title=${`Replay ${counted(letters.length, "dead letter")}`} done=${done}
+  return html`<${ActionButton} label=${`Replay ${letters.length} selected`} title=${`Replay ${counted(letters.length, "dead letter")}`} inSteps done=${done}
     details=${html`<${Preview} preview=${preview} />
       ${ofResolved > 0 ? html`<p>${counted(ofResolved, "of them is", "of them are")} resolved and will run again.</p>` : null}`}
-    act=${async (reason, _form, key) => {
+    act=${async (reason, _form, key, run) => {
       const refused = [];
       for (const letter of letters) {
+        if (run.isStopped) throw stopped();
         await replay(letter.id, letter.job_name, { again: letter.resolved, reason }, key).then(() => replayed(letter), (error) => refused.push(error));
       }
       if (refused.length > 0) throw notReplayed(refused.length, refused[0].message);
@@ -111,31 +112,42 @@ function notReplayed(number, first) {
   return Object.assign(new Error(`${counted(number, "dead letter")} not replayed. The first: ${first}`), { code: "not-possible" });
 }
 
+function stopped() {
+  return Object.assign(new Error("Stopped before the last dead letter."), { code: "stopped" });
+}
+
+/** The first dead letters that a replay of a filter tries. An answer without any may have a `next`. */
+async function previewOf(filters, run) {
+  let preview = { next: null };
+  do preview = await post(v1("dead-letters/replay-all"), { ...filters, cursor: preview.next, dry_run: true });
+  while (preview.matching.length === 0 && preview.next !== null && !run.isLeft);
+  return preview;
+}
+
 /** Replay all that the filter finds, after a look at them. After an error, the next try goes on where it occurred. */
 function ReplayFilter({ filters, reload }) {
   const [found, setFound] = useState({ preview: null, error: null });
   const [replayed, setReplayed] = useState(0);
   const place = useRef(null);
-  const look = () => {
+  const look = (run) => {
     place.current = { filters, cursor: null, request: 0, refused: [] };
     setReplayed(0);
     setFound({ preview: null, error: null });
-    post(v1("dead-letters/replay-all"), { ...filters, dry_run: true }).then(
-      (preview) => setFound({ preview, error: null }),
-      (error) => setFound({ preview: null, error }),
-    );
+    const show = (changes) => run.isLeft || setFound({ preview: null, error: null, ...changes });
+    previewOf(filters, run).then((preview) => show({ preview }), (error) => show({ error }));
   };
-  return html`<${ActionButton} label="Replay all that match" title="Replay all unresolved dead letters that match" danger done=${reload} prepare=${look}
+  return html`<${ActionButton} label="Replay all that match" title="Replay all unresolved dead letters that match" danger inSteps done=${reload} prepare=${look}
     details=${html`<${Refusal} error=${found.error} /><${Preview} preview=${found.preview} />
       ${replayed > 0 ? html`<p role="status">${replayed} replayed so far.</p>` : null}`}
-    act=${async (reason, _form, key) => {
+    act=${async (reason, _form, key, run) => {
       const at = place.current;
       do {
+        if (run.isStopped) throw stopped();
         const headers = { "Idempotency-Key": `${key}-${at.request}` };
         const body = { ...at.filters, cursor: at.cursor, reason: reason || null };
         const answer = await post(v1("dead-letters/replay-all"), body, { headers });
         Object.assign(at, { cursor: answer.next, request: at.request + 1, refused: [...at.refused, ...answer.refused] });
-        setReplayed((number) => number + answer.replayed.length);
+        if (!run.isLeft) setReplayed((number) => number + answer.replayed.length);
       } while (at.cursor !== null);
       const refused = at.refused.splice(0);
       if (refused.length > 0) throw notReplayed(refused.length, refused[0].reason);
