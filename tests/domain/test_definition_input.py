@@ -142,6 +142,15 @@ def test_a_schema_is_checked_itself(schema: dict[str, JsonValue], field: str) ->
     assert problems_of(function="f", input_schema=schema) == [("invalid-json-schema", field, None)]
 
 
+def test_own_input_is_checked_by_its_format() -> None:
+    schema: dict[str, JsonValue] = {"properties": {"day": {"type": "string", "format": "date"}}}
+    assert problems_of(function="f", input={"day": "2026-02-30"}, input_schema=schema) == [
+        ("schema-mismatch", "input.day", None)
+    ]
+    stored = {"name": "job", "function": "f", "input": {"day": "2026-02-30"}, "input_schema": schema}
+    assert JobDefinition.model_validate(stored, context=STORED).input == {"day": "2026-02-30"}
+
+
 def test_trigger_input_is_checked_like_definition_input() -> None:
     job = JobDefinition(name="job", function="f", input={"top_k": 5}, input_schema=SCHEMA)
     check_input(job, {"top_k": 7})

@@ -126,6 +126,32 @@ async def test_no_trigger_refers_to_a_secret(world: World, subject: str, field: 
     assert [begun.plan.input for begun in await world.stored(Admitted)] == [{"a": "${env:TOKEN}"}]
 
 
+@pytest.mark.parametrize("more", [b"", b', "event_trigger": {"source": ["nats"], "subject": "orders.paid"}'])
+@pytest.mark.parametrize("subject", [subjects.trigger(JOB), f"outside.shop.trigger.{JOB}"])
+async def test_formats_are_checked_at_every_trigger(world: World, subject: str, more: bytes) -> None:
+    await defined(world, "allow", input_schema={"properties": {"day": {"type": "string", "format": "date"}}})
+    world.log.receive(subject, b'{"input": {"day": "2026-02-30"}%s}' % more, message_id="a")
+    world.log.receive(subject, b'{"input": {"day": "2026-02-28"}%s}' % more, message_id="b")
+    await run(world)
+    [letter] = await world.stored(PoisonMessage)
+    assert (letter.code, "`input.day`" in letter.reason) == ("invalid-definition", True)
+    assert [begun.plan.input for begun in await world.stored(Admitted)] == [{"day": "2026-02-28"}]
+    assert [(answer.data.answer, answer.data.code) for answer in await world.stored(CronAnswer)] == [
+        ("refused", "invalid-definition")
+    ]
+
+
+async def test_trigger_that_began_stays_begun(world: World) -> None:
+    """A planner of a version that checked less began it, and its acknowledgement was lost."""
+    await defined(world, "allow")
+    await world.trigger(JOB, "a", input={"day": "2026-02-30"})
+    await run(world)
+    await defined(world, "allow", input_schema={"properties": {"day": {"type": "string", "format": "date"}}})
+    size = await world.size()
+    await world.redeliver(world.planner)
+    assert (len(await world.stored(Admitted)), await world.size()) == (1, size)
+
+
 async def test_what_others_refuse_has_no_answer(world: World) -> None:
     await world.given(PoisonMessage.of(JOB, "planner-enqueued", "enqueue.mail.x", 7, b"", "unreadable"))
     await run(world)

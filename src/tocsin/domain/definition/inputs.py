@@ -36,11 +36,10 @@ def input_problems(
     schema: dict[str, JsonValue] | None = None,
     *,
     is_partial: bool = False,
-    formats: bool = False,
 ) -> Iterator[DefinitionProblem]:
     """Yield the problems of an input and its positional arguments.
 
-    `schema` applies to the input alone. `is_partial`: a trigger may add keys, so keys may be missing. `formats`: dates and the like are checked.
+    `schema` applies to the input alone. `is_partial`: a trigger may add keys, so keys may be missing.
     """
     for field, value in (("input", input), ("args", args)):
         if reason := json_problem(value):
@@ -58,7 +57,7 @@ def input_problems(
             code="too-large",
         )
     if schema is not None:
-        yield from _schema_problems(schema, input, is_partial=is_partial, formats=formats)
+        yield from _schema_problems(schema, input, is_partial=is_partial)
 
 
 def reference_problems(written: JsonValue) -> Iterator[DefinitionProblem]:
@@ -83,7 +82,7 @@ def check_replay_input(job: str, input: Mapping[str, JsonValue], written: Mappin
 
 
 def _schema_problems(
-    schema: dict[str, JsonValue], instance: Mapping[str, JsonValue], *, is_partial: bool, formats: bool
+    schema: dict[str, JsonValue], instance: Mapping[str, JsonValue], *, is_partial: bool
 ) -> Iterator[DefinitionProblem]:
     import jsonschema  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
     import referencing.exceptions  # noqa: PLC0415
@@ -105,7 +104,7 @@ def _schema_problems(
                 code="invalid-json-schema",
             )
             return
-        for error in schema_check.errors_of(kind, text, instance, formats=formats):
+        for error in schema_check.errors_of(kind, text, instance):
             if is_partial and not error.absolute_path and error.validator in _COMPLETED_BY_KEYS:
                 continue
             path = ".".join(("input", *(str(part) for part in error.absolute_path)))

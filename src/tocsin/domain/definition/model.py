@@ -229,8 +229,8 @@ class JobDefinition(StoredModel):
     input_schema: Object | None = None
     """A JSON Schema for `input`, checked here and at every trigger, whose keys are merged before.
 
-    Without a schedule, what is missing in `input` as a whole (`required` and so on) is checked at the trigger only.
-    A check takes bounded work: a regular expression has no look-around, and `unevaluatedProperties` and `unevaluatedItems` are refused.
+    Without a schedule, what is missing in `input` as a whole (`required` and so on) is checked at the trigger only. Of formats, `date`,
+    `date-time`, `time`, `duration` and `uuid` are checked. A check takes bounded work: a regular expression has no look-around, and `unevaluatedProperties` and `unevaluatedItems` are refused.
     """
     owner: Text | None = None
     """The owner of the job, beside its creator: a person, or a program that syncs job files.
@@ -323,7 +323,6 @@ def check_input(
     args: Sequence[JsonValue] | None = None,
     *,
     written: JsonValue = None,
-    formats: bool = False,
 ) -> None:
     """Check the input and args of a trigger.
 
@@ -334,16 +333,12 @@ def check_input(
         input: the keys of the trigger's input, which override those of the job's.
         args: the trigger's positional arguments; None: the job's.
         written: the part of them that the requester wrote; None: all.
-        formats: also check dates, times, durations and UUIDs by the `format` of the schema. Stages do not: what an older version stored was
-            not checked so.
 
     Raises:
         DefinitionError: it is not plain JSON, is too large, refers to secrets, or does not fit `input_schema`.
     """
     merged = {**definition.input, **input}
-    problems = tuple(
-        input_problems(merged, definition.args if args is None else args, definition.input_schema, formats=formats)
-    )
+    problems = tuple(input_problems(merged, definition.args if args is None else args, definition.input_schema))
     problems = problems or tuple(_copies_problems(definition, input))
     problems = problems or tuple(key_problems(definition.partition, merged))
     if written is None:

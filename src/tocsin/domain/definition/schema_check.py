@@ -159,12 +159,10 @@ def errors_of(
     kind: Any,  # noqa: ANN401 - classes that jsonschema makes
     schema: str,
     instance: Mapping[str, JsonValue],
-    *,
-    formats: bool = False,
 ) -> Iterator[Any]:
     """Yield the errors of an instance by a valid schema, which is JSON text.
 
-    `kind`: the validator of the draft of the schema. `formats`: also check the formats of `FORMATS`.
+    `kind`: the validator of the draft of the schema. The formats in `FORMATS` are checked, and no others.
 
     Raises:
         UnusableSchema: it takes too much work, or has a keyword or regular expression whose work is not bounded.
@@ -175,8 +173,7 @@ def errors_of(
         prepared = _prepared(kind, schema)
         token = _budget.set(prepared.budget.copy())
         try:
-            checker = _format_checker() if formats else None
-            validator = _bounded(kind)(prepared.schema, registry=prepared.registry, format_checker=checker)
+            validator = _bounded(kind)(prepared.schema, registry=prepared.registry, format_checker=_format_checker())
             errors = list(validator.iter_errors(instance))
         finally:
             _budget.reset(token)

@@ -325,7 +325,7 @@ class Registry:
             traceparent=None if context is None else context.traceparent,
             idempotency_key=idempotency_key,
         )
-        check_input(definition, input or {}, args, formats=True)
+        check_input(definition, input or {}, args)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
             return execution_plan.execution_id_of(before, job)
         await require_room(self.namespaces, self._projections, self._clock, job)
