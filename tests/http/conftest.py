@@ -28,6 +28,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import StoredLog
 from tocsin.services.calculations import Calculations
+from tocsin.services.definition_settings import UnheardStreams
 from tocsin.services.health import Finding
 from tocsin.services.health.findings import warn
 from tocsin.services.health.leadership import Leadership, Lease
@@ -97,9 +98,10 @@ class World:
         ends_at = now + timedelta(seconds=self.lease_s)
         return Leadership((Lease("ticker", "a@host", renewed_at=now, said_at=now, ends_at=ends_at),), ())
 
-    async def absent_streams(self) -> tuple[str, ...]:
-        """A stream of the settings does not exist if its name says so."""
-        return tuple(stream for stream in sorted(self.settings.triggers.streams) if stream.startswith("ABSENT"))
+    async def unheard_streams(self) -> UnheardStreams:
+        """A stream of the settings does not exist, or is a work queue, if its name says so."""
+        streams = sorted(self.settings.triggers.streams)
+        return UnheardStreams(*([name for name in streams if name.startswith(word)] for word in ("ABSENT", "WORK")))
 
     async def queue_details(self, sees: Sees, reaches: Reaches) -> tuple[QueueDetails, ...]:
         """An in-memory installation has the queues of its settings and of its jobs."""
@@ -145,7 +147,7 @@ class World:
             status=self.status,
             doctor=self.doctor,
             leadership=self.leadership,
-            absent_streams=self.absent_streams,
+            unheard_streams=self.unheard_streams,
             queue_details=self.queue_details,
             visibility=Visibility(self.log, self.clock),
             fetches=self.fetches,

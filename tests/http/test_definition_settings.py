@@ -32,19 +32,28 @@ async def test_answer_has_no_names_of_secrets(tmp_path: Path) -> None:
         "buckets": {"KV_flags": ["$KV.flags.checkout.>"], "OBJ_uploads": ["$O.uploads.M.>"]},
         "webhooks": [{"paths": ["/hooks/github"], "secret": None}, {"paths": ["/hooks/shop/*"], "secret": None}],
         "absent": [],
+        "work_queues": [],
     }
 
 
 async def test_warnings_name_streams_that_do_not_exist(tmp_path: Path) -> None:
     settings = Settings.model_validate(
-        {"triggers": {"streams": {"ORDERS": ["orders.>"], "ABSENT": ["clicks.>"]}, "kv": {"flags": [">"]}}}
+        {
+            "triggers": {
+                "streams": {"ORDERS": ["orders.>"], "ABSENT": ["clicks.>"], "WORK": ["tasks.>"]},
+                "kv": {"flags": [">"]},
+            }
+        }
     )
     async with open_history(history_url(tmp_path)) as history:
         answer = await World(tmp_path, history, settings=settings).ask("GET", "/v1/definition-settings")
     known = TypeAdapter(DefinitionSettings).validate_json(answer.content)
-    triggers = [{"nats": "orders.paid"}, {"nats": "clicks.new"}, {"kv": "flags/a"}]
-    [warning] = known.warnings([JobDefinition.model_validate({"name": "a", "function": "f", "triggers": triggers})])
-    assert warning.startswith("the stream `ABSENT` of `clicks.new` does not exist (job a)")
+    triggers = [{"nats": "orders.paid"}, {"nats": "clicks.new"}, {"nats": "tasks.new"}, {"kv": "flags/a"}]
+    [absent, work_queue] = known.warnings(
+        [JobDefinition.model_validate({"name": "a", "function": "f", "triggers": triggers})]
+    )
+    assert absent.startswith("the stream `ABSENT` of `clicks.new` does not exist (job a)")
+    assert work_queue.startswith("the stream `WORK` of `tasks.new` is a work queue")
 
 
 def test_secret_of_a_webhook_is_checked_where_known() -> None:

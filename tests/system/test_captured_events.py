@@ -80,3 +80,38 @@ async def test_subject_of_another_stream_is_refused(nats_url: str, tmp_path: Pat
             with pytest.raises(SubjectsOverlap) as caught:
                 await bootstrap.initialize(installation)
         assert caught.value.other == root.upper()
+
+
+async def test_republished_work_queue_is_heard(nats_url: str, tmp_path: Path, root: str) -> None:
+    worker, queue = Worker(), root.upper()
+
+    @worker.task("echo")
+    async def echo(context: Context) -> object:
+        return dict(context.input)
+
+    opened = {"subjects": [f"heard.{root}.>"], "streams": {queue: [f"{root}.>"]}}
+    async with running(nats_url, tmp_path, worker=worker, triggers=opened) as tocsin:
+        manage, captured = tocsin.installation.connection.manage, tocsin.installation.names.captured_stream
+        republish = {"src": f"{root}.>", "dest": f"heard.{root}.>"}
+        config = {"name": queue, "subjects": [f"{root}.>"], "retention": "workqueue", "republish": republish}
+        await manage(f"STREAM.CREATE.{queue}", json.dumps(config).encode())
+        reader = {"stream_name": queue, "config": {"durable_name": "reader", "ack_policy": "explicit"}}
+        await manage(f"CONSUMER.DURABLE.CREATE.{queue}.reader", json.dumps(reader).encode())
+
+        file = tmp_path / "jobs.yaml"
+        file.write_text(f"jobs: [{{name: a, function: f, triggers: [{{nats: {root}.new}}]}}]\n")
+        applied = await program(tocsin.settings, "jobs", "apply", "-f", str(file), "--dry-run")
+        assert f"the stream `{queue}` of `{root}.new` is a work queue" in applied.stderr
+
+        await tocsin.apply({**JOB, "triggers": [{"nats": f"heard.{root}.*", "input": {"n": "body.n"}}]})
+        streams = NatsEventStreams(tocsin.installation.connection, tocsin.installation.names)
+
+        async def has_durable() -> bool:
+            return bool(await streams.names(captured))
+
+        await tocsin.until(has_durable)
+        await tocsin.installation.connection.store(f"{root}.new", b'{"n": 1}', {})
+        [end] = await tocsin.ended("read", Completed, 1)
+        assert end.result == {"n": 1}
+        waiting = await manage(f"CONSUMER.INFO.{queue}.reader")
+        assert waiting["num_pending"] == 1

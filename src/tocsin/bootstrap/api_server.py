@@ -47,7 +47,7 @@ from ..services.shared_read import SharedRead
 from ..services.webhooks import Webhooks
 from . import Installation, health_target
 from .installation import report_key, require_archive_extra
-from .operators import absent_streams_of
+from .operators import unheard_streams_of
 
 _log = telemetry.get_logger("tocsin")
 
@@ -118,7 +118,7 @@ async def serving(
             status=partial(_status, installation),
             doctor=partial(_doctor, installation),
             leadership=partial(_leadership, installation),
-            absent_streams=SharedRead(partial(absent_streams_of, installation)).answer,
+            unheard_streams=SharedRead(partial(unheard_streams_of, installation)).answer,
             queue_details=partial(_queues, installation),
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),

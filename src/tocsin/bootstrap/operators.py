@@ -5,7 +5,7 @@ The command line and `tocsin.client` open their operators here.
 
 import getpass
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..settings import Settings
 from ..subjects import Stream
 
 if TYPE_CHECKING:  # a command over HTTP imports no client of NATS
+    from ..services.definition_settings import UnheardStreams
     from ..services.health import Status
     from ..services.queues import QueueDetails
     from .installation import Installation
@@ -72,7 +73,7 @@ def operator_of(installation: "Installation", history: OpenHistory, *, by: Actor
         queues=partial(queue_details, installation),
         status=partial(status_of, installation),
         settings=installation.settings,
-        absent_streams=partial(absent_streams_of, installation),
+        unheard_streams=partial(unheard_streams_of, installation),
         by=by,
     )
 
@@ -99,16 +100,17 @@ async def status_of(installation: "Installation") -> "Status":
     return await health.status(health_target(installation))
 
 
-async def absent_streams_of(installation: "Installation") -> Sequence[str]:
-    """Return the absent streams of triggers; none if the server does not answer."""
-    from ..services.health.unheard_triggers import absent_streams  # noqa: PLC0415 - few operations need it
+async def unheard_streams_of(installation: "Installation") -> "UnheardStreams":
+    """Return the streams that no trigger can hear; none if the server does not answer."""
+    from ..services.definition_settings import UnheardStreams  # noqa: PLC0415 - few operations need it
+    from ..services.health.unheard_triggers import unheard_streams  # noqa: PLC0415
     from .provision import health_target  # noqa: PLC0415
 
     settings = installation.settings
     try:
-        return await absent_streams(settings, health_target(installation).inspection)
+        return await unheard_streams(settings, health_target(installation).inspection)
     except (LogUnavailable, RequestRefused):
-        return ()  # a warning is no reason to refuse a plan
+        return UnheardStreams()  # a warning is no reason to refuse a plan
 
 
 async def queue_details(installation: "Installation") -> "tuple[QueueDetails, ...]":

@@ -68,6 +68,8 @@ class StreamState:
     drift: Drift
     observed_at: datetime
     """By the clock of the server that answered."""
+    is_work_queue: bool = False
+    """Whether each of its messages is for one reader, which removes it."""
 
 
 @dataclass(frozen=True, slots=True)

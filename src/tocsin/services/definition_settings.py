@@ -2,12 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from ..domain.definition import JobDefinition
 from ..settings import Settings
 from .jobs.channels import unknown_channels
-from .jobs.event_triggers import OpenedPaths, absent_sources, unopened_sources
+from .jobs.event_triggers import OpenedPaths, absent_sources, unopened_sources, work_queue_sources
+
+
+class UnheardStreams(NamedTuple):
+    """Streams that the settings open, and that no trigger can hear."""
+
+    absent: Sequence[str] = ()
+    """Those that do not exist."""
+    work_queues: Sequence[str] = ()
+    """Those with the retention `workqueue`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,8 @@ class DefinitionSettings:
     """The paths of webhooks that are open, for each secret."""
     absent: Sequence[str] = ()
     """Streams that are open, and do not exist, also those of buckets; sorted."""
+    work_queues: Sequence[str] = ()
+    """Streams that are open, and have the retention `workqueue`, so that no trigger can hear them; sorted."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -31,6 +42,10 @@ class DefinitionSettings:
         opened = settings.triggers
         webhooks = [OpenedPaths(paths, secret) for secret, paths in opened.webhooks.items()]
         return cls(sorted(settings.notifications.channels), settings.opened_streams, opened.buckets, webhooks)
+
+    def without(self, unheard: UnheardStreams) -> Self:
+        """Return the same with the streams that no trigger can hear."""
+        return replace(self, absent=unheard.absent, work_queues=unheard.work_queues)
 
     def shown_to(self, reaches: Callable[[str], bool]) -> Self:
         """Return the same with the channels that a caller reaches.
@@ -45,6 +60,7 @@ class DefinitionSettings:
         yield from unknown_channels(definitions, self.channels)
         yield from unopened_sources(definitions, self.streams, self.buckets, self.webhooks)
         yield from absent_sources(definitions, self.streams, self.absent)
+        yield from work_queue_sources(definitions, self.streams, self.work_queues)
 
 
 def needs_settings(definitions: Iterable[JobDefinition]) -> bool:

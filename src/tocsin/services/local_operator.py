@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from .operations.errors import OperationError
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from ..domain.events import Silence
     from .agent_grants import GrantAnswer, GrantVerb
-    from .definition_settings import DefinitionSettings
+    from .definition_settings import DefinitionSettings, UnheardStreams
     from .explain import Answer
     from .health import Status
     from .hold_ups import HoldUp, HoldUpReader
@@ -64,13 +63,13 @@ class LocalOperator:
         queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
         status: "Callable[[], Awaitable[Status]]",
         settings: Settings,
-        absent_streams: "Callable[[], Awaitable[Sequence[str]]] | None" = None,
+        unheard_streams: "Callable[[], Awaitable[UnheardStreams]] | None" = None,
         by: Actor | None = None,
     ) -> None:
         """Operate on an installation.
 
         `history` opens the history at its first use, `queues` reads the queues, `status` the state of all parts,
-        `absent_streams` the streams of triggers that do not exist, and `by` is recorded with each change.
+        `unheard_streams` the streams that no trigger can hear, and `by` is recorded with each change.
         """
         self._projections = projections
         self._settings = settings
@@ -81,7 +80,7 @@ class LocalOperator:
         self._history = history
         self._queues = queues
         self._status = status
-        self._absent_streams = absent_streams
+        self._unheard_streams = unheard_streams
         self._by = by
         self._registry = Registry(log, projections, clock, bridged=bridged)
         self._agents = AgentRegistry(log, projections)
@@ -114,8 +113,8 @@ class LocalOperator:
         """See `Operator`."""
         from .definition_settings import DefinitionSettings  # noqa: PLC0415 - see above
 
-        absent = () if self._absent_streams is None else await self._absent_streams()
-        return replace(DefinitionSettings.of(self._settings), absent=absent)
+        settings = DefinitionSettings.of(self._settings)
+        return settings if self._unheard_streams is None else settings.without(await self._unheard_streams())
 
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""

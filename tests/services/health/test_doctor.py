@@ -24,7 +24,7 @@ from tocsin.adapters.nats.admin.inspection import NatsInspection
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
-from tocsin.bootstrap.operators import absent_streams_of
+from tocsin.bootstrap.operators import unheard_streams_of
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import EventTrigger
@@ -635,7 +635,7 @@ async def test_refusal_of_a_stream_is_no_absence(
 
     async with initialized(nats_url, tmp_path, triggers={"streams": {"SHOP": ["shop.>"]}}) as tocsin:
         monkeypatch.setattr(NatsInspection, "stream", refuse)
-        assert not await absent_streams_of(tocsin.installation)
+        assert await unheard_streams_of(tocsin.installation) == ((), ())
 
 
 async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path) -> None:
@@ -659,7 +659,7 @@ async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path)
         assert list(seen.unheard_triggers) == sources
         absent = sorted([f"KV_{shop}flags", shop.upper()])
         listed = await tocsin.public(f"$JS.API.CONSUMER.LIST.{shop.upper()}")
-        assert list(await absent_streams_of(installation)) == absent
+        assert await unheard_streams_of(installation) == (tuple(absent), ())
         await installation.connection.client.flush()
         assert listed.empty()
         assert (

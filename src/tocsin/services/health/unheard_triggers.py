@@ -7,7 +7,7 @@ from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.job_record import Registration
 from ...ports.server_inspection import ServerInspection, TriggerProgress
 from ...settings import Settings
-from ..definition_settings import DefinitionSettings
+from ..definition_settings import DefinitionSettings, UnheardStreams
 from ..jobs.event_triggers import outside_stream
 from ..jobs.registry import each
 
@@ -15,15 +15,16 @@ Progress: TypeAlias = dict[str, Mapping[str, TriggerProgress] | None]
 """The durables of triggers in each stream, by its name; None: it does not exist."""
 
 
-async def absent_streams(settings: Settings, inspection: ServerInspection) -> tuple[str, ...]:
-    """Return the streams that the settings open to triggers, and that do not exist; sorted.
-
-    Those of buckets are among them.
-    """
+async def unheard_streams(settings: Settings, inspection: ServerInspection) -> UnheardStreams:
+    """Return the streams that the settings open to triggers, and that no trigger can hear."""
     opened = DefinitionSettings.of(settings)
     names = sorted({*opened.streams, *opened.buckets})
     states = await each(names, inspection.stream)  # not their consumers, which may be very many
-    return tuple(name for name, state in zip(names, states, strict=True) if state is None)
+    found = dict(zip(names, states, strict=True))
+    return UnheardStreams(
+        tuple(name for name, state in found.items() if state is None),
+        tuple(name for name, state in found.items() if state is not None and state.is_work_queue),
+    )
 
 
 async def unheard_triggers(

@@ -85,6 +85,23 @@ def absent_sources(
             )
 
 
+def work_queue_sources(
+    definitions: Iterable[JobDefinition], opened: Mapping[str, Sequence[str]], work_queues: Collection[str]
+) -> Iterator[str]:
+    """Yield a warning for each trigger whose stream is a work queue.
+
+    `opened`: as for `stream_of`. `work_queues`: the streams with the retention `workqueue`.
+    """
+    for definition in definitions:
+        for trigger in definition.triggers:
+            stream = stream_of(trigger, opened)
+            if stream in work_queues:
+                yield (
+                    f"the stream `{stream}` of `{trigger.nats}` is a work queue, whose messages are for one reader (job {definition.name}); let it "
+                    "republish its messages on other subjects and add these to `triggers.subjects`, or its events start nothing"
+                )
+
+
 def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:
     """Return the stream and the filter of a trigger on a bucket.
 

@@ -1,7 +1,5 @@
 """`/v1/definition-settings`: the names in the settings that definitions may refer to."""
 
-from dataclasses import replace
-
 from fastapi import APIRouter
 
 from ....services.definition_settings import DefinitionSettings
@@ -15,7 +13,7 @@ router = APIRouter(prefix="/v1/definition-settings", tags=["jobs"])
 async def get_definition_settings(here: Here, caller: Author) -> DefinitionSettings:
     """List the channels of notifications, and the sources that are open to triggers of jobs.
 
-    The answer has no names of secrets, and no channels outside the namespaces of the caller. Its `absent` may be a second old.
+    The answer has no names of secrets, and no channels outside the namespaces of the caller. Its `absent` and `work_queues` may be a second old.
     """
-    known = replace(DefinitionSettings.of(here.settings), absent=await here.absent_streams())
+    known = DefinitionSettings.of(here.settings).without(await here.unheard_streams())
     return known.shown_to(caller.reaches)

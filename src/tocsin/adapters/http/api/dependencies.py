@@ -20,6 +20,7 @@ from ....domain.access import Principal
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....services.calculations import Calculations, Calculator, Effort, T
+from ....services.definition_settings import UnheardStreams
 from ....services.health import Finding
 from ....services.health.leadership import Leadership
 from ....services.health.log_probe import LogProbe
@@ -81,8 +82,8 @@ class Components:
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     webhooks: Webhooks
     """Receives requests to webhooks."""
-    absent_streams: Callable[[], Awaitable[Sequence[str]]]
-    """Returns the streams that the settings open to triggers, and that do not exist, up to a second ago."""
+    unheard_streams: Callable[[], Awaitable[UnheardStreams]]
+    """Returns the streams that no trigger can hear, up to a second ago."""
     instants: NextInstants = field(default_factory=NextInstants)
     search_keys: SearchKeys = field(default_factory=SearchKeys)
     schedule_groups: ScheduleGroups = field(default_factory=ScheduleGroups)

@@ -140,6 +140,7 @@ class NatsInspection(ServerInspection):
             layout=layout_of(info["config"]),
             drift=differences(info["config"], self._wanted_streams.get(name, {})),
             observed_at=datetime.fromisoformat(info["ts"]),
+            is_work_queue=info["config"].get("retention") == "workqueue",
         )
 
     @override

@@ -45,7 +45,8 @@ UNHEARD: Final = OverdueKind(
     "trigger-unheard",
     "triggers without a durable",
     means="no event listener runs, or the server refused it the durable: events until then start nothing",
-    do="run `tocsin run event-listener`; its log has `trigger hears nothing` if the server refuses the durable",
+    do="run `tocsin run event-listener`; its log has `trigger hears nothing` if the server refuses the durable, as that of a stream with "
+    "the retention `workqueue`, which `tocsin jobs apply` warns of",
     details="triggers",
 )
 WAITING: Final = OverdueKind(
