@@ -244,6 +244,7 @@ def test_an_argument_without_an_equivalent_is_said(arguments: str, code: str, tm
     [
         ("BashOperator(task_id='a', bash_command=make())", "operator-needs-handler"),
         ("BashOperator(task_id='a', bash_command='run.sh')", "template-not-supported"),
+        ("BashOperator(task_id='a_{}'.format(1), bash_command='a')", "computed-at-run-time"),
         ("BashOperator(task_id='a', bash_command='a', cwd='/x')", "field-not-supported"),
         ("BashOperator(task_id='a', bash_command='a', pool='p')", "field-not-supported"),
         ("BashOperator(task_id='a', bash_command='a', end_date=datetime(2030, 1, 1))", "end-not-supported"),

@@ -132,6 +132,8 @@ def set_steps(draft: Draft, dag: Dag, defaults: Mapping[str, Any]) -> None:
         steps[task] = StepDraft(name)
     for task, step in steps.items():
         step.after = [steps[each].name for each in before[task] if each in steps]
+        if isinstance(written := _task_id(task), Unknown | Call):
+            draft.add("computed-at-run-time", f"`{step.name}`: `task_id` is {shown(written)}")
         _set_work(draft, step, task)
         arguments = {**task.settings, **(task.call.keywords if not task.function else {})}
         set_rules(draft, step.fields, arguments, defaults)
@@ -152,10 +154,15 @@ def _unlink(task: Task, before: dict[Task, list[Task]]) -> None:
             others += [each for each in earlier if each not in others]
 
 
-def _wish(task: Task) -> str:
+def _task_id(task: Task) -> Any:  # noqa: ANN401
     written = {**task.settings, **(task.call.keywords if not task.function else {})}.get("task_id")
     if written is None and not task.function and task.call.args:
-        written = task.call.args[0]
+        return task.call.args[0]
+    return written
+
+
+def _wish(task: Task) -> str:
+    written = _task_id(task)
     return written if isinstance(written, str) else task.function or task.call.name
 
 
