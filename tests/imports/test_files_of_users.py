@@ -80,6 +80,45 @@ AIRFLOW_LATEST: Final = RealFile(
         ":29 latest-only-with-trigger branch-not-supported",
     ),
 )
+AIRFLOW_LOOP: Final = RealFile(
+    "airflow",
+    "astronomer/airflow-example-dags",
+    "dags/databricks_sample.py",
+    commit="83205e58fef3ad4282f8dc4d193f65c41a2c5b4d",
+    licence="Apache-2.0",
+    digest="5c82cc0c7c097d0d",
+    jobs={
+        "adb-pipeline": "30 4 * * * UTC allow check_for_file spark_job_one<-check_for_file PostgresOperator<-spark_job_one "
+        "spark_job_two<-check_for_file PostgresOperator-2<-spark_job_two spark_job_three<-check_for_file "
+        "PostgresOperator-3<-spark_job_three spark_job_four<-check_for_file PostgresOperator-4<-spark_job_four"
+    },
+    report=(
+        "no-time-limit",
+        ":68 adb-pipeline data-interval",
+        *[":68 adb-pipeline field-not-supported"] * 2,
+        ":68 adb-pipeline empty-step-removed",
+        ":68 adb-pipeline operator-needs-handler",
+        *[
+            ":68 adb-pipeline operator-needs-handler",
+            ":68 adb-pipeline computed-at-run-time",
+            ":68 adb-pipeline operator-needs-handler",
+        ]
+        * 4,
+    ),
+)
+CELERY_DJANGO: Final = RealFile(
+    "celery",
+    "testdrivenio/django-celery-beat",
+    "project/core/settings.py",
+    commit="fec7f6fdfb4d4c9f7046dc0ce46191715097bdab",
+    licence="MIT",
+    digest="e5ceb50cf0aa4ff7",
+    jobs={
+        "sample-task": "*/1 * * * * UTC allow function",
+        "send-email-report": "* */1 * * * UTC allow function",
+    },
+    report=("no-time-limit",),
+)
 CELERY_PERIODIC: Final = RealFile(
     "celery",
     "celery/celery",
@@ -181,7 +220,7 @@ KUBERNETES_DESCHEDULER: Final = RealFile(
     ),
 )
 REAL: Final = (
-    *(AIRFLOW_BASH, AIRFLOW_LATEST, CELERY_PERIODIC, CELERY_SUPERSET),
+    *(AIRFLOW_BASH, AIRFLOW_LATEST, AIRFLOW_LOOP, CELERY_DJANGO, CELERY_PERIODIC, CELERY_SUPERSET),
     *(CRON_DRAGONFLY, CRON_MUSHROOM, CRON_NETBSD, KUBERNETES_DESCHEDULER),
 )
 
