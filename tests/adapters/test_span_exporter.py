@@ -1,7 +1,9 @@
 """The export of spans to trace stores that answer wrongly."""
 
+import asyncio
 import importlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,8 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import trustme
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from tocsin.adapters.otel.span_exporter import MAX_ANSWER, MAX_REASON, OtlpSpanExporter
+from tocsin.adapters.otel.span_exporter import MAX_REASON, OtlpSpanExporter
+from tocsin.adapters.otel.trace_session import MAX_ANSWER, MAX_LEFT
 from tocsin.domain.spans import Span
 from tocsin.domain.trace_context import TraceContext
 from tocsin.ports import SpansLost
@@ -23,22 +28,33 @@ SPAN = Span(
 
 
 @contextmanager
-def store(answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpSpanExporter]:
+def store(
+    answer: Callable[[socket.socket], None],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    context: ssl.SSLContext | None = None,
+) -> Iterator[OtlpSpanExporter]:
     """An exporter, and the store to which it sends."""
+
+    def receive(accepted: socket.socket) -> None:
+        accepted.settimeout(10)
+        with suppress(OSError), accepted:
+            connection = accepted if context is None else context.wrap_socket(accepted, server_side=True)
+            with connection:
+                while b"execute job" not in connection.recv(65_536):
+                    pass
+                answer(connection)
 
     def serve() -> None:
         with suppress(OSError):
             while True:
                 connection, _ = listener.accept()
-                connection.settimeout(10)
-                with connection, suppress(OSError):
-                    while b"execute job" not in connection.recv(65_536):
-                        pass
-                    answer(connection)
+                threading.Thread(target=receive, args=[connection], daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, daemon=True).start()
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        scheme = "http" if context is None else "https"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/T0KEN")
         exporter = OtlpSpanExporter("1")
         try:
             yield exporter
@@ -84,6 +100,86 @@ async def test_reason_of_a_loss_is_short(monkeypatch: pytest.MonkeyPatch) -> Non
     with store(answer, monkeypatch) as exporter, pytest.raises(SpansLost, match="AAA") as lost:
         await exporter.export([SPAN])
     assert len(str(lost.value)) == MAX_REASON
+
+
+def partial_success(rejected: int, message: str, media_type: str = "application/x-protobuf") -> bytes:
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans, answer.partial_success.error_message = rejected, message
+    body: bytes = answer.SerializeToString()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def test_rejected_spans_are_named_and_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+
+    def answer(connection: socket.socket) -> None:
+        requests.append(1)
+        connection.sendall(partial_success(1, "too many attributes"))
+
+    with store(answer, monkeypatch) as exporter, pytest.raises(SpansLost, match="rejected 1 of 2 spans: too") as lost:
+        await exporter.export([SPAN, SPAN])
+    assert lost.value.rejected == 1
+    assert requests == [1]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        partial_success(0, "a hint"),
+        partial_success(-1, "a defect"),
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\n\x0a\xffno",
+        partial_success(1, "not of this form", media_type="text/html"),
+    ],
+)
+async def test_other_answers_reject_nothing(response: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store(lambda connection: connection.sendall(response), monkeypatch) as exporter:
+        await exporter.export([SPAN])
+
+
+async def test_endless_head_of_an_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_well = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        while not is_well.wait(0.01):
+            connection.sendall(b"x")
+        connection.sendall(b"\r\nContent-Length: 0\r\n\r\n")
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
+    with store(answer, monkeypatch) as exporter:
+        for _ in range(MAX_LEFT):
+            with pytest.raises(SpansLost, match=r"no complete answer within 0\.2 s"):
+                await exporter.export([SPAN])
+        with pytest.raises(SpansLost, match=f"{MAX_LEFT} requests before"):
+            await exporter.export([SPAN])
+        is_well.set()
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(SpansLost):
+                    await exporter.export([SPAN])
+                    break
+                await asyncio.sleep(0.01)
+
+
+async def test_loss_names_the_certificate_and_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    with store(lambda _: None, monkeypatch, context=context) as exporter, pytest.raises(SpansLost) as lost:
+        await exporter.export([SPAN])
+    assert "CERTIFICATE_VERIFY_FAILED" in str(lost.value)
+    assert "T0KEN" not in str(lost.value)
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:4318/T0KEN", "grpc://127.0.0.1:4317/T0KEN", "http://[T0KEN"])
+async def test_endpoint_that_is_no_url_is_named(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    exporter = OtlpSpanExporter("1")
+    with pytest.raises(SpansLost, match="begins with http") as lost:
+        await exporter.export([SPAN])
+    exporter.close()
+    assert "T0KEN" not in str(lost.value)
 
 
 PROVIDER = """

@@ -147,6 +147,17 @@ async def test_losses_are_counted_and_logged_once(scene: Scene, metrics: InMemor
     assert scene.store.executions == [ID]
 
 
+@pytest.mark.parametrize(("rejected", "lost"), [(1, 1), (100, 2)])
+async def test_rejected_spans_lose_their_traces(
+    scene: Scene, metrics: InMemoryMetricReader, rejected: int, lost: int
+) -> None:
+    scene.store.error = SpansLost("too many attributes", rejected=rejected)
+    events = await scene.stored(begun(SELECTED), Completed(**END))
+    scene.traces.take([*events, *events])
+    await scene.traces.run_once()
+    assert counted(metrics) == lost
+
+
 @pytest.mark.parametrize("error", [SpansLost("away"), RuntimeError("a defect")])
 async def test_failed_export_leaves_the_rest_alone(scene: Scene, error: Exception) -> None:
     scene.store.error = error

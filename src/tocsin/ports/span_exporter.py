@@ -12,6 +12,11 @@ class SpansLost(TocsinError):
 
     code = "spans-lost"
 
+    def __init__(self, reason: str, *, rejected: int | None = None) -> None:
+        """`rejected`: the number of the spans; None: all that were sent."""
+        super().__init__(reason)
+        self.rejected = rejected
+
 
 class SpanExporter(Protocol):
     """Sends spans to a trace store."""

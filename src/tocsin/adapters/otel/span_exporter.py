@@ -2,16 +2,10 @@
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from importlib.metadata import entry_points
-from threading import Thread
-from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -20,36 +14,24 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from typing_extensions import override
 
-from ...domain.definition import DefinitionProblem
 from ...domain.spans import Span
+from ...domain.text import counted
 from ...domain.trace_context import TraceContext
 from ...ports import SpansLost
-from ...settings import SettingsError
 from ..extras import ExtraNotInstalled
 
 try:
-    import requests
     from opentelemetry.exporter.otlp.proto.http import trace_exporter
-    from urllib3.exceptions import HTTPError
+
+    from .trace_session import TraceSession, in_daemon
 except ImportError:
     raise ExtraNotInstalled("OTEL_EXPORTER_OTLP_ENDPOINT", "otel") from None
 
 SERVICE: Final = "tocsin"
 """The name of the service unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` gives another."""
-MAX_ANSWER: Final = 65_536
-"""Bytes of an answer that are read, so that its connection can be used again."""
-ANSWER_TIMEOUT_S: Final = 10.0
-"""Seconds for which they are read."""
 MAX_REASON: Final = 300
 """Characters of the reason for a loss."""
-_REDIRECTS: Final = range(300, 400)
 _UNNAMED: Final = "unknown_service"
-_PROVIDERS: Final = (
-    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
-    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
-)
-"""The variables that name a provider of credentials, in the order of OpenTelemetry."""
-_PROVIDER_GROUP: Final = "opentelemetry_otlp_credential_provider"
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "consumer": SpanKind.CONSUMER}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -67,7 +49,8 @@ class OtlpSpanExporter:
         Raises:
             SettingsError: the provider of credentials cannot be used.
         """
-        self._exporter = trace_exporter.OTLPSpanExporter(session=_session())
+        self._requests = TraceSession()
+        self._exporter = trace_exporter.OTLPSpanExporter(session=self._requests.session)
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, _UNNAMED)).startswith(_UNNAMED):
             resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
@@ -78,9 +61,16 @@ class OtlpSpanExporter:
 
     async def export(self, spans: Sequence[Span]) -> None:
         """Send finished spans."""
-        result = await _in_daemon(lambda: self._exporter.export([self.readable(span) for span in spans]))
+        await asyncio.wrap_future(in_daemon(partial(self._send, spans)))
+
+    def _send(self, spans: Sequence[Span]) -> None:
+        outcome = self._requests.outcome
+        result = self._exporter.export([self.readable(span) for span in spans])
         if result is not SpanExportResult.SUCCESS:
-            raise SpansLost(self._reasons.text)
+            raise SpansLost((outcome.problem or self._reasons.text)[:MAX_REASON])
+        if outcome.rejected:
+            reason = f"the trace store rejected {outcome.rejected} of {counted(len(spans), 'span')}: {outcome.message}"
+            raise SpansLost(reason[:MAX_REASON], rejected=outcome.rejected)
 
     def close(self) -> None:
         """End what is being sent."""
@@ -103,54 +93,6 @@ class OtlpSpanExporter:
             end_time=_nanoseconds(span.end),
             instrumentation_scope=self._scope,
         )
-
-
-def _session() -> requests.Session:
-    """Return a session that reads a part of each answer, and fails on redirects.
-
-    The exporter follows no redirects, counts one as a success, and reads each answer to its end. It looks for a provider of credentials
-    only if it is given no session.
-    """
-    session = next((_provided(name, given) for name in _PROVIDERS if (given := os.environ.get(name))), None)
-    session = requests.Session() if session is None else session
-    session.request = partial(_bounded, session.request)  # type: ignore[method-assign] # a provider's class may have its own
-    return session
-
-
-def _provided(variable: str, name: str) -> requests.Session:
-    found = next(iter(entry_points(group=_PROVIDER_GROUP, name=name)), None)
-    if found is None:
-        problem = f"no installed package has an entry point of this name in the group `{_PROVIDER_GROUP}`"
-    elif isinstance(session := found.load()(), requests.Session):
-        return session
-    else:
-        problem = f"the entry point returned a {type(session).__name__}; it must return a `requests.Session`"
-    raise SettingsError(DefinitionProblem(problem, field=variable, value=name, code="credentials-unusable"))
-
-
-def _bounded(request: Callable[..., requests.Response], *values: Any, **options: Any) -> requests.Response:  # noqa: ANN401 - those of `requests`
-    """Send a request, and return the answer without its body.
-
-    Raises:
-        RequestException: it is a redirect, or it did not come.
-    """
-    response = request(*values, **options | {"stream": True})
-    with suppress(HTTPError, OSError):  # the status has decided already
-        _drain(response)
-    response.close()
-    if response.status_code in _REDIRECTS:
-        raise requests.RequestException(
-            f"status {response.status_code}: redirects are not followed, so set the URL that it leads to"
-        )
-    return response
-
-
-def _drain(response: requests.Response) -> None:
-    raw = response.raw
-    read = getattr(raw, "read1", raw.read)  # `read1` returns what has come; versions before 2.1 lack it
-    left, until = MAX_ANSWER, monotonic() + ANSWER_TIMEOUT_S
-    while left > 0 and monotonic() < until and (part := read(left, decode_content=False)):
-        left -= len(part)
 
 
 class _LastReason(logging.Filter):
@@ -176,18 +118,3 @@ def _context(context: TraceContext, *, is_remote: bool = False) -> SpanContext:
 
 def _nanoseconds(time: datetime) -> int:
     return (time - _EPOCH) // _MICROSECOND * 1_000
-
-
-def _in_daemon(function: Callable[[], SpanExportResult]) -> "asyncio.Future[SpanExportResult]":
-    """Run a function in a daemon thread."""
-    future: Future[SpanExportResult] = Future()
-    future.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except Exception as error:  # noqa: BLE001 - the awaiter gets it
-            future.set_exception(error)
-
-    Thread(target=run, name="tocsin-traces", daemon=True).start()
-    return asyncio.wrap_future(future)

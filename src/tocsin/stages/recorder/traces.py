@@ -108,7 +108,7 @@ class Traces:
             try:
                 await self._exporter.export([span for spans in portion for span in spans])
             except Exception as error:  # noqa: BLE001 - a defect of a library must cost traces alone
-                self._lose(len(portion), error)
+                self._lose(_lost(error, len(portion)), error)
 
     def _note_beginning(self, message: Requested | Skipped | Dispatched) -> None:
         context = parse(message.traceparent)
@@ -190,6 +190,12 @@ class Traces:
             return
         _log.warning("traces lost", action="traces-lost", traces=self._losses, error=str(error) or repr(error))
         self._losses, self._logged_at = 0, now
+
+
+def _lost(error: Exception, traces: int) -> int:
+    """Return how many of the traces of a request are not whole."""
+    rejected = error.rejected if isinstance(error, SpansLost) else None
+    return traces if rejected is None else min(rejected, traces)
 
 
 def _portions(traces: Iterable[list[Span]]) -> Iterator[list[list[Span]]]:

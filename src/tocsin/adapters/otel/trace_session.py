@@ -1,0 +1,176 @@
+"""Requests to a trace store that end in time, and the spans that it rejected.
+
+The exporter of OpenTelemetry sends them. It limits the time of each read alone, follows no redirects but counts them as successes, and
+drops the body of an answer.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import entry_points
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+import requests
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from urllib3.exceptions import HTTPError
+
+from ...domain.definition import DefinitionProblem
+from ...settings import SettingsError
+
+MAX_ANSWER: Final = 65_536
+"""Bytes of an answer that are read."""
+ANSWER_TIMEOUT_S: Final = 10.0
+"""Seconds for which they are read."""
+HEAD_TIMEOUT_S: Final = 10.0
+"""Seconds until an answer begins, if the exporter names no time."""
+MAX_LEFT: Final = 4
+"""Requests that were left and go on, because their answers come too slowly. Until one ends, no other begins."""
+PROTOBUF: Final = "application/x-protobuf"
+_REDIRECTS: Final = range(300, 400)
+_FAILURES: Final = range(400, 600)
+_PROVIDERS: Final = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
+"""The variables that name a provider of credentials, in the order of OpenTelemetry."""
+_PROVIDER_GROUP: Final = "opentelemetry_otlp_credential_provider"
+
+T = TypeVar("T")
+
+
+class Outcome(threading.local):
+    """The outcome of the last request of a thread."""
+
+    problem: str | None = None
+    """Why it failed; None: it did not."""
+    rejected: int = 0
+    """Spans that the store rejected although it accepted the request."""
+    message: str = ""
+    """The store's reason for that."""
+
+
+class TraceSession:
+    """The requests of an exporter."""
+
+    def __init__(self) -> None:
+        """Use the session of a provider of credentials, if a variable names one.
+
+        Raises:
+            SettingsError: the provider cannot be used.
+        """
+        session = next((_provided(name, given) for name in _PROVIDERS if (given := os.environ.get(name))), None)
+        self.session = requests.Session() if session is None else session
+        self.session.headers["Accept-Encoding"] = "identity"  # so the size that is read is the size of the answer
+        request = self.session.request  # a provider's class may have its own
+        self.session.request = partial(self._bounded, request)  # type: ignore[method-assign]
+        self.outcome = Outcome()
+        self._left: set[Future[requests.Response]] = set()
+
+    def _bounded(self, request: Callable[..., requests.Response], *values: Any, **options: Any) -> requests.Response:  # noqa: ANN401 - those of `requests`
+        """Send a request, and return the answer without its body.
+
+        Raises:
+            RequestException: it is a redirect, or it did not come.
+        """
+        outcome = self.outcome
+        outcome.problem, outcome.rejected = None, 0
+        try:
+            response = self._answer(partial(request, *values, **options | {"stream": True}), options.get("timeout"))
+        except Exception as error:
+            outcome.problem = _reason(error)
+            raise
+        body = _body(response)
+        response.close()
+        status = response.status_code
+        if status in _REDIRECTS:
+            outcome.problem = f"status {status}: redirects are not followed, so set the URL that it leads to"
+            raise requests.RequestException(outcome.problem)
+        if status in _FAILURES:
+            outcome.problem = f"status {status}: {response.reason}"
+        elif response.headers.get("Content-Type", "").startswith(PROTOBUF):
+            outcome.rejected, outcome.message = _rejected(body)
+        return response
+
+    def _answer(self, request: Callable[[], requests.Response], timeout: float | None) -> requests.Response:
+        """Send a request, and return the head of its answer.
+
+        A store that sends its head in small parts resets the limit of `requests` with each, so the thread that waits for it is left.
+        """
+        if len(self._left) >= MAX_LEFT:
+            raise requests.RequestException(f"{MAX_LEFT} requests before have no complete answer yet")
+        sent = in_daemon(request)
+        limit = HEAD_TIMEOUT_S if timeout is None else timeout
+        try:
+            return sent.result(limit)
+        except TimeoutError:
+            if sent.done():
+                raise
+            self._left.add(sent)
+            sent.add_done_callback(self._ended)
+            raise requests.Timeout(f"no complete answer within {limit:.3g} s") from None
+
+    def _ended(self, sent: "Future[requests.Response]") -> None:
+        self._left.discard(sent)
+        if sent.exception() is None:
+            sent.result().close()
+
+
+def in_daemon(function: Callable[[], T]) -> "Future[T]":
+    """Run a function in a daemon thread."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except Exception as error:  # noqa: BLE001 - the reader of the future gets it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="tocsin-traces", daemon=True).start()
+    return future
+
+
+def _provided(variable: str, name: str) -> requests.Session:
+    found = next(iter(entry_points(group=_PROVIDER_GROUP, name=name)), None)
+    if found is None:
+        problem = f"no installed package has an entry point of this name in the group `{_PROVIDER_GROUP}`"
+    elif isinstance(session := found.load()(), requests.Session):
+        return session
+    else:
+        problem = f"the entry point returned a {type(session).__name__}; it must return a `requests.Session`"
+    raise SettingsError(DefinitionProblem(problem, field=variable, value=name, code="credentials-unusable"))
+
+
+def _body(response: requests.Response) -> bytes:
+    """Return what has come of a body within the limits."""
+    raw = response.raw
+    read = getattr(raw, "read1", raw.read)  # `read1` returns what has come; versions before 2.1 lack it
+    body, until = bytearray(), monotonic() + ANSWER_TIMEOUT_S
+    with suppress(HTTPError, OSError):  # the status has decided already
+        while len(body) < MAX_ANSWER and monotonic() < until:
+            if not (part := read(MAX_ANSWER - len(body), decode_content=False)):
+                break
+            body += part
+    return bytes(body)
+
+
+def _rejected(body: bytes) -> tuple[int, str]:
+    """Return how many spans an answer rejects, and why."""
+    try:
+        partial_success = ExportTraceServiceResponse.FromString(body).partial_success
+    except DecodeError:
+        return 0, ""
+    return max(partial_success.rejected_spans, 0), partial_success.error_message
+
+
+def _reason(error: Exception) -> str:
+    """Return why a request failed, without its URL, which may have a token."""
+    if isinstance(error, ValueError) and isinstance(error, requests.RequestException):
+        return "the endpoint is not a URL that begins with http:// or https://"
+    cause = error.args[0] if error.args else None
+    return str(getattr(cause, "reason", None) or error) or type(error).__name__
