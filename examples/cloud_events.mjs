@@ -3,7 +3,8 @@
 //   NATS_URL=nats://localhost:4222 node examples/cloud_events.mjs [cron.skipped]
 //
 // The document names the subject and the headers of each event. Forward the lines to any receiver of CloudEvents. NATS delivers
-// an event to those who listen; what was published while nobody listened is in `tocsin events list`.
+// an event to those who listen; what was published while nobody listened is in `tocsin events list`. Other programs with the right
+// may publish on these subjects too: a message that is no CloudEvent is skipped, with a line on standard error.
 
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
@@ -32,6 +33,14 @@ function parsed(head) {
   return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf(":")).toLowerCase(), line.slice(line.indexOf(":") + 1).trim()]));
 }
 
+function show(subject, head, body) {
+  try {
+    console.log(JSON.stringify(structured(parsed(head), body)));
+  } catch (error) { // it has no headers of an event, another encoding, or no JSON
+    console.error(`skipped a message on ${JSON.stringify(subject)}: ${JSON.stringify(error.message)}`);
+  }
+}
+
 function read(chunk) {
   buffer = Buffer.concat([buffer, chunk]);
   for (;;) {
@@ -43,14 +52,14 @@ function read(chunk) {
       if (buffer.length < end + 2 + size + 2) return;
       const all = buffer.subarray(end + 2, end + 2 + size);
       buffer = buffer.subarray(end + 2 + size + 2);
-      console.log(JSON.stringify(structured(parsed(all.toString("utf8", 0, head)), all.toString("utf8", head))));
+      show(words[0], all.toString("utf8", 0, head), all.toString("utf8", head));
       continue;
     }
     buffer = buffer.subarray(end + 2);
     if (verb === "INFO") greet();
     else if (verb === "PING") socket.write("PONG\r\n");
     else if (verb === "PONG") console.error(`listening to ${wanted} on ${server.host}`);
-    else if (verb === "-ERR") console.error("server:", words.join(" "));
+    else if (verb === "-ERR") { console.error("server:", words.join(" ")); process.exitCode = 1; }
   }
 }
 

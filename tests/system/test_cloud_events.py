@@ -7,12 +7,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 
 from tests.system.running import running
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CronTriggered
 
+ATTRIBUTES = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype")
+FOREIGN: tuple[tuple[dict[str, str] | None, bytes], ...] = (
+    (None, b"no event"),
+    ({"other": "1"}, b"{}"),
+    ({f"ce-{name}": "%zz" for name in ATTRIBUTES}, b"{}"),
+    ({f"ce-{name}": "1" for name in ATTRIBUTES}, b"no JSON"),
+)
+"""Messages of other programs, which are no CloudEvents."""
 EXAMPLE = Path(__file__).parents[2] / "examples/cloud_events.mjs"
 
 
@@ -35,6 +44,12 @@ async def check_program(url: str, folder: Path) -> None:
     assert program.stderr is not None
     try:
         assert b"listening to cron.triggered" in await program.stderr.readline()
+        client = await nats.connect(url)
+        for headers, body in FOREIGN:
+            await client.publish("cron.triggered.each-second", body, headers=headers)
+        await client.close()
+        for _ in FOREIGN:
+            assert b'skipped a message on "cron.triggered.each-second"' in await program.stderr.readline()
         async with running(url, folder, **names) as tocsin:
             await tocsin.apply({"name": "each-second", "schedule": "* * * * * *", "function": "f"})
             [stored] = await tocsin.stored("cron.triggered.each-second", CronTriggered, 1)
