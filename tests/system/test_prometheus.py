@@ -68,9 +68,9 @@ async def test_first_failures_fire_alerts_despite_a_restart(tmp_path: Path) -> N
         await history.record(Stream.LOG, recorded(before), after=0, upto=len(before))
         await world.projections.put(Bucket.LEADER, TICKER_LEASE, b"{}")
         copies = Copies(world)
-        ports = [await copies.start(), await copies.start()]
+        ports, moved = [await copies.start(), await copies.start()], free_port()
         try:
-            async with prometheus(tmp_path, tocsin=ports) as client:
+            async with prometheus(tmp_path, tocsin=[*ports, moved]) as client:
                 # `hasty` failed before Prometheus read its counters first, which are born at five.
                 await until(client, 'hanzo_scheduler_dead_letters_total{job="nightly"}', [0, 0])
                 await until(client, 'hanzo_scheduler_dead_letters_total{job="hasty"}', [5, 5])
@@ -87,9 +87,9 @@ async def test_first_failures_fire_alerts_despite_a_restart(tmp_path: Path) -> N
 
                 # A restarted copy continues at the same number, and no expression doubles or falls.
                 await copies.stop(ports[0])
-                await until(client, 'up{job="tocsin"} == 0', [0])
+                await until(client, up(ports[0]), [0])
                 await copies.start(ports[0])
-                await until(client, 'up{job="tocsin"} == 1', [1, 1])
+                await until(client, up(*ports), [1, 1])
                 await until(client, 'hanzo_scheduler_dead_letters_total{job="nightly"}', [5, 5])
                 assert (
                     await values(client, "max without (instance) (resets(hanzo_scheduler_dead_letters_total[1h])) > 0")
@@ -99,11 +99,34 @@ async def test_first_failures_fire_alerts_despite_a_restart(tmp_path: Path) -> N
                 assert await values(client, firing("DeadLettersAccumulating")) == [2]
                 assert await values(client, 'ALERTS{job="old"}') == []
 
+                # Failures while the only copies start again at another address, as new pods do.
+                for port in ports:
+                    await copies.stop(port)
+                await until(client, up(*ports), [0, 0])
+                missed = [fact for n in range(5, 9) for fact in failure(f"old-{n}", "old")]
+                await history.record(Stream.LOG, recorded(missed), after=upto, upto=upto + len(missed))
+                await copies.start(moved)
+                await until(client, firing("DeadLettersAccumulating", job="old"), [1])
+                await until(client, firing("ScheduledJobFailing", job="old"), [1])
+                assert await values(client, firing("DeadLettersAccumulating")) == [3]
+
                 await world.projections.remove(Bucket.LEADER, TICKER_LEASE)
                 await until(client, firing("SchedulerLeaderLost"), [1])
         finally:
             await copies.close()
             world.calculations.close()
+
+
+def up(*ports: int) -> str:
+    """Return the expression for whether Prometheus reaches copies."""
+    instances = "|".join(f"127.0.0.1:{port}" for port in ports)
+    return f'up{{instance=~"{instances}"}}'
+
+
+def free_port() -> int:
+    """Return a port on which no program listens."""
+    with listen("127.0.0.1", 0) as listener:
+        return int(listener.getsockname()[1])
 
 
 def failure(execution_id: str, job: str) -> list[Message]:
