@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
+from tests.conformance.given import cron_triggered
 from tests.domain.given import ID, JOB, NOON, admitted, started
 from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
@@ -178,9 +179,9 @@ async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_pa
         assert [line for line in way if not line.items() >= of_execution.items()] == []
         actions[end.type] = {line["action"] for line in way}
         stages |= {line["stage"] for line in way if "stage" in line}
-        about_all_steps = {"acquired", "planned", "admitted", "execution-skipped", "dead-lettered"}
+        about_all_steps = {"acquired", "planned", "admitted", "execution-skipped", "dead-lettered", "cron.answer"}
         assert {line["action"] for line in way if "step" not in line} <= about_all_steps
-    assert actions["skipped"] == {"planned", "execution-skipped"}
+    assert actions["skipped"] == {"planned", "execution-skipped", "cron.answer"}
     assert actions["failed"] >= {
         "started",
         "attempt-failed",
@@ -242,6 +243,17 @@ def test_answer_sent_again_shows_no_json() -> None:
     [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["subject"], line["step"], line["attempt"]) == ("mq.scheduler.complete.etl", "load", 2)
     assert line.keys().isdisjoint({"worker", "error"})
+
+
+def test_line_about_a_public_event_names_its_execution() -> None:
+    stream = io.StringIO()
+    telemetry.configure("debug", "json", stream=stream)
+    event = cron_triggered()
+    event = event.model_copy(update={"data": event.data.model_copy(update={"job_id": ID, "traceparent": TRACEPARENT})})
+    decision_lines.write_lines(Append((event,), 0), [7])
+    [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["action"], line["job"], line["execution_id"]) == ("cron.triggered", event.data.cron_name, ID)
+    assert line["trace_id"] == TRACE_ID
 
 
 @pytest.mark.parametrize(

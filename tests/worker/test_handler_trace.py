@@ -1,6 +1,7 @@
 """Spans of a handler nest in the span of its run."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -15,6 +16,7 @@ from tests.worker.given import FUNCTION, Bench
 from tocsin import Context
 from tocsin.domain import execution
 from tocsin.domain.trace_context import process_of
+from tocsin.telemetry import trace_ids
 from tocsin.worker.held_tasks import HeldTask
 
 SAMPLED: Final = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -96,3 +98,20 @@ async def test_without_a_trace_a_handler_begins_its_own(bench: Bench, spans: Spa
     [own] = spans.finished
     assert own.parent is None
     assert seen == [None]
+
+
+async def test_process_knows_the_trace_of_its_handler(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another asyncio task sends the lines of a handler, and has no context variables of it."""
+    seen: list[str | None] = []
+
+    async def note(context: Context) -> None:
+        seen.append(trace_ids.trace_id(context.job, context.execution_id))
+
+    bench.handlers.add(FUNCTION, note)
+    await bench.given(admitted().model_copy(update={"traceparent": SAMPLED}))
+    [task] = execution.dispatch(execution.fold(await bench.log.read("execution.>")), key=KEY)
+    await bench.given(task.model_copy(update={"function": FUNCTION}))
+    assigned = await bench.assigned()
+    monkeypatch.setattr(trace_ids, "_known", OrderedDict())  # what the log and the stages, which are here too, learned
+    await bench.executor.run(HeldTask(assigned))
+    assert seen == ["a" * 32]

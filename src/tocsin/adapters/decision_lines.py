@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from .. import telemetry
-from ..domain.events import Cancelled, Completed, Defined, Failed, Failure, Message, Skipped, Started
+from ..domain.events import Cancelled, Completed, Defined, Failed, Failure, Message, PublicEvent, Skipped, Started
 from ..domain.history import failure_summary
 from ..domain.trace_context import parse
 from ..ports import Append, Delay, Publish, Write
@@ -24,11 +24,20 @@ MAX_CHARACTERS: Final = 300
 MAX_STARTS: Final = 20_000
 """Executions whose start a process remembers, the last that it stored."""
 _ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
-_SHOWN: Final = (
-    *("job", "execution_id", "step", "attempt", "delivery", "scheduled_time", "trigger", "queue", "function"),
-    *("worker", "agent_id", "outcome", "reason", "fence", "recovery", "id"),
-)
-"""The fields of messages that lines show."""
+_SHOWN: Final = {
+    name: name
+    for name in (
+        *("job", "execution_id", "step", "attempt", "delivery", "scheduled_time", "trigger", "queue", "function"),
+        *("worker", "agent_id", "outcome", "reason", "fence", "recovery", "id"),
+    )
+}
+"""The fields of messages that lines show, and their names in lines."""
+_SHOWN_OF_PUBLIC: Final = {
+    "cron_name": "job",
+    "job_id": "execution_id",
+    **{name: name for name in ("scheduled_time", "reason", "answer", "code", "count", "until")},
+}
+"""Those of the data of public events."""
 _PLAIN: Final = (str, int, float, datetime)
 """The types of values that lines show: an executor's answer that is sent again may hold any JSON in any field."""
 _NAME: Final = "tocsin.decisions"
@@ -102,7 +111,8 @@ def _name_of(message: Message) -> str:
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    values = ((name, getattr(message, name, None)) for name in _SHOWN)
+    carrier, names = (message.data, _SHOWN_OF_PUBLIC) if isinstance(message, PublicEvent) else (message, _SHOWN)
+    values = ((names[field], getattr(carrier, field, None)) for field in names)
     fields: dict[str, Any] = {name: _short(value) for name, value in values if isinstance(value, _PLAIN)}
     delay = getattr(getattr(message, "plan", None), "start_delay", None)
     if delay is not None:
@@ -110,7 +120,7 @@ def _fields(message: Message) -> dict[str, Any]:
     error = getattr(message, "error", None)
     if isinstance(error, Failure):
         fields["error"] = _short(failure_summary(error))
-    own = parse(getattr(message, "traceparent", None))  # a trigger has no execution yet
+    own = parse(getattr(carrier, "traceparent", None))  # a trigger has no execution yet
     trace_id = own.trace_id if own is not None else trace_ids.trace_id(fields.get("job"), fields.get("execution_id"))
     return fields if trace_id is None else {**fields, "trace_id": trace_id}
 

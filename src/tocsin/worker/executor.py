@@ -6,6 +6,7 @@ from .. import subjects, telemetry
 from ..domain.events import Dispatched
 from ..domain.trace_context import parse
 from ..ports import Clock, LogUnavailable, Publisher, RequestRefused
+from ..telemetry import trace_ids
 from . import results
 from .assigned_task import AssignedTask
 from .handler_runner import HandlerRunner
@@ -62,6 +63,7 @@ class Executor:
             _log.info("no handler for task", action="task-without-handler", function=task.function, **_ids(task))
             return False
         telemetry.bind(**_ids(task))
+        trace_ids.note(task)  # the lines of its handler are sent by another task of asyncio
         outcome = await self._runner.run(handler, task, held)
         if held.is_left:  # a report could never be stored: the connection is closed
             _log.warning("handler ended after its worker; its result is discarded", action="late-end")
