@@ -1,6 +1,7 @@
 """`tocsin events audit-trail`: who did what, from the log alone."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import World
@@ -41,6 +42,21 @@ def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
     assert "10.0.0.1" in table
     assert "manual trigger" in table
     assert world.call("events", "audit-trail", "--job", "other").out == "no operations are recorded\n"
+
+
+def test_silences_and_namespaces_are_listed(world: World, tmp_path: Path) -> None:
+    world.call("jobs", "apply", "-f", world.jobs("jobs:\n  - {name: nightly, schedule: '@daily', function: f}\n"))
+    world.call("silences", "start", "nightly", "--for", "1h", "--reason", "the database moves")
+    (tmp_path / "namespaces.yaml").write_text("namespaces: [{name: billing}]")
+    world.call("namespaces", "apply", "-f", str(tmp_path / "namespaces.yaml"), "--reason", "a new team")
+    listed = world.call("-o", "json", "events", "audit-trail").json
+    reasons = {one["fact"]["type"]: one["fact"].get("reason") for one in listed}
+    assert reasons == {
+        "defined": None,
+        "silences-defined": "the database moves",
+        "namespaces-defined": "a new team",
+    }
+    assert all(one["audit"]["user"] for one in listed)
 
 
 def test_decisions_of_stages_are_not_listed(world: World) -> None:

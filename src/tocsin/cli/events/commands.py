@@ -35,7 +35,7 @@ def audit_trail(
     """List the changes that users made, with user, time, source and reason.
 
     Changes are: registered, changed, deleted, paused, resumed and triggered jobs, cancelled executions, replayed and resolved dead
-    letters, decisions about agents and queues, shard maps, policies, and voided messages. The types are `JOB_CREATED`, `JOB_MODIFIED`, `JOB_DELETED`, `JOB_CANCELLED`, `POLICY_DEFINED`, and with `--runs` also
+    letters, decisions about agents and queues, shard maps, policies, namespaces, silences, and voided messages. The types are `JOB_CREATED`, `JOB_MODIFIED`, `JOB_DELETED`, `JOB_CANCELLED`, `POLICY_DEFINED`, and with `--runs` also
     `JOB_EXECUTED` and `JOB_FAILED`, of the executions that the archive has not taken yet.
 
     Example: `tocsin events audit-trail --job nightly --since 7d --runs`

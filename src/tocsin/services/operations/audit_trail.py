@@ -4,7 +4,7 @@ Implements hip-62 (Audit Trail) and scratchbird §10.3.
 
 The log itself is the audit trail. Every registration, update, deletion, pause, resume, trigger, cancellation, replay and
 resolution, every drain, switch and grant of an agent, and every pause, resume and purge of a queue is a fact that names the caller. So are
-shard maps, policies and voided messages.
+shard maps, policies, namespaces, silences and voided messages.
 """
 
 from datetime import datetime
@@ -21,6 +21,7 @@ from ...domain.events import (
     Defined,
     Deleted,
     Message,
+    NamespacesDefined,
     Paused,
     PolicyDefined,
     QueueFact,
@@ -29,6 +30,7 @@ from ...domain.events import (
     Resolved,
     Resumed,
     ShardsDefined,
+    SilencesDefined,
     Terminal,
     Trigger,
     Voided,
@@ -37,7 +39,8 @@ from ...ports import EventLog, pages
 
 AUDITED = (
     *(Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved),
-    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact, ShardsDefined, PolicyDefined, Voided),
+    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact, ShardsDefined, PolicyDefined, NamespacesDefined),
+    *(SilencesDefined, Voided),
 )
 
 
