@@ -516,7 +516,9 @@ async def test_outcomes_are_counted_by_channel(world: World, monkeypatch: pytest
     ops.refusal = ChannelRefused("status 503", retryable=True)
     async with sending(world, {"ops": ops}) as it:
         assert dict(counted) == {
-            ("ops", outcome): 0 for outcome in ("delivered", "attempt-failed", "abandoned", "silenced")
+            (channel, outcome): 0
+            for channel in ("ops", "(none)")
+            for outcome in ("delivered", "attempt-failed", "abandoned", "silenced")
         }
         scene = Scene(world, it, ops)
         await Silences(world.log, world.clock).start(job="quiet", tag=None, seconds=60, reason="test")

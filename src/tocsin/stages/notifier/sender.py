@@ -41,7 +41,7 @@ from ...ports import (
 )
 from ...subjects import DecodeError, Stream
 from .backlog import Backlog, OpenMessage
-from .decisions import Decision, decisions
+from .decisions import NO_CHANNEL, Decision, decisions
 
 AT_ONCE: Final = 256
 """Decisions that are stored in one write."""
@@ -129,7 +129,7 @@ class Sender:
 
     async def run(self) -> None:
         """Send what is due, as long as this process leads."""
-        for channel in self._channels:
+        for channel in (*self._channels, NO_CHANNEL):
             for outcome in _OUTCOMES.values():
                 _counter.add(0, {"channel": channel, "outcome": outcome})  # alerts see the first failure
         try:
