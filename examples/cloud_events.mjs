@@ -69,7 +69,7 @@ function greet() {
     user: process.env.NATS_USER ?? (decodeURIComponent(server.username) || undefined),
     pass: process.env.NATS_PASSWORD ?? (decodeURIComponent(server.password) || undefined),
   };
-  const subject = channel.address.replace(/\{\w+\}/g, "*");
+  const subject = channel.address.replace(".{trigger_id}", ".>").replace(/\{\w+\}/g, "*");
   socket.write(`CONNECT ${JSON.stringify(options)}\r\nSUB ${subject} 1\r\nPING\r\n`);
 }
 

@@ -21,7 +21,8 @@ _PARAMETERS: Final = {
     "job": "Name of the job. A character that a NATS subject cannot hold is percent-encoded.",
     "execution_id": "Id of the execution (a UUID of version 7).",
     "trigger_id": "The trigger's `Nats-Msg-Id`, percent-encoded except for letters, digits, `-`, `_` and `~`. Without an id, or with "
-    "one that is longer than 128 characters then: `seq-` and the sequence that the server acknowledged.",
+    "one that is longer than 128 characters then: `seq-` and the sequence that the server acknowledged. Before it may be the name of the program's account, "
+    "or `api`, and a dot: subscribe with `>` in its place.",
 }
 
 

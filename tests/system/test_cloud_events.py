@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,30 +36,42 @@ async def test_program_prints_what_fires_as_cloud_events(tmp_path: Path) -> None
 async def check_program(url: str, folder: Path) -> None:
     prefixes = {"public_prefix": "cron", "trigger_prefix": "cron.trigger", "mq_prefix": "mq"}
     names: dict[str, Any] = {"root": "tocsin", **prefixes}
-    program = await asyncio.create_subprocess_exec(
-        *("node", str(EXAMPLE)),
-        env={**os.environ, "NATS_URL": url},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert program.stdout is not None
-    assert program.stderr is not None
-    try:
-        assert b"listening to cron.triggered" in await program.stderr.readline()
+    async with listening(url, "cron.triggered") as fired, listening(url, "cron.answer") as answers:
         client = await nats.connect(url)
         for headers, body in FOREIGN:
             await client.publish("cron.triggered.each-second", body, headers=headers)
         await client.close()
         for _ in FOREIGN:
-            assert b'skipped a message on "cron.triggered.each-second"' in await program.stderr.readline()
+            assert b'skipped a message on "cron.triggered.each-second"' in await lines_of(fired.stderr).readline()
         async with running(url, folder, **names) as tocsin:
             await tocsin.apply({"name": "each-second", "schedule": "* * * * * *", "function": "f"})
             [stored] = await tocsin.stored("cron.triggered.each-second", CronTriggered, 1)
+            await tocsin.trigger("each-second")  # its lock is held, because no worker runs
             async with asyncio.timeout(tocsin.patience):
-                event = json.loads(await program.stdout.readline())
-    finally:
-        program.kill()
-        await program.wait()
+                event, answer = [json.loads(await lines_of(each.stdout).readline()) for each in (fired, answers)]
     assert event["data"] == json.loads(stored.message.encode())
     assert (event["specversion"], event["source"]) == ("1.0", "/tocsin")
     assert (event["type"], event["subject"]) == ("org.openjobspec.cron.triggered", stored.message.data.job_id)
+    assert answer["data"]["data"]["trigger_id"].startswith("api.")
+
+
+@asynccontextmanager
+async def listening(url: str, events: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the example for a kind of events, and yield it once it listens."""
+    program = await asyncio.create_subprocess_exec(
+        *("node", str(EXAMPLE), events),
+        env={**os.environ, "NATS_URL": url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert f"listening to {events}" in (await lines_of(program.stderr).readline()).decode()
+        yield program
+    finally:
+        program.kill()
+        await program.wait()
+
+
+def lines_of(stream: asyncio.StreamReader | None) -> asyncio.StreamReader:
+    assert stream is not None
+    return stream
