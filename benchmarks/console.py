@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from playwright.async_api import Page, async_playwright, expect
 
-from benchmarks.history_lists import EVERY_S, STEP, fill
+from benchmarks.history_lists import EVERY_S, JOBS, STEP, fill
 from benchmarks.registered import BEAT
 from benchmarks.servers import initialized, servers
 from benchmarks.system import System
@@ -90,15 +90,16 @@ OBSERVE: Final = """() => {
 async def measure(jobs: int, executions: int, rounds: int, folder: Path) -> None:
     """Fill an installation, open its pages, and print the figures."""
     async with servers(folder=folder) as nats, initialized(_settings(nats.settings)) as installation:
-        async with installation.history() as history:
-            await fill(history, executions, datetime.now(UTC) - timedelta(seconds=executions * EVERY_S))
-            await _bury(history, executions)
         if await installation.log.last(subjects.ledger(BEAT.name)) is None:
             await System(installation, {}, parts=0).define(*_jobs(jobs), BEAT)
-        began = time.perf_counter()
+        async with installation.history() as history:
+            began = datetime.now(UTC) - timedelta(seconds=executions * EVERY_S)
+            await fill(history, executions, began, await _definitions(installation))
+            await _bury(history, executions)
+        started = time.perf_counter()
         async with serving(installation) as url:
             await _browse(installation, url, rounds)
-        print(f"measured for {time.perf_counter() - began:.0f} s; load {os.getloadavg()[0]:.1f}")
+        print(f"measured for {time.perf_counter() - started:.0f} s; load {os.getloadavg()[0]:.1f}")
 
 
 def _settings(settings: Settings) -> Settings:
@@ -116,6 +117,13 @@ def _jobs(number: int) -> Iterator[JobDefinition]:
             tags=(f"team-{n % 50}",),
             dead_letter=True,
         )
+
+
+async def _definitions(installation: Installation) -> dict[str, int]:
+    """Return the sequences of the definitions of the jobs that have executions."""
+    names = [f"job-{number}" for number in range(JOBS)]
+    newest = [await installation.log.last(subjects.ledger(name)) for name in names]
+    return {name: event.sequence for name, event in zip(names, newest, strict=True) if event is not None}
 
 
 async def _bury(history: History, executions: int) -> None:

@@ -10,8 +10,9 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from tocsin import subjects
@@ -44,10 +45,12 @@ RARE: Final = 500
 """One execution in this many failed, was started by hand, or has a rare tag."""
 
 
-def facts(executions: int, began: datetime = BEGAN) -> Iterator[Recorded[Message]]:
+def facts(
+    executions: int, began: datetime = BEGAN, definitions: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[Recorded[Message]]:
     """Yield the life of each execution, in the order of a log.
 
-    The first is scheduled at `began`.
+    The first is scheduled at `began`. `definitions`: the sequences of those of the jobs; a caller sees no others.
     """
     chance = random.Random(7)  # noqa: S311 - the same figures each time
     sequence = 0
@@ -61,7 +64,7 @@ def facts(executions: int, began: datetime = BEGAN) -> Iterator[Recorded[Message
         end = {**what, "step": "main", "attempt": 1}
         failure = Failure(type="ValueError", message=f"no rows for {number}", traceback="Traceback …")
         for after, fact in (
-            (timedelta(), Admitted(**what, plan=Plan(definition=1, steps=(STEP,), tags=tags))),
+            (timedelta(), Admitted(**what, plan=Plan(definition=definitions.get(job, 1), steps=(STEP,), tags=tags))),
             (timedelta(), Dispatched(**end, max_attempts=1, function="f", timeout=30, token="")),
             (timedelta(milliseconds=2), Started(**who, step="main", attempt=1, delivery=1, worker="w-1")),
             (took, Failed(**end, error=failure) if is_rare else Completed(**end, result={"rows": number})),
@@ -98,14 +101,16 @@ def queries(executions: int) -> Iterator[tuple[str, ExecutionQuery]]:
     )
 
 
-async def fill(history: History, executions: int, began: datetime = BEGAN) -> None:
+async def fill(
+    history: History, executions: int, began: datetime = BEGAN, definitions: Mapping[str, int] = MappingProxyType({})
+) -> None:
     """Record executions up to a number."""
     place = await history.offset(Stream.LOG)
     if place >= executions * 4:
         return
     batch: list[Recorded[Message]] = []
     spent, recorded = 0.0, 0
-    for fact in facts(executions, began):
+    for fact in facts(executions, began, definitions):
         if fact.sequence <= place:
             continue
         batch.append(fact)
