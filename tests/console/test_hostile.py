@@ -30,6 +30,7 @@ SCHEMA: Final = {
     },
 }
 EVENTS: Final = """
+delete window.SharedWorker;
 window.EventSource = class extends EventTarget {
   constructor() {
     super();

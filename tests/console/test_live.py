@@ -66,7 +66,11 @@ def policy(console: Console) -> str:
     return reason
 
 
-SOURCES: Final = """
+OWN_STREAM: Final = "delete window.SharedWorker;"
+"""Let the page have a stream of its own, as in a browser without shared workers: a test does not reach a worker."""
+SOURCES: Final = (
+    OWN_STREAM
+    + """
 window.EventSource = class extends window.EventSource {
   constructor(...given) {
     super(...given);
@@ -74,6 +78,7 @@ window.EventSource = class extends window.EventSource {
   }
 };
 """
+)
 """Keep the event stream of the page where a test finds it."""
 LIVE: Final[dict[str, tuple[str, Change]]] = {
     "now": ("/console", runs),
@@ -286,6 +291,25 @@ def test_sign_out_reaches_all_documents(sign_in: SignIn, console: Console) -> No
         expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
 
 
+def test_stream_changes_with_the_session(sign_in: SignIn, console: Console) -> None:
+    """Windows share a stream, but not with an identity that was signed in before."""
+    first = opened(sign_in, "/console/events")
+    second = first.context.new_page()
+    second.goto("/console/events")
+    expect(second.locator(".live-live")).to_be_visible()
+    first.get_by_role("button", name="Sign out").click()
+    first.get_by_label("Token").fill(console.token("scheduler-viewer"))
+    first.get_by_role("button", name="Sign in", exact=True).click()
+    for page in (first, second):
+        expect(page.locator(".live-live")).to_be_visible()
+        expect(page.get_by_text("scheduler-viewer").first).to_be_visible()
+    hidden = defined(console, viewers=["token:another"])
+    shown = defined(console)
+    for page in (first, second):
+        expect(page.locator("main")).to_contain_text(shown)
+        expect(page.locator("main")).not_to_contain_text(hidden)
+
+
 def place(scope: str) -> tuple[Stream, str]:
     """Return the stream of a scope, and the first part of its subjects."""
     return subjects.stream_of(scope), scope.partition(".")[0]
@@ -303,7 +327,9 @@ def test_pages_hear_all_types_of_events() -> None:
     assert sorted(listed) == sorted(types - {None})
 
 
-HIDING: Final = """
+HIDING: Final = (
+    OWN_STREAM
+    + """
 window.streams = [];
 const Source = window.EventSource;
 window.EventSource = class extends Source {
@@ -319,10 +345,10 @@ window.hide = (is) => {
   document.dispatchEvent(new Event("visibilitychange"));
 };
 """
+)
 
 
 def test_hidden_page_has_no_stream(sign_in: SignIn, console: Console) -> None:
-    """A browser has six connections to a server, so the streams of hidden tabs would stop all others."""
     page = sign_in()
     page.add_init_script(HIDING)
     page.goto("/console/jobs?search=live")
@@ -336,10 +362,127 @@ def test_hidden_page_has_no_stream(sign_in: SignIn, console: Console) -> None:
     assert page.evaluate("window.streams.map((stream) => stream.readyState)") == [2, 1]
 
 
+WINDOWS: Final = 8
+"""More than a browser has connections to a server over HTTP/1.1."""
+
+
+def test_many_windows_share_a_stream(sign_in: SignIn, console: Console) -> None:
+    """A stream for each of them would leave no connection for requests."""
+    pages = [sign_in(path="/console/jobs?search=live")]
+    for _ in range(WINDOWS - 1):
+        page = pages[0].context.new_page()
+        page.goto("/console/jobs?search=live")
+        pages.append(page)
+    for page in pages:
+        assert page.evaluate("document.hidden") is False
+        expect(page.locator(".live-live")).to_be_visible()
+    pages.pop(0).close()
+    name = defined(console)
+    for page in pages:
+        expect(page.get_by_role("link", name=name)).to_be_visible()
+
+
+WORKER: Final = """
+(windows) => {
+  const self = {}, sources = [], sent = Array.from({ length: windows }, () => []);
+  class EventSource extends EventTarget {
+    static OPEN = 1;
+    static CLOSED = 2;
+    constructor() {
+      super();
+      this.readyState = 0;
+      sources.push(this);
+    }
+    close() {
+      this.readyState = 2;
+    }
+  }
+  %s
+  const ports = sent.map((messages) => ({ postMessage: (message) => messages.push(message) }));
+  for (const port of ports) self.onconnect({ ports: [port] });
+  window.worker = {
+    sources,
+    sent,
+    say: (number, data) => ports[number].onmessage({ data }),
+    open: () => {
+      sources.at(-1).readyState = 1;
+      sources.at(-1).onopen();
+    },
+    end: () => {
+      sources.at(-1).readyState = 2;
+      sources.at(-1).onerror();
+    },
+    event: (type) => sources.at(-1).dispatchEvent(new MessageEvent(type, { data: "{}" })),
+  };
+}
+"""
+"""The shared worker's script with streams that a test opens and ends, for some windows."""
+
+
+@pytest.fixture
+def worker(sign_in: SignIn) -> Page:
+    """A page that runs the script of the shared worker for two windows."""
+    page = sign_in()
+    script = (VENDOR.parent / "lib/stream-worker.js").read_text()
+    page.evaluate(WORKER % script, 2)
+    return page
+
+
+def states(page: Page) -> list[int]:
+    """Return the state of each stream that the worker has opened: 0 connecting, 1 open, 2 closed."""
+    found: list[int] = page.evaluate("worker.sources.map((source) => source.readyState)")
+    return found
+
+
+def test_stream_is_open_while_a_window_follows(worker: Page) -> None:
+    worker.evaluate("worker.say(0, { follow: ['due'] }); worker.open(); worker.say(1, { follow: ['due', 'newer'] })")
+    worker.evaluate("worker.event('due'); worker.event('newer'); worker.say(0, { leave: true }); worker.event('due')")
+    assert states(worker) == [1]
+    due, newer, opened = {"type": "due", "data": "{}"}, {"type": "newer", "data": "{}"}, {"state": "open"}
+    assert worker.evaluate("worker.sent") == [[opened, due, newer], [opened, due, newer, due]]
+    worker.evaluate("worker.say(1, { leave: true })")
+    assert states(worker) == [2]
+    worker.evaluate("worker.say(0, { follow: ['due'] }); worker.open(); worker.event('due')")
+    assert states(worker) == [2, 1]
+    assert worker.evaluate("worker.sent[0].length") == 5
+
+
+def test_refused_stream_is_opened_again_on_request(worker: Page) -> None:
+    worker.evaluate("worker.say(0, { follow: ['due'] }); worker.say(1, { follow: ['due'] }); worker.end()")
+    assert states(worker) == [2]
+    assert worker.evaluate("worker.sent") == [[{"state": "lost", "isOver": True}]] * 2
+    worker.evaluate("worker.say(0, { leave: true }); worker.say(1, { follow: ['due'] }); worker.open()")
+    assert states(worker) == [2, 1]
+    assert worker.evaluate("worker.sent.map((messages) => messages.length)") == [1, 2]
+
+
+NO_WORKER: Final = {
+    "blocked": "window.SharedWorker = class { constructor() { throw new Error('blocked'); } };",
+    "not loaded": """
+window.SharedWorker = class {
+  constructor() {
+    this.port = { postMessage() {} };
+    setTimeout(() => this.onerror());
+  }
+};
+""",
+}
+
+
+@pytest.mark.parametrize("reason", NO_WORKER)
+def test_page_without_the_worker_has_its_own_stream(reason: str, sign_in: SignIn, console: Console) -> None:
+    page = sign_in()
+    page.add_init_script(NO_WORKER[reason])
+    page.goto("/console/jobs?search=live")
+    expect(page.locator(".live-live")).to_be_visible()
+    expect(page.get_by_role("link", name=defined(console))).to_be_visible()
+
+
 def test_distance_of_a_time_grows(sign_in: SignIn, console: Console) -> None:
     name = defined(console, None)
     console.run(name, "completed")
     page = sign_in()
+    page.add_init_script(OWN_STREAM)
     page.route("**/v1/events", lambda route: route.fulfill(status=503))
     page.clock.install()
     page.goto(f"/console/executions?job={name}")

@@ -169,12 +169,12 @@ def test_settings_name_the_console_to_people() -> None:
 
 
 def test_scripts_use_the_public_api_only() -> None:
-    """Each path that a script makes is in the published description, and only two scripts send requests."""
+    """Each path that a script makes is in the published description, and only three scripts send requests."""
     scripts = {path: path.read_text() for path in STATIC.rglob("*.js") if "vendor" not in path.parts}
     senders = {
         path.name for path, text in scripts.items() if re.search(r"\b(fetch|EventSource|XMLHttpRequest)\(", text)
     }
-    assert senders == {"api.js", "live.js"}
+    assert senders == {"api.js", "stream.js", "stream-worker.js"}
     published = [path.split("/")[2:] for path in json.loads(OPENAPI.read_text())["paths"] if path.startswith("/v1/")]
     asked = [path for text in scripts.values() for path in re.findall(r'\bv1\((\[[^\]]+\]|"[^"]+")', text)]
     assert len(asked) > 30

@@ -93,7 +93,7 @@ function App() {
   useEffect(() => {
     const signedOut = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
     const signedIn = (loaded) => {
-      if (loaded.viewer) permitStream(loaded.viewer.permissions.includes("history"));
+      if (loaded.viewer) permitStream(loaded.viewer.permissions.includes("history"), loaded.session.csrf_token || "");
       setKnown(loaded);
     };
     loadSession(signedOut).then(signedIn, setError);

@@ -6,12 +6,12 @@
 // the last event, because the history follows the log with a delay. After a lost stream it is loaded once, at a random
 // moment, because all pages of all readers lose it together.
 //
-// A page that is hidden has no stream, and is loaded again when it is shown. A browser has six connections to a server
-// over HTTP/1.1 for all of its tabs together, so six streams would leave none for requests.
+// A page that is hidden follows no stream, and is loaded again when it is shown.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { get, isPassing, v1 } from "./api.js";
 import { parseJson } from "./json.js";
+import { follow } from "./stream.js";
 
 const REST_MS = 1000;
 const REST_SHARE = 9;
@@ -21,9 +21,10 @@ const POLL_MS = 15_000; // for callers without the event stream
 const listeners = new Set();
 const watchers = new Set();
 const resources = new Set();
-let source = null;
+let end = null; // of the stream that is followed
 let wasOpen = false;
 let isPermitted = true;
+let session = "";
 let state = "connecting";
 
 function tell(next) {
@@ -31,9 +32,10 @@ function tell(next) {
   for (const watch of watchers) watch(next);
 }
 
-/** Say whether the caller may read the event stream. Otherwise pages are loaded again at intervals. */
-export function permitStream(is) {
+/** Say whether the caller may read the event stream, and the name of the session. Otherwise pages are loaded again at intervals. */
+export function permitStream(is, name) {
   isPermitted = is;
+  session = name;
 }
 
 /** Follow the event stream as long as somebody listens. */
@@ -47,47 +49,49 @@ export function listen(listener) {
 }
 
 function connect() {
-  if (source || document.hidden || !isPermitted || listeners.size === 0) return;
-  source = new EventSource("/v1/events");
-  source.onopen = () => {
-    tell("live");
-    // Events may have passed meanwhile.
-    if (wasOpen) for (const refresh of resources) refresh();
-    wasOpen = true;
-  };
-  source.onerror = () => {
-    tell("reconnecting");
-    if (source?.readyState === EventSource.CLOSED) {
-      // The server refused, and the browser would neither try again nor say why. A refused token leads to the sign-in.
-      disconnect();
-      get(v1("me")).catch(() => {});
-      setTimeout(connect, RECONNECT_MS);
-    }
-  };
-  for (const type of TYPES) source.addEventListener(type, received);
+  if (end || document.hidden || !isPermitted || listeners.size === 0) return;
+  end = follow(session, TYPES, { opened, lost, received });
+}
+
+function opened() {
+  tell("live");
+  // Events may have passed meanwhile.
+  if (wasOpen) for (const refresh of resources) refresh();
+  wasOpen = true;
+}
+
+function lost(isOver) {
+  tell("reconnecting");
+  if (isOver) {
+    // The server refused, and the browser would neither try again nor say why. A refused token leads to the sign-in.
+    disconnect();
+    get(v1("me")).catch(() => {});
+    setTimeout(connect, RECONNECT_MS);
+  }
 }
 
 function disconnect() {
-  source?.close();
-  source = null;
+  end?.();
+  end = null;
 }
 
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) connect();
-  else if (source) {
+  else if (end) {
     disconnect();
     tell("connecting");
   }
 });
+addEventListener("pagehide", disconnect); // a shared worker does not learn that a window is gone
 
-function received(event) {
+function received(type, data) {
   let stored;
   try {
-    stored = parseJson(event.data);
+    stored = parseJson(data);
   } catch {
     return;
   }
-  for (const listener of listeners) listener(event.type, stored);
+  for (const listener of listeners) listener(type, stored);
 }
 
 /** The types of all events of the stream. An `EventSource` hears only those that it names; a test compares the list. */
