@@ -1,6 +1,8 @@
 """Durations and the calendar of a job."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from threading import current_thread
 from typing import Any
 
 import pytest
@@ -54,6 +56,18 @@ async def test_many_durations_are_sampled(ran: World, monkeypatch: pytest.Monkey
     answer = await shown(ran, "durations", buckets="2")
     assert answer["sampled"] is True
     assert [bucket["count"] for bucket in answer["buckets"]] == [3]
+
+
+async def test_event_loop_calculates_no_percentiles(ran: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set[str]()
+
+    def noted(ascending: Sequence[float], percent: int) -> float | None:
+        threads.add(current_thread().name.rpartition("_")[0])
+        return percentile(ascending, percent)
+
+    monkeypatch.setattr(durations, "percentile", noted)
+    assert (await shown(ran, "durations", buckets="2"))["buckets"]
+    assert threads == {"calculation"}
 
 
 async def test_calendar_counts_local_days(ran: World) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from ...ports import History
 from ...ports.queries import CountQuery
+from ..calculations import Calculator, Effort, in_place
 from .model import Span, Window
 from .regimes import Ledger
 
@@ -43,7 +44,9 @@ class Durations:
     """Whether percentiles and maxima are those of a sample."""
 
 
-async def read_durations(history: History, ledger: Ledger, window: Window) -> Durations:
+async def read_durations(
+    history: History, ledger: Ledger, window: Window, calculate: Calculator = in_place
+) -> Durations:
     """Return percentiles of the durations of a job by time."""
     job, width = ledger.evidence.job, window.width
     spans = window.spans(width)
@@ -59,17 +62,23 @@ async def read_durations(history: History, ledger: Ledger, window: Window) -> Du
     limit = MAX_READ // (slices * len(busy)) if is_sampled else MAX_READ
     parts = [(part.start, part.end) for span in busy for part in _divided(span, slices)]
     read = await history.durations(job, parts, limit=limit)
-    buckets = list[DurationBucket]()
-    for number, span in enumerate(busy):
+
+    def bucket(number: int, span: Span) -> DurationBucket:
         own = read[number * slices : (number + 1) * slices]
         seen = sorted(each.duration_ms / 1_000 for part in own for each in part if ledger.has_seen(each.definition))
         longest = seen[-1] if seen else None
-        buckets.append(
-            DurationBucket(
-                span.start, span.end, counts[span.start], percentile(seen, 50), percentile(seen, 95), longest
-            )
+        return DurationBucket(
+            span.start, span.end, counts[span.start], percentile(seen, 50), percentile(seen, 95), longest
         )
-    return Durations(tuple(buckets), is_sampled)
+
+    def calculated(effort: Effort) -> tuple[DurationBucket, ...]:
+        buckets = list[DurationBucket]()
+        for number, span in enumerate(busy):
+            effort.is_spent()  # it lets the event loop run; the durations are few enough to take all
+            buckets.append(bucket(number, span))
+        return tuple(buckets)
+
+    return Durations(await calculate(calculated), is_sampled)
 
 
 def percentile(ascending: Sequence[float], percent: int) -> float | None:

@@ -77,7 +77,7 @@ async def get_durations(
     """Show percentiles of a job's durations over time."""
     window = await window_of(here, since, until, buckets)
     ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
-    return JobDurations.model_validate(await read_durations(here.history, ledger, window))
+    return JobDurations.model_validate(await read_durations(here.history, ledger, window, calculate))
 
 
 @router.get("/{name}/calendar", operation_id="getCalendar", responses=documented(404))
