@@ -120,6 +120,11 @@ async def test_refusals_have_status_and_code(stub: Any) -> None:  # noqa: ANN401
     pb = stub.pb
     assert await refusal(stub.GetJob, pb.GetJobRequest(name="x")) == (STATUS.NOT_FOUND, "not-found")
     assert await refusal(stub.GetJob, pb.GetJobRequest(name="a/../b")) == (STATUS.NOT_FOUND, "not-found")
+    for name in ("a/why", "x" * 60_000):  # not another path of the API
+        assert await refusal(stub.GetJob, pb.GetJobRequest(name=name)) == (STATUS.NOT_FOUND, "not-found")
+        assert await refusal(stub.PauseJob, pb.SwitchJobRequest(name=name)) == (STATUS.NOT_FOUND, "not-found")
+    long = pb.ListJobsRequest(page_token="é" * 20_000)
+    assert await refusal(stub.ListJobs, long) == (STATUS.INVALID_ARGUMENT, "invalid-request")
     for name in (".", ".."):
         code = (STATUS.INVALID_ARGUMENT, "invalid-request")
         assert await refusal(stub.GetJob, pb.GetJobRequest(name=name)) == code

@@ -64,7 +64,10 @@ class Api:
             Refused: the API refused it.
         """
         transport = httpx.ASGITransport(self._app, raise_app_exceptions=False, client=(caller.address, 0))
-        request = httpx.Request(method, BASE_URL + path, params=query, json=body, headers=caller.headers)
+        try:
+            request = httpx.Request(method, BASE_URL + path, params=query, json=body, headers=caller.headers)
+        except httpx.InvalidURL:
+            raise Refused(422, "invalid-request", "the fields of the request are too long") from None
         response = await transport.handle_async_request(request)
         content = await response.aread()
         if not response.is_success:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import grpc
 
+from ...domain.definition import show
 from ..http.api.dependencies import Components
 from ..http.api.events import NO_LONGER, TOO_SLOW
 from ..http.server_sent_events import COMMENT, events
@@ -18,6 +19,8 @@ from .messages import event_of, execution_of, job_of, json_of, time_of
 
 MAX_STATUS_JOBS: Final = 5_000
 """Jobs of one scheduler status, which has no pages."""
+MAX_NAME: Final = 1_000
+"""Characters of a name or an id in a request; the API allows fewer."""
 USUAL_JOBS: Final = 100
 USUAL_EXECUTIONS: Final = 50
 ACCEPTED: Final = None
@@ -188,5 +191,12 @@ def _given(**values: str) -> dict[str, Any]:
 
 
 def _path(*parts: str) -> str:
-    """Return a path in which each part is one segment, also `.` and `..`."""
+    """Return a path in which each part is one segment, also `.` and `..`.
+
+    Raises:
+        Refused: a part would be several segments to the API, or is longer than a name.
+    """
+    for part in parts:
+        if "/" in part or len(part) > MAX_NAME:
+            raise Refused(404, "not-found", f"nothing has the name {show(part)}")
     return "/v1/" + "/".join(quote(part, safe="").replace(".", "%2E") or "-" for part in parts)
