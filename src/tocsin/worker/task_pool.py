@@ -105,7 +105,7 @@ class TaskPool:
         for held in self._held_tasks:
             held.is_left = True
             what = "handler ignores its cancellation and runs on" if held.is_running else "report not stored in time"
-            _log.warning(f"{what}; the task runs again", action="task-left", **held.names)
+            _log.warning(f"{what}; the task runs again unless its execution ends", action="task-left", **held.names)
         for task in self._tasks:
             task.cancel()
 
