@@ -183,6 +183,25 @@ def test_entry_that_changes_later_is_said(text: str, tmp_path: Path) -> None:
     assert f"entry-changed: line {5 if text.startswith('if') else 4} " in written.text
 
 
+NAMELESS = """\
+@app.on_after_configure.connect
+def setup(sender, **kwargs):
+    sender.add_periodic_task(10.0, greet.s('hello'), name='greet')
+    sender.add_periodic_task(20.0, greet.s('hello'))
+    sender.add_periodic_task(30.0, greet.s('bye'))
+    sender.add_periodic_task(40.0, greet.s('bye'), kwargs={'a': 1})
+    sender.add_periodic_task(50.0, greet.s('bye'))
+"""
+
+
+def test_nameless_entries_differ_by_their_arguments(tmp_path: Path) -> None:
+    """Celery makes the name of such an entry of its task and arguments."""
+    written, jobs = imported("celery", NAMELESS, tmp_path)
+    assert len(jobs) == 5
+    repeated = [finding.job for finding in written.findings if finding.code == "entry-repeated"]
+    assert [jobs[name].schedule for name in repeated if name] == ["@every 50s"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

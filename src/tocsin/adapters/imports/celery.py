@@ -225,7 +225,8 @@ class _Reader:
             entry["task"] = task
         entry["options"] = arguments
         fallback = entry["task"] if isinstance(entry["task"], str) else "periodic-task"
-        self._add(name if isinstance(name, str) else fallback, entry, node.lineno, block)
+        is_named = isinstance(name, str)
+        self._add(name if is_named else fallback, entry, node.lineno, block, is_named=is_named)
 
     def _is_schedule(self, target: ast.expr) -> bool:
         return _setting(target) in _SCHEDULES or self._is_other_name(target)
@@ -244,10 +245,10 @@ class _Reader:
         for name, entry in value.items():
             self._add(name, entry, line, block)
 
-    def _add(self, name: Any, entry: Any, line: int, block: str) -> None:  # noqa: ANN401
+    def _add(self, name: Any, entry: Any, line: int, block: str, *, is_named: bool = True) -> None:  # noqa: ANN401
         if isinstance(name, str) and isinstance(entry, dict) and len(self.entries) < MAX_ENTRIES:
             found = next((each.line for each in entry.values() if isinstance(each, Call | Unknown)), line)
-            self.entries.add(Entry(name, entry, max(line, found), block))
+            self.entries.add(Entry(name, entry, max(line, found), block, is_named))
         else:
             self.unread.append((line, f"{shown(name)}: {shown(entry)}"))
 
@@ -295,7 +296,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
 def _draft(entry: Entry, source: str, zone: str) -> Draft:
     fields = entry.value
     draft = Draft(entry.name, f"{source}:{entry.line}", [f"{entry.name}: schedule {shown(fields.get('schedule'))}"])
-    draft.is_named_once = True
+    draft.key = entry.key
     if entry.block:
         draft.add("computed-at-run-time", f"the entry is inside `{entry.block}`: check that it is wanted")
     _set_schedule(draft, fields.get("schedule"), zone)

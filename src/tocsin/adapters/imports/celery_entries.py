@@ -15,6 +15,16 @@ class Entry:
     line: int
     block: str
     """The statement that decides whether the entry exists; empty: it always does."""
+    is_named: bool = True
+    """Whether the file names it, as a text."""
+
+    @property
+    def key(self) -> str:
+        """The name in Celery's schedule.
+
+        Celery makes that of a nameless entry of its task and arguments.
+        """
+        return self.name if self.is_named else repr([self.value.get(part) for part in ("task", "args", "kwargs")])
 
 
 class Entries:
@@ -40,10 +50,10 @@ class Entries:
 
     def add(self, entry: Entry) -> None:
         """Add an entry, unless a schedule that has two names has it already."""
-        read = entry.name, id(entry.value)
+        read = entry.key, id(entry.value)
         if read not in self._read:
             self._read.add(read)
-            self._numbers.setdefault(entry.name, []).append(len(self._entries))
+            self._numbers.setdefault(entry.key, []).append(len(self._entries))
             self._open.append(len(self._entries))
             self._entries.append(entry)
 

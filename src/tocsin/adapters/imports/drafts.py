@@ -48,8 +48,8 @@ class Draft:
     command: dict[str, Any] | None = None
     """The command of a job without steps; None: `fields` or `steps` have the work."""
     steps: list[StepDraft] = field(default_factory=list)
-    is_named_once: bool = False
-    """Whether a schedule has its name once; several jobs of other sources may have the same."""
+    key: str | None = None
+    """The name that a schedule has once; None: several jobs may have the same."""
     names_no_zone: bool = False
     """Whether the source leaves the time zone of the schedule to its scheduler."""
 

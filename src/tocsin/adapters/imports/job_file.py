@@ -63,7 +63,7 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
         heads += drafted.findings
         findings += drafted.findings
         for draft in drafted.drafts:
-            if draft.is_named_once and (first := places.setdefault(draft.wish, draft.source)) != draft.source:
+            if draft.key and (first := places.setdefault(draft.key, draft.source)) != draft.source:
                 said = (
                     f"the entry of {first} has this name too: in one schedule the last counts, so remove the other job"
                 )
