@@ -69,7 +69,8 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
 
 
 def _unreadable(line: Unreadable, source: str) -> Finding:
-    return Finding("entry-not-readable", f"{line.reason}: `{line.text[:200]}`", f"{source}:{line.line}")
+    # The line may hold a password: its place must do.
+    return Finding("entry-not-readable", line.reason, f"{source}:{line.line}")
 
 
 def _draft(entry: Entry, source: str, zone: Zone, now: datetime) -> Draft:
