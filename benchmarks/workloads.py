@@ -14,6 +14,7 @@ from benchmarks.growth import growth
 from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics
+from benchmarks.neighbors import neighbors
 from benchmarks.ojs import ojs
 from benchmarks.registered import registered
 from benchmarks.replay import replay
@@ -50,6 +51,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W4": copies_and_matcher,
     "W4-R3": partial(copies_and_matcher, nodes=REPLICAS),
     "OJS": OnSystem(ojs),
+    "neighbors": OnSystem(neighbors),
     "W5": growth,
     "W6": registered,
     "W7": replay,

@@ -25,6 +25,7 @@ from benchmarks.growth import growth
 from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics, Results, labelled, percentiles
+from benchmarks.neighbors import neighbors
 from benchmarks.part import FUNCTION, FUNCTIONS
 from benchmarks.peers import PEERS, measurement
 from benchmarks.peers.peer import peer
@@ -311,6 +312,14 @@ async def test_client_costs_are_measured_beside_nats_py() -> None:
 
 @pytest.mark.full
 @pytest.mark.slow
+async def test_waits_are_measured_beside_a_burst() -> None:
+    async with system() as it:
+        measured = await neighbors(it, 30, jobs=3, idle_runs=3)
+    assert measured["runs (one job)"] > 0
+    assert measured["runs (many jobs)"] > 0
+    assert measured["p99_ratio (one job, many jobs)"] > 0
+
+
 async def test_executions_start_beside_unserved_tasks() -> None:
     measured = await unserved(Conditions(tasks=30), executions=3)
     assert {"p99_ms (0 tasks)", "p99_ms (30 tasks)", "p99_ratio", "bare_rate"} <= measured.keys()
