@@ -159,14 +159,15 @@ async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: B
     responses=PARTIAL,
     openapi_extra=protocol.body_schema(**_CHANGED),
 )
-async def bulk_retry(here: Here, caller: Replayer, response: Response, body: Body) -> Json:
+async def bulk_retry(here: Here, caller: Replayer, request: Request, response: Response, body: Body) -> Json:
     """Run dead letters of a list or a filter again, with the result of each.
 
     A filter selects at most 1,000 jobs; `next_cursor` continues, and is null at the end.
     """
     given = body.get("filter")
     select = None if given is None else partial(job_filter.dead, here, caller, job_filter.read_to_retry(given))
-    return await _change_each(body, response, "retried", partial(dead_letters.retry_job, here, caller), select)
+    retry = partial(dead_letters.retry_job, here, caller, request)
+    return await _change_each(body, response, "retried", retry, select)
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------------

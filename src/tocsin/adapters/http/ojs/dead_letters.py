@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from .... import subjects
 from ....domain import execution
@@ -20,6 +20,7 @@ from ..api.dependencies import Components, Here
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
+from ..middleware.idempotency import IdempotentRoute, request_name
 from . import job_view, protocol, replays
 from .fresh_history import catches_up
 from .jobs import visible_match
@@ -39,6 +40,7 @@ router = APIRouter(
     prefix="/ojs/v1/dead-letter",
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
+    route_class=IdempotentRoute,
     responses=documented(400, 401, 403, 404, 409, 429, 500, 503),
 )
 
@@ -83,24 +85,36 @@ async def list_dead(
 
 
 @router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.body_schema(optional=True))
-async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def retry(here: Here, caller: Replayer, request: Request, _: OptionalBody, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Run a permanently failed job again. Its attempts start at 1."""
-    return {"job": await retry_job(here, caller, id)}
+    return {"job": await retry_job(here, caller, request, id)}
 
 
-async def retry_job(here: Components, caller: Principal, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def retry_job(here: Components, caller: Principal, request: Request, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Run a permanently failed job again, and return it.
+
+    A request with an idempotency key that ran the job again before, which the answer may not say, runs it no second time.
 
     Raises:
         Problem: no job has this id, the caller may not run it again, or no stage started it.
         OperationError: it is no dead letter, or was run again already.
     """
-    match = await _letter(here, caller, id)
-    reason = "retried by OJS client"
-    replay = await dead_letters.replay(
-        here.log, match.execution_id, job=match.job, by=actor(caller), reason=reason, stored=here.stored
-    )
-    scope = subjects.execution(match.job, replay.execution_id or match.execution_id)
+    match, name = await _replayable(here, caller, id), request_name(request)
+    key = None if name is None else name.name
+    execution_id = None if key is None else await replays.of_request(here, match.job, id.partition(":")[0], key)
+    if execution_id is None:
+        await _require_letter(here, match, id)
+        replay = await dead_letters.replay(
+            here.log,
+            match.execution_id,
+            job=match.job,
+            by=actor(caller),
+            reason="retried by OJS client",
+            request=key,
+            stored=here.stored,
+        )
+        execution_id = replay.execution_id or match.execution_id
+    scope = subjects.execution(match.job, execution_id)
     events = await event_waiter.until(here.log, scope, execution_requests.has_begun)
     if not events:
         raise Problem(
@@ -114,13 +128,14 @@ async def retry_job(here: Components, caller: Principal, id: str) -> dict[str, A
 @router.delete("/{id}", operation_id="discardDeadJob")
 async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Resolve a dead letter, so that it is no longer listed. Its events remain."""
-    match = await _letter(here, caller, id, of_workflow=True)
+    match = await _replayable(here, caller, id, of_workflow=True)
+    await _require_letter(here, match, id)
     cause = "discarded by OJS client"
     await dead_letters.resolve(here.log, match.execution_id, job=match.job, by=actor(caller), reason=cause)
     return {"deleted": True, "id": id, "job_id": id}
 
 
-async def _letter(
+async def _replayable(
     here: Components,
     caller: Principal,
     id: str,  # noqa: A002 - the field has this name
@@ -134,9 +149,12 @@ async def _letter(
         raise Problem(409, "conflict", detail, facts={"workflow_id": workflow})
     if not await here.visibility.permits_replay(caller, Run.of(match)):
         raise forbidden(caller, Permission.REPLAY)
+    return match
+
+
+async def _require_letter(here: Components, match: ExecutionMatch, id: str) -> None:  # noqa: A002 - as above
     if not await here.log.load(subjects.dead_letter(match.job, match.execution_id)):
         raise NotFound(f"job {id} is not a dead letter")
-    return match
 
 
 async def _search(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .... import subjects
 from ....archive.stream_reader import wherever
-from ....domain import execution
+from ....domain import dead_letter, execution
 from ....domain.access import Principal
 from ....domain.events import Message, Recorded
 from ....domain.execution import Execution
@@ -26,6 +26,22 @@ async def newest_replay(here: Components, job: str, execution_id: str) -> str | 
     """
     newest = await job_view.newest_replay(here.log, here.stored, job, execution_id)
     return None if newest is None else newest.execution_id
+
+
+async def of_request(here: Components, job: str, execution_id: str, key: str) -> str | None:
+    """Return the id of the execution that a request led to, if any.
+
+    `key` is made from its idempotency key. `execution_id` is that of the job's first execution. The execution may have failed too, and have run again by another request.
+    """
+    for _ in range(MAX_REPLAYS):
+        state = dead_letter.fold(await wherever(here.log, here.stored, subjects.dead_letter(job, execution_id)))
+        if (replay := dead_letter.find_replay(state, key)) is not None:
+            return replay.execution_id
+        newest = await newest_replay(here, job, execution_id)
+        if newest is None:
+            break
+        execution_id = newest
+    return None
 
 
 async def facts_of(here: Components, row: DeadLetterRow) -> Sequence[Recorded[Message]]:

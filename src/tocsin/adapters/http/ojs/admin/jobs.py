@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from .....domain.access import Principal
@@ -144,7 +144,7 @@ async def _listed(here: Components, caller: Principal, wanted: JobList, pages: P
     operation_id="adminBulkRetry",
     openapi_extra=protocol.body_schema("filter", "confirm", **_CHANGED),
 )
-async def bulk_retry(here: Here, caller: Replayer, body: Body) -> Json:
+async def bulk_retry(here: Here, caller: Replayer, request: Request, body: Body) -> Json:
     """Run the dead letters of a filter again, at most 1,000.
 
     `next_cursor` continues, and is null at the end.
@@ -152,8 +152,8 @@ async def bulk_retry(here: Here, caller: Replayer, body: Body) -> Json:
     require_confirmation(body)
     chosen = job_filter.read_to_retry(_filter(body, job_filter.RETRIABLE))
     selection = await job_filter.dead(here, caller, chosen, body.get("cursor"))
-    problems = await batches.problems_of_each(selection.ids, partial(dead_letters.retry_job, here, caller))
-    return _changed("retry", selection, problems)
+    retry = partial(dead_letters.retry_job, here, caller, request)
+    return _changed("retry", selection, await batches.problems_of_each(selection.ids, retry))
 
 
 @router.post(
@@ -189,17 +189,17 @@ async def cancel_job(here: Here, caller: Triggerer, _: OptionalBody, id: JobId) 
 
 
 @router.post("/jobs/{id}/retry", operation_id="adminRetryJob", openapi_extra=protocol.body_schema(optional=True))
-async def retry_job(here: Here, caller: Replayer, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
+async def retry_job(here: Here, caller: Replayer, request: Request, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
     """Run a permanently failed job again, if it is a dead letter."""
-    return {"job": await dead_letters.retry_job(here, caller, id)}
+    return {"job": await dead_letters.retry_job(here, caller, request, id)}
 
 
 @router.post(
     "/dead-letter/{id}/retry", operation_id="adminRetryDeadJob", openapi_extra=protocol.body_schema(optional=True)
 )
-async def retry_dead(here: Here, caller: Replayer, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
+async def retry_dead(here: Here, caller: Replayer, request: Request, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
     """Run a permanently failed job again. Its attempts start at 1."""
-    return {"job": await dead_letters.retry_job(here, caller, id)}
+    return {"job": await dead_letters.retry_job(here, caller, request, id)}
 
 
 def _filter(body: Json, states: Sequence[JobState]) -> object:
