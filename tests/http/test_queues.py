@@ -99,5 +99,32 @@ async def test_ojs_paths_store_the_same_events(configured: World) -> None:
         "mail",
         "outside",
     }
-    unknown = await configured.ask("POST", "/ojs/v1/queues/mial/pause")
-    assert (unknown.status_code, "'mail'" in unknown.text) == (404, True)
+
+
+@pytest.mark.parametrize("prefix", ["/ojs/v1", "/ojs/v1/admin"])
+async def test_ojs_pauses_a_queue_before_its_first_job(configured: World, prefix: str) -> None:
+    """A misspelled name is noticed by the warning, and one that was never paused is not resumed."""
+    path = f"{prefix}/queues/mial"
+    assert (await configured.ask("POST", f"{path}/resume")).status_code == 404
+    assert await facts(configured) == []
+    answer = await configured.ask("POST", f"{path}/pause")
+    assert (answer.status_code, "Did you mean 'mail'?" in answer.json()["warnings"][0]) == (200, True)
+    assert (await configured.ask("GET", "/ojs/v1/queues/mial")).json()["state"] == "paused"
+    known = await configured.ask("POST", f"{prefix}/queues/mail/pause")
+    assert (known.status_code, "warnings" in known.json()) == (200, False)
+    assert (await configured.ask("POST", f"{path}/resume")).status_code == 200
+    assert (await configured.ask("GET", "/ojs/v1/queues/mial")).status_code == 404
+    assert [(type(fact), fact.queue) for fact in await facts(configured)] == [
+        (QueuePaused, "mial"),
+        (QueuePaused, "mail"),
+        (QueueResumed, "mial"),
+    ]
+
+
+async def test_ojs_pauses_no_queue_of_hidden_jobs(configured: World) -> None:
+    await configured.given(name="secret", queue="vault", viewers=["cleo"])
+    token = await configured.token("ann", Role.OPERATOR, Role.VIEWER)
+    for queue in ("vault", "absent"):
+        answer = await configured.ask("POST", f"/ojs/v1/queues/{queue}/pause", Authorization=f"Bearer {token}")
+        assert answer.status_code == 404, answer.text
+    assert await facts(configured) == []

@@ -16,9 +16,8 @@ from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import QueueDetails, find
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
-from ..api.queue_details import switch
 from ..auth.security import Reader, SharedOperator, actor
-from . import envelope, job_view
+from . import envelope, job_view, known_queues
 from .fresh_history import until_current
 from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
@@ -92,8 +91,12 @@ async def _sees_all(here: Components, caller: Principal) -> bool:
 
 @router.post("/{name}/pause", operation_id="pauseQueue")
 async def pause(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> dict[str, Any]:
-    """Pause a queue: no job is handed out, and new jobs are accepted."""
-    return _switched(await switch_queue(here, caller, name, reason, paused=True))
+    """Pause a queue: no job is handed out, and new jobs are accepted.
+
+    A queue that does not exist yet is paused too, and the answer has `warnings` (an extension).
+    """
+    paused = _switched(await switch_queue(here, caller, name, reason, paused=True))
+    return {**paused, **await warnings_on(here, caller, name)}
 
 
 @router.post("/{name}/resume", operation_id="resumeQueue")
@@ -111,20 +114,28 @@ async def switch_queue(
 ) -> QueueDetails:
     """Pause or resume a queue, and return it.
 
+    A queue may be paused before its first job, unless it may be one that is hidden from the caller.
+
     Raises:
-        NotFound: the caller knows of no such queue.
+        NotFound: the caller knows of no such queue, or resumes a queue that neither exists nor was paused.
     """
     checked = checked_name(caller, name)
-    if here.reset is None:
-        await switch(here, caller, checked, paused=paused, reason=reason)
-    else:  # the conformance suite pauses queues that it never named
-        await QueueDecisions(here.log, by=actor(caller)).switch(checked, paused=paused, reason=reason)
-    return await _details(here, caller, checked, may_be_new=True)
+    known = await here.queues(caller)
+    if checked not in {queue.name for queue in known} and not await _sees_all(here, caller):
+        find(checked, known)
+    changed = await QueueDecisions(here.log, by=actor(caller)).switch(checked, paused=paused, reason=reason)
+    return await _details(here, caller, checked, may_be_new=paused or changed)
+
+
+async def warnings_on(here: Components, caller: Principal, name: str) -> dict[str, list[str]]:
+    """Return a warning if no queue has a name yet: it may be misspelled."""
+    found = await known_queues.warnings(here, caller, [name])
+    return {"warnings": found} if found else {}
 
 
 async def _details(here: Components, caller: Principal, name: str, *, may_be_new: bool = False) -> QueueDetails:
     known = await here.queues(caller)
-    if (may_be_new or here.reset is not None) and name not in {queue.name for queue in known}:
+    if name not in {queue.name for queue in known} and (may_be_new or await _sees_all(here, caller)):
         state = await QueueDecisions(here.log).state(name)
         if may_be_new or state.is_paused:
             return QueueDetails(name, "matched", paused=pause_of(state))

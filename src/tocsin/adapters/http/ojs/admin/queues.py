@@ -18,7 +18,7 @@ from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view, protocol
 from ..protocol import Body, refused
-from ..queues import STATES, checked_name, config_of, measured, status_of, switch_queue
+from ..queues import STATES, checked_name, config_of, measured, status_of, switch_queue, warnings_on
 from .pages import (
     DEFAULT_PER_PAGE,
     Json,
@@ -57,8 +57,12 @@ async def show_queue(here: Here, caller: Reader, name: QueueName) -> Json:
 
 @router.post("/queues/{name}/pause", operation_id="adminPauseQueue")
 async def pause_queue(here: Here, caller: SharedOperator, name: QueueName, reason: Reason = None) -> Json:
-    """Pause a queue: no job is handed out, and new jobs are accepted."""
-    return _paused(await switch_queue(here, caller, name, reason, paused=True))
+    """Pause a queue: no job is handed out, and new jobs are accepted.
+
+    A queue that does not exist yet is paused too, and the answer has `warnings` (an extension).
+    """
+    paused = _paused(await switch_queue(here, caller, name, reason, paused=True))
+    return {**paused, **await warnings_on(here, caller, name)}
 
 
 @router.post("/queues/{name}/resume", operation_id="adminResumeQueue")
