@@ -13,8 +13,9 @@ from typing_extensions import override
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import World, nats_world
 from tests.servers import FAST_CLIENT
+from tocsin.adapters.nats.consumers import greedy_batches
 from tocsin.adapters.nats.consumers import stage_router as routers
-from tocsin.adapters.nats.consumers.greedy_batches import GreedyBatches
+from tocsin.adapters.nats.consumers.greedy_batches import LEAST_TURN, GreedyBatches
 from tocsin.adapters.nats.consumers.priority import GROWTH, RUSH_SIZE, PriorityGate
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.delivery_policy import DeliveryPolicy, Postponed
@@ -276,3 +277,48 @@ async def test_messages_read_ahead_are_handed_back(read_ahead: int, held: int, n
                 await broker.stop()
         assert delivered == [held * routers.BATCH, (held + 1) * routers.BATCH]
         assert len(set(decided)) == 3 * routers.BATCH
+
+
+class _Counting(DeliveryPolicy):
+    """Notes the number of messages of each batch."""
+
+    sizes: list[int]
+
+    @override
+    async def apply(
+        self, subscription: BoundSubscription, deliveries: Sequence[Delivery], **options: Any
+    ) -> Postponed | None:
+        self.sizes.append(len(deliveries))
+        return await super().apply(subscription, deliveries, **options)
+
+
+@pytest.mark.parametrize(("turn", "second"), [(1e-9, LEAST_TURN), (1e9, routers.BATCH)])
+async def test_batch_after_a_slow_batch_is_short(
+    turn: float, second: int, nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of another job waits for little more than the batch in progress."""
+    monkeypatch.setattr(greedy_batches, "TURN_S", turn)
+    decided = list[str]()
+
+    def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
+        decided.append(recorded.subject)
+        return DONE
+
+    async with nats_world(nats_url) as world:
+        subscription = BoundSubscription("fair", Stream.LOG, ("execution.>",), decide, takes_turns=True)
+        await world.durable(DurableSpec("fair", Stream.LOG, subscription.filters, ack_wait=3_600))
+        for number in range(2 * routers.BATCH):
+            await world.log.append(dispatched(f"e{number}"), expect=0)
+        policy = _Counting(StateStore(Sources.of(world.log, world.projections, ManualClock())))
+        policy.sizes = []
+        broker = NatsBroker(nats_url, logger=None, apply_types=False)
+        stage = BoundStage("test", (subscription,))
+        broker.include_router(
+            routers.stage_router(stage, policy, world.names, marks=world.marks, fast_client=FAST_CLIENT)
+        )
+        async with broker:
+            await broker.start()
+            await _until(lambda: len(decided) == 2 * routers.BATCH)
+            await broker.stop()
+    assert policy.sizes[:2] == [routers.BATCH, second]
+    assert len(set(decided)) == 2 * routers.BATCH

@@ -1,5 +1,6 @@
 """The planner gives a unique key to one job at a time."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +26,7 @@ from tocsin.domain.events import (
 )
 from tocsin.engine.step import Step
 from tocsin.engine.unique_keys import begin_unique
+from tocsin.ports import Write, Written
 from tocsin.stages import planner
 from tocsin.stages.planner import ENQUEUED
 from tocsin.subjects import Bucket, Stream
@@ -90,6 +92,32 @@ async def test_decisions_grow_with_number_of_rivals(
     await planned(world, *(request(rival, on_conflict) for rival in rivals))
     assert len(await statuses(world)) == len(rivals)
     assert len(decisions) <= 10 * len(rivals)
+
+
+async def test_duplicates_are_skipped_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner stores nothing else meanwhile, so one write for each would hold up the jobs of others."""
+    write, writes = world.log.write, list[int]()
+
+    async def counted(changes: Sequence[Write]) -> list[Written]:
+        writes.append(len(changes))
+        return await write(changes)
+
+    await enqueue(world, *(request(f"r{number}", ("reject", "ignore")[number % 2]) for number in range(50)))
+    monkeypatch.setattr(world.log, "write", counted)
+    await world.run(world.planner)
+    states = await statuses(world)
+    assert {name for name, state in states.items() if state == "admitted"} == {"r0"}
+    assert {*states.values()} == {"admitted", "skipped"}
+    assert len(writes) < 10
+
+
+async def test_rivals_of_all_kinds_leave_one_job(world: World) -> None:
+    kinds = ("reject", "replace", "ignore", "replace_except_schedule", "reject")
+    await planned(world, *(request(f"r{number}", kinds[number % len(kinds)]) for number in range(40)))
+    states = await statuses(world)
+    assert list(states.values()).count("admitted") == 1
+    assert len(states) == 40
+    assert states["r38"] == "admitted"  # the last that replaces
 
 
 async def test_key_is_free_after_its_job_ended(world: World) -> None:

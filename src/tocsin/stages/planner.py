@@ -227,8 +227,15 @@ def _first_of_each_scope(steps: Sequence[Step]) -> Step:
 
 
 def _unique_key_of(message: Message) -> str | None:
-    """Return the unique key for which an enqueued job competes."""
-    if not isinstance(message, Enqueued) or message.unique is None:
+    """Return the unique key for which an enqueued job competes.
+
+    A job that replaces others changes the key. Of the others, only the first does, and the rest are skipped together.
+    """
+    if (
+        not isinstance(message, Enqueued)
+        or message.unique is None
+        or message.unique.on_conflict in {"reject", "ignore"}
+    ):
         return None
     return subjects.unique_key(message.definition.name, message.unique.key)
 
