@@ -70,6 +70,12 @@ def test_recognized_status_is_the_outcome(status: str, outcome: Outcome, *, is_e
         ({"status": "completed", "success": False}, "mq-answer-contradictory"),
         ({"status": "completed", "exit_code": 1}, "mq-answer-contradictory"),
         ({"status": "completed", "exit_code": "1"}, "mq-answer-contradictory"),
+        ({"status": "completed", "success": "False"}, "mq-answer-contradictory"),
+        ({"status": "completed", "success": 0}, "mq-answer-contradictory"),
+        ({"status": "completed", "error": "boom"}, "mq-answer-contradictory"),
+        ({**enveloped(status="completed"), "error": "boom"}, "mq-answer-contradictory"),
+        ({**enveloped(status="completed"), "success": False}, "mq-answer-contradictory"),
+        ({**enveloped(status="completed"), "exit_code": 1}, "mq-answer-contradictory"),
         ({"status": "completed", "attempt": "first"}, "mq-answer-invalid"),
         ({"status": "completed", "attempt": True}, "mq-answer-invalid"),
         ({"status": "completed", "attempt": 1.5}, "mq-answer-invalid"),
@@ -83,6 +89,21 @@ def test_other_answers_have_a_code(body: object, code: str) -> None:
         read(body)
     assert refused.value.code == code
     assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"error": {}},
+        {"error": []},
+        *({"error": value} for value in (None, "", False)),
+        *({"success": value} for value in (None, True, "true", 1)),
+        *({"exit_code": value} for value in (None, 0, "0", 0.0)),
+    ],
+)
+def test_field_without_a_failure_contradicts_no_success(fields: dict[str, Any]) -> None:
+    assert read({"status": "completed", **fields}).outcome == "completed"
+    assert read({**enveloped(status="completed"), **fields}).outcome == "completed"
 
 
 def test_answer_is_taken_from_an_envelope() -> None:

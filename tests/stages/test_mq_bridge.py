@@ -246,6 +246,16 @@ async def test_ids_are_taken_from_the_body_too(world: World, subject: str, names
     assert len(await world.stored(Completed)) == 1
 
 
+@pytest.mark.parametrize("job", ["db.backup", "a.b.c"])
+async def test_subject_may_be_the_name_of_the_job(world: World, job: str) -> None:
+    await world.given(admitted().model_copy(update={"job": job}))
+    await run(world)
+    body = {**DONE, "job_name": job, "execution_id": ID}
+    world.log.receive(f"{COMPLETE}.{job}", json.dumps(body).encode())
+    await run(world)
+    assert [end.job for end in await world.stored(Completed)] == [job]
+
+
 @pytest.mark.parametrize(
     ("subject", "names"),
     [

@@ -39,6 +39,8 @@ MAX_TEXT: Final = 4_096
 """Characters of an error text that are kept."""
 MAX_NAME: Final = 255
 """Characters of the name of an executor, and of the type of an error, that are kept."""
+_NO_ERROR: Final[tuple[JsonValue, ...]] = (None, "", {}, [], False)
+"""Values of `error` that say nothing."""
 _PLAIN_FAILURES: Final = frozenset({"failed", "fail", "failure", "error", "errored"})
 _SHOWN: Final = 64
 
@@ -118,6 +120,8 @@ def read(completion: Completion) -> Answer:
     """
     body = _unwrapped(completion)
     status, outcome = _outcome(body)
+    if outcome == "completed":
+        _check_success(completion, body)
     result, error = body.result, None
     progress = None
     if outcome == "started":
@@ -162,17 +166,26 @@ def _unwrapped(completion: Completion) -> Completion:
 def _outcome(body: Completion) -> tuple[str, Outcome]:
     """Return the status as a word of the table, and its outcome."""
     if body.status is None:
-        if body.error in (None, "", {}, False):
+        if body.error in _NO_ERROR:
             raise StatusMissing("the answer has no `status`, so it is no success; send `completed` or `failed`")
         return "failed", "failed"
     word = _word(body.status)
     if word is None or word not in OUTCOMES:
         raise StatusUnknown(f"`status` is {_shown(body.status)}; send one of {', '.join(OUTCOMES)}")
-    outcome = OUTCOMES[word]
-    if outcome == "completed" and (body.success is False or body.exit_code not in (None, 0)):
-        against = "success" if body.success is False else "exit_code"
-        raise AnswerContradictory(f"`status` is {_shown(body.status)}, but `{against}` says that it failed")
-    return word, outcome
+    return word, OUTCOMES[word]
+
+
+def _check_success(*parts: Completion) -> None:
+    """Refuse a success that another field of the answer, or of its envelope, contradicts."""
+    for part in parts:
+        against = {
+            "error": part.error not in _NO_ERROR,
+            "success": part.success not in (None, True) and _word(part.success) != "true",
+            "exit_code": part.exit_code not in (None, 0, "0"),
+        }
+        if fields := [name for name, contradicts in against.items() if contradicts]:
+            value = _shown(getattr(part, fields[0]))
+            raise AnswerContradictory(f"the status is a success, but `{fields[0]}` is {value}")
 
 
 def _failure(status: str, error: JsonValue) -> Failure:

@@ -294,13 +294,16 @@ def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
     """Return the job and the execution that an answer is about.
 
     A subject of two or more tokens names both, and the body may not contradict it. A subject of one token, which the
-    specification allows too, names one of them or neither, and the body names the rest.
+    specification allows too, names one of them or neither, and the body names the rest. So does a subject that is the
+    name of the job in the body, which may have dots.
 
     Raises:
         AnswerRefused: the answer names no execution, or names two.
     """
     job, execution_id = subjects.parse_completion(subject)
-    if job:
+    if answer.execution_id and answer.job == f"{job}.{execution_id}":
+        job, execution_id = answer.job, answer.execution_id
+    elif job:
         if answer.job not in {None, job} or answer.execution_id not in {None, execution_id}:
             raise AnswerContradictory(f"the subject is {subject}, but the body names another execution")
     else:

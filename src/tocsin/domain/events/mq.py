@@ -150,7 +150,8 @@ class Completion(Message):
     result: JsonValue = None
     """The result of a successful attempt, at most 65,536 bytes."""
     error: JsonValue = None
-    """The error of a failed attempt: a text, or an object with `type`, `message` and other fields of a failure."""
+    """The error of a failed attempt: a text, or an object with `type`, `message` and other fields of a failure. It contradicts a
+    successful status."""
     worker: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
     """The name of the executor, shown with the execution."""
     progress: JsonValue = Field(default=None, json_schema_extra={"type": "number"})
@@ -158,6 +159,6 @@ class Completion(Message):
     message: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
     """What the executor does now, beside `progress`."""
     success: JsonValue = None
-    """False contradicts a successful status; it is no status by itself."""
+    """A value other than true contradicts a successful status; it is no status by itself."""
     exit_code: JsonValue = None
     """A number other than 0 contradicts a successful status; it is no status by itself."""
