@@ -172,6 +172,20 @@ async def test_loss_names_the_certificate_and_no_url(monkeypatch: pytest.MonkeyP
     assert "T0KEN" not in str(lost.value)
 
 
+async def test_authority_of_the_exporter_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    for name, known in (("OTEL_EXPORTER_OTLP_CERTIFICATE", authority), ("REQUESTS_CA_BUNDLE", trustme.CA())):
+        known.cert_pem.write_to_path(tmp_path / name)
+        monkeypatch.setenv(name, str(tmp_path / name))
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with store(answer, monkeypatch, context=context) as exporter:
+        await exporter.export([SPAN])
+
+
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318/T0KEN", "grpc://127.0.0.1:4317/T0KEN", "http://[T0KEN"])
 async def test_endpoint_that_is_no_url_is_named(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)

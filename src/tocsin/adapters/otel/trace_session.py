@@ -79,8 +79,10 @@ class TraceSession:
         """
         outcome = self.outcome
         outcome.problem, outcome.rejected = None, 0
+        # The authorities of the session, which the variables of OTLP name, come before those of REQUESTS_CA_BUNDLE.
+        options = {"verify": self.session.verify} | options | {"stream": True}
         try:
-            response = self._answer(partial(request, *values, **options | {"stream": True}), options.get("timeout"))
+            response = self._answer(partial(request, *values, **options), options.get("timeout"))
         except Exception as error:
             outcome.problem = _reason(error)
             raise
