@@ -109,6 +109,15 @@ def test_job_shows_durations_and_differences(sign_in: SignIn, console: Console) 
     expect(region(page, "differences").locator("tbody tr")).to_have_count(2)
 
 
+def test_null_in_an_input_is_a_difference(sign_in: SignIn, console: Console) -> None:
+    for fields in ({"input": {"until": None, "rows": 1}}, {"input": {"rows": 1}}):
+        define(console, "contents-nullable", **fields)
+    page = sign_in(path="/console/jobs/contents-nullable")
+    region(page, "Revisions").get_by_role("row").last.get_by_role("button").first.click()
+    expect(region(page, "differences").locator("tbody tr")).to_have_count(1)
+    expect(region(page, "differences")).to_contain_text('"until":null')
+
+
 def instant(console: Console, job: str, status: str) -> str:
     """Wait for an execution of a status, and return its instant."""
     begun = time.monotonic()

@@ -144,9 +144,9 @@ function Difference({ job, sequence }) {
   const past = useResource(v1(["jobs", job.name, "definitions", sequence]));
   if (past.error) return html`<${Refusal} error=${past.error} />`;
   if (!past.value) return html`<p class="loading">Loading …</p>`;
-  const before = past.value.fact.definition || {};
-  const after = job.definition;
-  const text = (value) => jsonText(withoutNull(value)) ?? "–";
+  const before = withoutNull(past.value.fact.definition || {});
+  const after = withoutNull(job.definition);
+  const text = (value) => jsonText(value) ?? "–";
   const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((field) => text(before[field]) !== text(after[field]));
   return html`<h3>Revision ${sequence} and the present definition</h3>
     <${Table} label="differences" empty="No field of this revision differs." rows=${fields} keyOf=${(field) => field}
@@ -157,9 +157,13 @@ function Difference({ job, sequence }) {
       ]} />`;
 }
 
-/** Events leave out what is null. */
+/** The fields whose content the author writes freely, so that a null in it counts. */
+const FREE = new Set(["input", "args", "input_schema"]);
+
+/** Events leave out the fields that are null. */
 function withoutNull(value) {
   if (value === null || typeof value !== "object") return value ?? undefined;
   if (Array.isArray(value)) return value.map((one) => withoutNull(one) ?? null);
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, withoutNull(one)]).filter(([, one]) => one !== undefined));
+  const kept = ([name, one]) => [name, FREE.has(name) ? one ?? undefined : withoutNull(one)];
+  return Object.fromEntries(Object.entries(value).map(kept).filter(([, one]) => one !== undefined));
 }
