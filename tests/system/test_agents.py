@@ -13,7 +13,6 @@ from tests.system.test_shutdown import IN_ORDER, ended
 from tests.system.worker_process import noted
 from tocsin import subjects
 from tocsin.bootstrap import STAGE_NAMES
-from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
     Admitted,
@@ -93,8 +92,9 @@ async def test_worker_over_http_is_listed_through_two_gateways(tocsin: Site) -> 
         code, answer = await tocsin.call(*remote, "agents", "show", "w-1")
         assert code == 0
         assert [(one["name"], one["kind"]) for one in answer] == [("w-1", "http")]  # type: ignore[index]
-        code, _ = await tocsin.call(*remote, "agents", "disable", "w-1")
-        assert code == Exit.NOT_FOUND  # it does not register
+        for action in ("disable", "enable"):
+            code, changed = await tocsin.call(*remote, "agents", action, "w-1")
+            assert (code, changed["changed"]) == (0, True)
 
 
 async def test_unserved_function_is_reported_until_corrected(tocsin: Site, tmp_path: Path) -> None:
