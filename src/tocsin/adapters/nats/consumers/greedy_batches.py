@@ -39,10 +39,6 @@ RETRY_INTERVAL_S: Final = 0.5
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
 QUIET_S: Final = 0.05
 """A request that waits for no message is over after this time without one, if the server does not end it; later messages are kept."""
-TURN_S: Final = 1.0
-"""Where jobs take turns, a batch has as many messages as were handled in this time. So costly messages of one job delay others little."""
-LEAST_TURN: Final = 16
-"""The number of messages that a full batch has at least."""
 END_GRACE_S: Final = 1.0
 """The server may report the end of a request this much later."""
 HAND_BACK_TIMEOUT_S: Final = 1.0
@@ -83,8 +79,6 @@ class GreedyBatches:
         self._read_ahead_limit = read_ahead
         self._read_ahead_s = read_ahead_s
         self._room = 0
-        self._limit: int = subscriber.pull_sub.batch_size
-        """The size of a batch, by the speed of the last full batch."""
         self._in_progress: list[Msg] = []
         self._over = asyncio.Event()
         self._over.set()
@@ -174,21 +168,21 @@ class GreedyBatches:
 
     async def _next(self, inbox: PullInbox) -> list[Msg]:
         """Return the next batch: the oldest messages, or those whose turn it is."""
-        order, most = self._order, self._subscriber.pull_sub.batch_size
+        order, limit = self._order, self._subscriber.pull_sub.batch_size
         wait = self._subscriber.pull_sub.timeout or RETRY_INTERVAL_S
         if order is None:
-            return await fetch(inbox, most, wait)
+            return await fetch(inbox, limit, wait)
         if not order:
-            messages = await fetch(inbox, most, wait)
-            if len(messages) < self._limit:
+            messages = await fetch(inbox, limit, wait)
+            if len(messages) < limit:
                 return messages
             order.add(messages)
             if any(deliveries_of(message) > 1 for message in messages):
                 return order.take(
-                    self._limit
+                    limit
                 )  # what is read ahead counts as delivered, and many deliveries make a message suspect
         await self._read_ahead(inbox, order)
-        return order.take(self._limit)
+        return order.take(limit)
 
     async def _read_ahead(self, inbox: PullInbox, order: FairOrder) -> None:
         """Read what is available, without waiting for more."""
@@ -198,16 +192,9 @@ class GreedyBatches:
                 order.add(await fetch_available(inbox, room, max_bytes=order.free_bytes))
 
     def _measure(self, messages: int, seconds: float) -> None:
-        """Adapt to the speed of the last full batch.
-
-        What is read ahead is handled before it would be delivered again, and a batch within a turn.
-        """
-        if messages < self._limit:
-            return
-        speed = messages / max(seconds, 0.001)
-        self._room = min(self._read_ahead_limit, int(speed * self._read_ahead_s))
-        if self._order is not None:
-            self._limit = min(self._subscriber.pull_sub.batch_size, max(LEAST_TURN, int(speed * TURN_S)))
+        """Limit what is read ahead to what is handled before it would be delivered again."""
+        if messages == self._subscriber.pull_sub.batch_size:
+            self._room = min(self._read_ahead_limit, int(messages * self._read_ahead_s / max(seconds, 0.001)))
 
     async def _backlog(self) -> int:
         """Return the number of messages that are not delivered yet.
