@@ -130,6 +130,13 @@ def test_a_job_that_comes_back_is_new() -> None:
     assert (record.created_at, record.created_by, record.deleted) == (at(3), "grace", False)
 
 
+def test_new_registration_forgets_the_last_run() -> None:
+    fired = Due(job="nightly", scheduled_time=at(2), definition=1)
+    assert after(defined(), fired, defined("30 * * * *")).last_scheduled == at(2)
+    assert after(defined(), fired, DELETED).last_scheduled == at(2)
+    assert after(defined(), fired, DELETED, defined()).last_scheduled is None
+
+
 def test_a_time_fact_before_its_definition_creates_nothing() -> None:
     record = after(due(11), defined(by=ADA))
     assert (record.created_at, record.created_by) == (at(2), "ada")

@@ -111,15 +111,17 @@ def fold(known: Mapping[str, JobRecord], messages: Iterable[Recorded[Message]]) 
 
 def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
     is_new = record.deleted or record.timetable is None
+    created_at = (fact.created_at or at) if is_new else record.created_at
     return replace(
         record,
         definition=fact.definition,
         timetable=Timetable.of(fact.definition),
         paused=fact.paused,
         deleted=False,
-        created_at=(fact.created_at or at) if is_new else record.created_at,
+        created_at=created_at,
         created_by=fact.creator if is_new else record.created_by,
         changed_at=at,
+        last_scheduled=ledger.fired_since(created_at, record.last_scheduled),
         anchor=fact.anchor or at,
     )
 

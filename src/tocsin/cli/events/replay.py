@@ -148,7 +148,7 @@ def _last(moment: Moment) -> str:
 def _ledger(moment: Moment, job: Job) -> dict[str, Any]:
     return {
         "watermark": job.ledger.watermark,
-        "last_fired": job.ledger.last_fired,
+        "last_fired": job.last_fire_time,
         "holder": moment.holder(job.name),
         "waiting": [execution.execution_id for execution in moment.locks[job.name].waiting]
         if job.name in moment.locks
