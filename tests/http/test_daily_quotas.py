@@ -16,7 +16,7 @@ from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.daily_use import DailyUse
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import AgentRegistered, Namespace
+from tocsin.domain.events import AgentRegistered, Dispatched, Namespace
 from tocsin.services.jobs import Registry
 from tocsin.services.namespaces import Namespaces
 from tocsin.services.operations import event_waiter
@@ -113,9 +113,11 @@ async def repeated(world: World, *requests: tuple[str, str, Any], token: str) ->
     """Send requests in turn until one is refused, and return its answer."""
     for number, (method, path, body) in zip(range(100), cycle(requests), strict=False):
         sent = {**body, "description": str(number)} if method == "PUT" else body
-        answer = await world.ask(method, path, sent, Authorization=f"Bearer {token}")
+        of_ojs = {"X-Reason": "r" * 50} if path.startswith("/ojs/") else {}
+        answer = await world.ask(method, path, None if of_ojs else sent, Authorization=f"Bearer {token}", **of_ojs)
         if answer.status_code == 429:
-            assert answer.json()["type"] == "urn:tocsin:problem:namespace-quota"
+            code = answer.json()["error"]["code"] if of_ojs else answer.json()["type"]
+            assert code == ("rate_limited" if of_ojs else "urn:tocsin:problem:namespace-quota")
             assert 0 < int(answer.headers["Retry-After"]) <= 86_400
             return answer
         assert answer.status_code < 300, answer.text
@@ -148,13 +150,53 @@ async def test_changes_of_jobs_have_a_quota(world: World) -> None:
 async def test_pauses_have_a_quota(world: World) -> None:
     token = await world.token("eve", Role.ADMIN, namespaces=("payments",))
     await world.given(name="payments.job", queue="payments.q")
-    for of in ("jobs/payments.job", "queues/payments.q"):
+    queues = [f"{prefix}/queues/payments.q" for prefix in ("/v1", "/ojs/v1", "/ojs/v1/admin")]
+    for of in ("/v1/jobs/payments.job", *queues):
         world.clock.advance(timedelta(days=1).total_seconds())
         refused = await repeated(
-            world, *(("POST", f"/v1/{of}/{verb}", {"reason": "r" * 50}) for verb in ("pause", "resume")), token=token
+            world, *(("POST", f"{of}/{verb}", {"reason": "r" * 50}) for verb in ("pause", "resume")), token=token
         )
         assert "resume" in str(refused.request.url), "a pause is never refused"
         assert await changed(world) <= 1_500
+
+
+@pytest.mark.parametrize("prefix", ["/ojs/v1", "/ojs/v1/admin"])
+async def test_pauses_of_absent_queues_are_refused(world: World, prefix: str) -> None:
+    """A team invents no names, and what an operator stores in its namespace counts."""
+    eve = await world.token("eve", Role.ADMIN, namespaces=("payments",))
+    unbound = await world.token("olga", Role.OPERATOR, Role.VIEWER)
+    refused = await world.ask("POST", f"{prefix}/queues/payments.x/pause", Authorization=f"Bearer {eve}")
+    assert refused.status_code == 404, refused.text
+    assert await world.facts("queue.>") == []
+    names = [f"{prefix}/queues/payments.x{number}/pause" for number in range(100)]
+    await repeated(world, *(("POST", name, None) for name in names), token=unbound)
+    stored = sum(len(recorded.message.encode()) for recorded in await world.facts("queue.>"))
+    assert 500 < await changed(world) == stored <= 1_000
+
+
+@pytest.mark.parametrize("prefix", ["/ojs/v1", "/ojs/v1/admin"])
+async def test_team_pauses_a_queue_of_tasks(world: World, prefix: str) -> None:
+    """No job names the queue of pushed jobs, and its pause is never refused."""
+    task = Dispatched(
+        job="payments.pushed",
+        execution_id="a",
+        step="main",
+        attempt=1,
+        max_attempts=1,
+        function="f",
+        queue="payments.pushed",
+        timeout=30,
+        scheduled_time=world.clock.now(),
+        trigger="api",
+        token="t",
+    )
+    await world.log.append(task, expect=0)
+    full = daily_use.encode(DailyUse(world.clock.now().date().isoformat(), 0, 1_000))
+    await world.projections.put(Bucket.QUEUES, subjects.changed_bytes_key("payments"), full)
+    eve = {"Authorization": f"Bearer {await world.token('eve', Role.ADMIN, namespaces=('payments',))}"}
+    path = f"{prefix}/queues/payments.pushed"
+    assert (await world.ask("POST", f"{path}/pause", **eve)).status_code == 200
+    assert (await world.ask("POST", f"{path}/resume", **eve)).status_code == 429
 
 
 async def test_silences_and_agents_have_a_quota(world: World) -> None:

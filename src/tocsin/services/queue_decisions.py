@@ -87,7 +87,7 @@ async def pauses_of(log: EventLog, queues: Iterable[str]) -> dict[str, QueuePaus
 
 
 class QueueDecisions:
-    """Stores decisions on queues that exist."""
+    """Stores decisions on queues."""
 
     def __init__(self, log: EventLog, *, by: Actor | None = None, room: ChangeRoom | None = None) -> None:
         """`by` is recorded in each event, and `room` is what namespaces have for them."""
@@ -103,10 +103,13 @@ class QueueDecisions:
         """
         return queue.fold(await self._log.load(subjects.queue(name)))
 
-    async def switch(self, name: str, *, paused: bool, reason: str | None = None) -> bool:
+    async def switch(self, name: str, *, paused: bool, reason: str | None = None, is_absent: bool = False) -> bool:
         """Pause or resume a queue; return whether that changed anything.
 
+        `is_absent`: the queue does not exist yet. Its pause follows no decision that could be refused, so it can be refused itself.
+
         Raises:
+            DailyQuotaUsed: the namespace has no room for the decision.
             LogUnavailable: the log did not answer.
         """
         switched = queue.pause if paused else queue.resume
@@ -114,7 +117,8 @@ class QueueDecisions:
         async def facts(stored: Sequence[Recorded[Message]]) -> list[QueueFact]:
             return switched(queue.fold(stored), name, by=self._by, reason=reason)
 
-        return bool(await decide(self._log, subjects.queue(name), facts, take=self._take(name, is_refused=not paused)))
+        take = self._take(name, is_refused=is_absent or not paused)
+        return bool(await decide(self._log, subjects.queue(name), facts, take=take))
 
     async def purge(self, name: str, *, waiting: int | None = None, reason: str | None = None) -> bool:
         """Purge the tasks of a queue that are dispatched now; return whether that changed anything.

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 
+from .... import subjects
 from ....domain import duration
 from ....domain.access import Principal
 from ....domain.events import JobState
@@ -93,7 +94,8 @@ async def _sees_all(here: Components, caller: Principal) -> bool:
 async def pause(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> dict[str, Any]:
     """Pause a queue: no job is handed out, and new jobs are accepted.
 
-    A queue that does not exist yet is paused too, and the answer has `warnings` (an extension).
+    A queue that does not exist yet is paused too, and the answer has `warnings` (an extension). A caller that is bound to namespaces gets
+    404 for it.
     """
     paused = _switched(await switch_queue(here, caller, name, reason, paused=True))
     return {**paused, **await warnings_on(here, caller, name)}
@@ -114,16 +116,24 @@ async def switch_queue(
 ) -> QueueDetails:
     """Pause or resume a queue, and return it.
 
-    A queue may be paused before its first job, unless it may be one that is hidden from the caller.
+    A queue may be paused before its first job, unless it may be one that is hidden from the caller. A caller that is bound to namespaces
+    pauses only queues that exist: the matcher keeps each name that was ever paused, and a team could invent any number of names.
 
     Raises:
         NotFound: the caller knows of no such queue, or resumes a queue that neither exists nor was paused.
+        DailyQuotaUsed: the namespace has no room for the decision.
     """
     checked = checked_name(caller, name)
     known = await here.queues(caller)
-    if checked not in {queue.name for queue in known} and not await _sees_all(here, caller):
+    is_absent = checked not in {queue.name for queue in known}
+    if is_absent and not await _sees_all(here, caller):
         find(checked, known)
-    changed = await QueueDecisions(here.log, by=actor(caller)).switch(checked, paused=paused, reason=reason)
+    if is_absent and paused:
+        is_absent = not any(await here.log.tails(*subjects.tasks(checked)))
+        if is_absent and caller.is_bound:
+            find(checked, known)
+    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
+    changed = await decisions.switch(checked, paused=paused, reason=reason, is_absent=is_absent)
     return await _details(here, caller, checked, may_be_new=paused or changed)
 
 

@@ -59,7 +59,8 @@ async def show_queue(here: Here, caller: Reader, name: QueueName) -> Json:
 async def pause_queue(here: Here, caller: SharedOperator, name: QueueName, reason: Reason = None) -> Json:
     """Pause a queue: no job is handed out, and new jobs are accepted.
 
-    A queue that does not exist yet is paused too, and the answer has `warnings` (an extension).
+    A queue that does not exist yet is paused too, and the answer has `warnings` (an extension). A caller that is bound to namespaces gets
+    404 for it.
     """
     paused = _paused(await switch_queue(here, caller, name, reason, paused=True))
     return {**paused, **await warnings_on(here, caller, name)}
