@@ -47,6 +47,31 @@ async def test_lease_is_extended_while_another_step_ends(world: World, monkeypat
     assert (answer["jobs_extended"], answer["jobs_lost"]) == ([f"{ID}:a"], [])
 
 
+async def test_leases_are_extended_before_decision_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease of a worker must not end because an operator's decision cannot be read."""
+    newest = await world.log.append(admitted(plan({"a": ()})), expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+    [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"], "worker_id": "w"})).json()["jobs"]
+    calls, load, delay = list[str](), world.log.load, world.log.delay
+
+    async def delayed(timer: Timer, *, until: datetime) -> None:
+        calls.append("extended")
+        await delay(timer, until=until)
+
+    async def loaded(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        if scope.startswith("agent."):
+            calls.append("read")
+            raise LogUnavailable("no answer")
+        return await load(scope, after=after)
+
+    monkeypatch.setattr(world.log, "delay", delayed)
+    monkeypatch.setattr(world.log, "load", loaded)
+    answer = await world.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w", "active_jobs": [job["id"]]})
+    assert (answer.status_code, answer.json()["state"]) == (200, "running")
+    assert (answer.json()["jobs_extended"], calls) == ([job["id"]], ["extended", "read"])
+
+
 UNBORN = {"queues": ["defautl", *(f"unborn-{number}" for number in range(99))]}
 
 

@@ -20,6 +20,7 @@ from tocsin.domain.events import (
     QueueResumed,
     Recorded,
 )
+from tocsin.engine.outside_workers import OutsideName
 from tocsin.ports import LogUnavailable
 from tocsin.services import agent_grants, scope_decisions
 from tocsin.services.agents import AgentRegistry
@@ -64,7 +65,7 @@ async def given(log: LaggingLog, *facts: Message) -> None:
 
 def _scope_of(fact: Message) -> str:
     if isinstance(fact, AgentSwitched | AgentGranted):
-        return OF_NAME
+        return subjects.agent(fact.name, OF_THE_NAME)
     return PROCESS if isinstance(fact, AgentRegistered | AgentDrainStarted) else QUEUE
 
 
@@ -122,6 +123,14 @@ async def test_lagging_replica_drops_no_decision(
     await given(log, *before)
     assert await decide(log)
     assert isinstance(await newest(log, _scope_of(before[-1])), after)
+
+
+async def test_lagging_replica_ends_no_worker(log: LaggingLog) -> None:
+    """A worker that was directed to end does not start again by itself."""
+    token = OutsideName("token:ann", "w").token
+    drained = AgentSwitched(name=token, enabled=False, draining=True)
+    await given(log, drained, AgentSwitched(name=token, enabled=True))
+    assert await (await agents(log)).mode_over_http("token:ann", "w") == "enabled"
 
 
 async def test_replica_that_stays_behind_is_an_error(log: LaggingLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,14 +92,14 @@ class AgentRegistry:
     async def mode_over_http(self, identity: str, worker: str) -> Mode:
         """Return what operators let a worker over HTTP do.
 
-        `worker` is its own name.
+        `worker` is its own name. What a lagging replica answers only delays a directive.
 
         Raises:
-            LogUnavailable: the log did not answer.
+            LogUnavailable: the log did not answer, or every replica that answers lags.
         """
-        return agent.mode_of(
-            _newest_switch(await self._log.load(subjects.agent(OutsideName(identity, worker).token, OF_THE_NAME)))
-        )
+        scope = subjects.agent(OutsideName(identity, worker).token, OF_THE_NAME)
+        mode = agent.mode_of(_newest_switch(await self._log.load(scope)))
+        return mode if mode == "enabled" else agent.mode_of(_newest_switch(await load(self._log, scope)))
 
     async def drain(
         self, name: str, *, by: Actor | None = None, reason: str | None = None, take: Take = unlimited

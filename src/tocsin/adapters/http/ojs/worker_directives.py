@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from .... import telemetry
 from ....domain.agent import Mode
+from ....ports import LogUnavailable
 from ....services.agents import AgentRegistry
 from ....services.operations.task_leases import Held, Holder
 from ..api.dependencies import Components
@@ -11,14 +13,19 @@ from . import job_view
 
 DIRECTIVES: Final[Mapping[Mode, str]] = {"enabled": "running", "disabled": "quiet", "draining": "terminate"}
 
+_log = telemetry.get_logger("tocsin.http")
+
 
 async def of_operators(here: Components, holder: Holder) -> str:
     """Return the state that operators decided on.
 
-    Raises:
-        LogUnavailable: the log did not answer.
+    `running` if this cannot be read: the leases are extended already, and the next heartbeat brings it.
     """
-    mode = await AgentRegistry(here.log, here.projections).mode_over_http(holder.identity, holder.worker)
+    try:
+        mode = await AgentRegistry(here.log, here.projections).mode_over_http(holder.identity, holder.worker)
+    except LogUnavailable as error:
+        _log.warning("decision on a worker not read", action="no-directive", worker=holder.worker, error=str(error))
+        return DIRECTIVES["enabled"]
     return DIRECTIVES[mode]
 
 

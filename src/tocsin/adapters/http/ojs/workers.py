@@ -192,7 +192,8 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
     if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_COUNT:
         raise refused("active_jobs", "must be an array of job ids")
     holder = worker_requests.holder(caller, body)
-    extended, lost, state = [], [], await worker_directives.of_operators(here, holder)
+    extended, lost = list[str](), list[str]()
+    directive: str | None = None
     for id_ in ids:
         try:
             claim = await _extended(here, id_, holder, worker_requests.seconds(body, "visibility_timeout_ms"))
@@ -200,9 +201,9 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
             lost.append(id_)
         else:
             extended.append(id_)
-            state = worker_directives.of_suite(here, claim) or state
+            directive = worker_directives.of_suite(here, claim) or directive
     return {
-        "state": state,
+        "state": directive or await worker_directives.of_operators(here, holder),  # after the leases, which end soon
         "jobs_extended": extended,
         "jobs_lost": lost,
         "server_time": job_view.instant(here.clock.now()),
