@@ -43,6 +43,15 @@ async def test_hold_list_reaches_every_keeper(channel: AgentChannel) -> None:
     assert one == other == [("mail-1", ID, b"held")]
 
 
+async def test_sent_hold_lists_arrive_before_catching_up(channel: AgentChannel) -> None:
+    heard: list[bytes] = []
+    async with channel.hold_lists(lambda _, __, body: heard.append(body)):
+        for number in range(100):
+            await channel.announce("mail-1", ID, b"%d" % number)
+        await channel.catch_up()
+        assert heard == [b"%d" % number for number in range(100)]
+
+
 async def test_hold_list_without_a_keeper_is_not_heard(channel: AgentChannel) -> None:
     assert not await channel.is_heard("mail-1", ID, b"held", wait=PATIENCE)
 

@@ -13,15 +13,17 @@ import pytest
 import uvicorn
 from examples.fastapi_app import web
 
-from tocsin import Context, Tocsin
+from tocsin import Context, Tocsin, bootstrap, subjects
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server.process import StoreInUseError
 from tocsin.app.errors import ConnectedElsewhereError
 from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.operations import NotConnectedError
 from tocsin.app.stand_ins import UntraceableError
 from tocsin.bootstrap.in_process import NotInMemory
+from tocsin.domain.events import AgentEnded, Released, Started
 from tocsin.domain.ledger import JobNotFound
-from tocsin.settings import Metrics, Server, Settings
+from tocsin.settings import Metrics, Nats, Server, Settings
 
 
 def shop(kind: str, folder: Path, **options: Any) -> Tocsin:  # noqa: ANN401 - those of an application
@@ -229,6 +231,32 @@ async def test_handlers_are_cancelled_after_the_timeout() -> None:
         await running.client.trigger("slow")
         await begun.wait()
     assert ended == ["cancelled"]
+
+
+async def test_unfinished_task_is_released_before_the_end(tmp_path: Path) -> None:
+    app = Tocsin.embedded("shop", data_dir=tmp_path, shutdown_timeout=0)
+    deliveries = asyncio.Queue[int]()
+
+    @app.job()
+    async def slow(context: Context) -> None:
+        deliveries.put_nowait(context.delivery)
+        if context.delivery == 1:
+            await asyncio.Event().wait()
+
+    async with app.running() as running:
+        run = await running.client.trigger("slow")
+        assert await deliveries.get() == 1
+    async with EmbeddedServer(tmp_path / "nats", ANY_PORT).running() as server:
+        settings = Settings(nats=Nats(url=server.url), data_dir=tmp_path)
+        async with bootstrap.connect(settings, within=30) as installation:
+            facts = [each.message for each in await installation.log.load(subjects.execution("slow", run.execution_id))]
+            started = next(fact for fact in facts if isinstance(fact, Started))
+            scope = subjects.agent(started.worker, str(started.agent))
+            of_agent = [each.message for each in await installation.log.load(scope)]
+    assert [fact.reason for fact in facts if isinstance(fact, Released)] == ["handed_back"]
+    assert isinstance(of_agent[-1], AgentEnded)
+    async with app.running():
+        assert await deliveries.get() == 2
 
 
 async def test_late_end_of_a_handler_leaves_no_task(tmp_path: Path) -> None:

@@ -102,6 +102,9 @@ class SimulatedChannel:
         await self._process.wait(wait)
         return True
 
+    async def catch_up(self) -> None:
+        self._process.check()
+
     @asynccontextmanager
     async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
         async with self._listening("hold-list", EVERYBODY, receive):

@@ -156,12 +156,12 @@ async def run_stages_in_memory(
         foreign=installation.foreign,
         streams=stream_names(settings.root),
     )
-    async with asyncio.TaskGroup() as group:
-        start_loops(group, installation, stages)
+    async with asyncio.TaskGroup() as readers, asyncio.TaskGroup() as loops:  # the loops end first
+        start_loops(loops, installation, stages)
         for stage in stages:
             for subscription in stage.subscriptions:
                 durable = installation.log.durable(_spec(subscription))
-                group.create_task(_read(stage, subscription, durable, policy), name=subscription.durable)
+                readers.create_task(_read(stage, subscription, durable, policy), name=subscription.durable)
         _log.info("stages running", action="stages-started", stages=[stage.name for stage in stages])
         if ready is not None:
             ready.set()

@@ -62,6 +62,14 @@ class AgentChannel(Protocol):
         """
         ...
 
+    async def catch_up(self) -> None:
+        """Return after the hold lists that the server has now were passed on.
+
+        Raises:
+            LogUnavailable: there is no connection.
+        """
+        ...
+
     def hold_lists(self, receive: ReceiveHoldList) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each hold list on."""
         ...

@@ -54,6 +54,10 @@ class InMemoryAgentChannel:
             await self._clock.sleep(wait)
         return is_heard
 
+    async def catch_up(self) -> None:
+        """See `AgentChannel`."""
+        self._check(b"")
+
     @asynccontextmanager
     async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
         """See `AgentChannel`."""

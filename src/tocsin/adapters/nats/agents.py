@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from nats.errors import Error as NatsError
+
 from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
 from .client import wire
 from .client.connection import Connection
@@ -13,6 +15,8 @@ from .client.transport import Outgoing, Receive
 from .client.wire import too_large
 from .core_messages import CoreMessages, is_heard
 
+CATCH_UP_TIMEOUT_S: Final = 2
+"""How long the server's answer may take."""
 _TOKENS_OF_A_HOLD_LIST: Final = 5
 """`<root>.agent.<name>.<id>.hold`; the root is one token."""
 
@@ -46,6 +50,20 @@ class NatsAgentChannel:
         subject = self._names.hold_list(name, agent_id)
         self._messages.check(subject, body)
         return await is_heard(self._connection, subject, body, wait=wait)
+
+    async def catch_up(self) -> None:
+        """See `AgentChannel`.
+
+        The server sends what it has for this connection before it answers.
+        """
+        client = self._connection.client
+        if not client.is_connected:
+            raise LogUnavailable("hold lists may be missing: there is no connection")
+        try:
+            await client.flush(CATCH_UP_TIMEOUT_S)
+            await client.flush(CATCH_UP_TIMEOUT_S)  # the first ping overtakes what the client itself has in its buffer
+        except (NatsError, *CLOSING_ERRORS) as error:
+            raise LogUnavailable(f"hold lists may be missing: {error!r}") from error
 
     @asynccontextmanager
     async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:

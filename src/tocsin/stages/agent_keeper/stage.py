@@ -9,6 +9,7 @@ number of processes is bounded, over all and for each name.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,7 +32,7 @@ from ...engine.agent_memory import RefusedHoldLists
 from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
-from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
+from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
 from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket, Stream
 from .acknowledgements import CURSOR, Acknowledgements
 from .registration_budget import RegistrationBudget
@@ -104,14 +105,35 @@ class AgentKeeper:
         """Listen to agents until cancelled."""
         async with self._channel.hold_lists(self.receive):
             self._listens_since = self._clock.monotonic()
-            while True:
-                try:
-                    await self.run_once(await self._leadership.time() or self._clock.now())
-                except (LogUnavailable, OutdatedState) as error:
-                    _log.info("agents not kept; waiting for JetStream", action="log-unavailable", error=str(error))
-                except Exception as error:  # noqa: BLE001 - agents must be kept after any trouble
-                    _log.error("agents not kept; retrying", action="agents-not-kept", exc_info=error)
-                await self._clock.sleep(INTERVAL_S)
+            try:
+                await self._run()
+            finally:
+                with suppress(LogUnavailable, RequestRefused):
+                    await self._note_ended()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.run_once(await self._leadership.time() or self._clock.now())
+            except (LogUnavailable, OutdatedState) as error:
+                _log.info("agents not kept; waiting for JetStream", action="log-unavailable", error=str(error))
+            except Exception as error:  # noqa: BLE001 - agents must be kept after any trouble
+                _log.error("agents not kept; retrying", action="agents-not-kept", exc_info=error)
+            await self._clock.sleep(INTERVAL_S)
+
+    async def _note_ended(self) -> None:
+        """Store the ends of agents before this keeper ends.
+
+        No stream stores the last hold list of an agent. Without this, the next keeper would take it for lost.
+        """
+        if not self.roster.is_complete:
+            return
+        await self._channel.catch_up()
+        for arrived in self._inbox.take():
+            await self._hear(arrived)
+        for entry in self.roster:
+            if entry.unjudged is not None and entry.unjudged.ended:
+                await self._store_heard(entry, entry.unjudged)
 
     def receive(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list."""
@@ -210,10 +232,13 @@ class AgentKeeper:
                 self._refused.note(entry.name, "rate")
                 entry.unjudged = None  # its next hold list tries again
                 return
-            if await self._store(entry, lambda state: agent.hear(state, entry.name, entry.agent_id, hold_list)):
+            if await self._store_heard(entry, hold_list):
                 entry.registered_at = self._clock.monotonic()
         entry.unjudged = None
         self.roster.note(entry)
+
+    async def _store_heard(self, entry: Entry, hold_list: HoldList) -> bool:
+        return await self._store(entry, lambda state: agent.hear(state, entry.name, entry.agent_id, hold_list))
 
     def _has_changed_lately(self, entry: Entry) -> bool:
         at = entry.registered_at

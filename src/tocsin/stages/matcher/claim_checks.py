@@ -25,6 +25,10 @@ MAX_HAND_OVERS: Final = 3
 """Hand-overs of a claim whose task no hold list shows, before the claim is released."""
 CALL_INTERVAL_S: Final = 1.0
 """The least time between two roll calls because of agents that did not listen."""
+END_WAIT_S: Final = 5.0
+"""The longest wait of a matcher that ends for the ends of claims."""
+END_INTERVAL_S: Final = 0.02
+"""Time between two looks at them."""
 CHECK_INTERVAL_S: Final = 10.0
 """Time between two looks at some of the claims of workers that are no agents."""
 
@@ -86,6 +90,22 @@ class ClaimChecks:
         await self._ends.send()
         await self._release_absent()
         await self._look_at_agents(upto)
+
+    async def release_ended(self) -> None:
+        """Release what ended agents held, before this matcher ends, and wait for the lease keeper.
+
+        No stream stores the last hold list of an agent. Without this, the next matcher would have to wait for the agent's silence.
+        A server that stops with the stages forgets which messages the lease keeper handed back, and sends them late after its start.
+        """
+        await self._channel.catch_up()
+        self._agents.read()
+        ended = [agent.key for agent in self._agents.news if agent.has_ended]
+        claims = [claim for key in ended for claim in self._board.claims_of(key)]
+        for claim in claims:
+            await self._releases.release(claim, "handed_back")
+        deadline = self._clock.monotonic() + END_WAIT_S
+        while (claims := await self._releases.still_open(claims)) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(END_INTERVAL_S)
 
     async def _release_absent(self) -> None:
         """Release tasks that reached no process.

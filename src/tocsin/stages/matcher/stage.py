@@ -10,6 +10,7 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -30,6 +31,7 @@ from ...ports import (
     LogUnavailable,
     OutdatedState,
     Projections,
+    RequestRefused,
 )
 from ...settings import Queue
 from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream, outside_key
@@ -184,16 +186,23 @@ class Matcher:
             self._fetch_channel.requests(self.receive_fetch),
         ):
             self._checks.begin()
-            while True:
-                try:
-                    await self.run_once()
-                except (LogUnavailable, OutdatedState) as error:
-                    _log.info("tasks wait for JetStream", action="log-unavailable", error=str(error))
-                except Exception as error:  # noqa: BLE001 - tasks must be assigned after any trouble
-                    _log.error("tasks not assigned; retrying", action="tasks-not-assigned", exc_info=error)
-                    await self._clock.sleep(INTERVAL_S)
-                await self._changed.wait()
-                self._changed.clear()
+            try:
+                await self._run()
+            finally:
+                with suppress(LogUnavailable, RequestRefused):
+                    await self._checks.release_ended()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.run_once()
+            except (LogUnavailable, OutdatedState) as error:
+                _log.info("tasks wait for JetStream", action="log-unavailable", error=str(error))
+            except Exception as error:  # noqa: BLE001 - tasks must be assigned after any trouble
+                _log.error("tasks not assigned; retrying", action="tasks-not-assigned", exc_info=error)
+                await self._clock.sleep(INTERVAL_S)
+            await self._changed.wait()
+            self._changed.clear()
 
     async def tick(self) -> None:
         """Let `run` look at agents and fetches although nothing arrives."""
