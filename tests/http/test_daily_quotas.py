@@ -224,6 +224,19 @@ async def test_changes_without_a_quota_are_not_counted(world: World) -> None:
     assert await changed(world) == 0
 
 
+async def test_refused_plan_counts_in_no_namespace(world: World) -> None:
+    """The first namespace has room for its job, and the second has none."""
+    quotas = [Namespace(name="payments", bytes_per_day=10**6), Namespace(name="zeta", bytes_per_day=10)]
+    await Namespaces(world.log).apply(quotas)
+    ada = {"Authorization": f"Bearer {await world.token('ada', Role.AUTHOR)}"}
+    jobs = [{**JOB_OF_EVE, "name": f"{of}.job", "queue": f"{of}.q"} for of in ("payments", "zeta")]
+    refused = await world.ask("POST", "/v1/jobs:apply", {"jobs": jobs}, **ada)
+    assert (refused.status_code, "`zeta`" in refused.json()["detail"]) == (429, True), refused.text
+    assert (await changed(world), await world.facts("ledger.>")) == (0, [])
+    assert (await world.ask("POST", "/v1/jobs:apply", {"jobs": jobs[:1]}, **ada)).status_code < 300
+    assert await changed(world) > 0
+
+
 async def test_concurrent_changes_count_exactly(world: World) -> None:
     """Two copies of the API count in one entry."""
     await Namespaces(world.log).apply([Namespace(name="payments", bytes_per_day=10**9)])

@@ -12,7 +12,7 @@ from typing import Final
 from .. import subjects, telemetry
 from ..domain import daily_use
 from ..domain.daily_use import Need
-from ..domain.events import Message
+from ..domain.events import Message, Namespace
 from ..domain.namespaces import RESERVED, namespace_of
 from ..ports import Clock, NotAllowed, Projections, SequenceConflict
 from ..subjects import Bucket
@@ -68,6 +68,8 @@ class ChangeRoom:
     async def take_each(self, facts: Iterable[tuple[str, Message]]) -> None:
         """Take the room for events that belong to jobs or queues of some names.
 
+        If a namespace has no room, the events count in none.
+
         Raises:
             DailyQuotaUsed: a namespace has no room for all of its events.
             LogUnavailable: the log did not answer.
@@ -75,14 +77,39 @@ class ChangeRoom:
         of_namespace = defaultdict[str | None, list[Message]](list)
         for name, fact in facts:
             of_namespace[namespace_of(name)].append(fact)
+        if len(of_namespace) > 1:  # else the count checks it
+            for namespace, own in of_namespace.items():
+                await self._check(namespace, own)
         for namespace, own in of_namespace.items():
             await self.of(namespace)(own)
 
-    async def _take(self, namespace: str, facts: Sequence[Message], *, is_refused: bool) -> None:
-        quota = (await self._namespaces.newest()).get(namespace)
-        if not facts or quota is None or quota.bytes_per_day is None:
+    async def _check(self, namespace: str | None, facts: Sequence[Message]) -> None:
+        """Check that a namespace has room, and count nothing.
+
+        Raises:
+            DailyQuotaUsed: it has none.
+        """
+        quota = await self._quota(namespace)
+        if namespace is None or quota is None:
             return
-        size = sum(len(fact.encode()) for fact in facts)
+        size, now = _size(facts), self._clock.now()
+        entry = await self._projections.get(Bucket.QUEUES, subjects.changed_bytes_key(namespace))
+        use = daily_use.read(entry and entry[0], now)
+        if not use.fits(Need(0, size), quota):
+            raise DailyQuotaUsed.of_changes(quota, use, size, now)
+
+    async def _quota(self, namespace: str | None) -> Namespace | None:
+        """Return a namespace that has a quota for decisions."""
+        if namespace is None or namespace in RESERVED:
+            return None
+        quota = (await self._namespaces.newest()).get(namespace)
+        return None if quota is None or quota.bytes_per_day is None else quota
+
+    async def _take(self, namespace: str, facts: Sequence[Message], *, is_refused: bool) -> None:
+        quota = await self._quota(namespace)
+        if not facts or quota is None:
+            return
+        size = _size(facts)
         key, need, now = subjects.changed_bytes_key(namespace), Need(0, size), self._clock.now()
         async with self._turns[namespace]:
             for _ in range(TRIES):
@@ -103,3 +130,7 @@ class ChangeRoom:
         raise SequenceConflict(
             f"cannot count a change in namespace {namespace!r}: others were faster {TRIES} times. Try again."
         )
+
+
+def _size(facts: Sequence[Message]) -> int:
+    return sum(len(fact.encode()) for fact in facts)
