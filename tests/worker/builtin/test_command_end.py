@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 from typing import Final
 
 import pytest
+import structlog
 
 from tests.worker.builtin.given import (
     PYTHON,
@@ -249,6 +250,41 @@ async def test_stopped_supervisor_frees_its_worker(
     error = (await commands.report()).error
     assert error is not None
     assert error.type == "timed_out"
+
+
+async def test_supervisor_that_is_stopped_again_leaves_no_process(commands: CommandBench) -> None:
+    text = """
+setsid sh -c 'echo $$ > daemon; trap "" TERM; while :; do sleep 0.05; done' &
+trap 'kill -STOP $PPID' TERM
+echo $$ > own
+while :; do sleep 0.05; done
+"""
+    run = await started(commands, text)
+    processes = await run.processes("own", "daemon")
+    run.held.stop(StopReason.CANCELLED)
+    await run.work
+    assert [number for number in processes if is_alive(number)] == []
+
+
+async def test_stopped_supervisor_is_killed_by_second_stop(commands: CommandBench) -> None:
+    run = await started(commands, "echo $$ > own; while :; do kill -STOP $PPID; done", grace=30)
+    [own] = await run.processes("own")
+    run.held.stop(StopReason.SHUTDOWN)
+    await asyncio.sleep(0)
+    run.work.cancel()
+    await asyncio.wait([run.work])
+    await until(lambda: not is_alive(own))
+
+
+async def test_killed_supervisor_is_logged(commands: CommandBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "ANSWER_S", -30.0)
+    run = await started(commands, STUBBORN, grace=30)
+    [own] = await run.processes("own")
+    with structlog.testing.capture_logs() as lines:
+        run.held.stop(StopReason.CANCELLED)
+        await run.work
+    await until(lambda: not is_alive(own))
+    assert [line["action"] for line in lines if line["log_level"] == "warning"] == ["command-remains"]
 
 
 async def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:

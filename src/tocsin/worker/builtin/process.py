@@ -26,6 +26,8 @@ _END_OF_OUTPUT_S: Final = 1.0
 """How long output may follow after the end of the supervisor, where a process can escape it."""
 _KILL_S: Final = 0.5
 """How long a worker that must not wait waits for the end of a killed command."""
+_RESUME_S: Final = 1.0
+"""How long a supervisor that its command stopped stays stopped."""
 ANSWER_S: Final = 25.0
 """How long a supervisor may take to answer after the grace: it repeats SIGKILL for ten seconds, twice."""
 
@@ -127,7 +129,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
         ]
         flushing = asyncio.create_task(_flush(out, err))
         try:
-            answer = await _answer(status, control_write, process, order.grace)
+            answer = await _answer(status, control_write, process, order)
             await asyncio.wait(pumps, timeout=_END_OF_OUTPUT_S)
         finally:
             opened.close(control_write)
@@ -146,24 +148,55 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
 
 
 async def _answer(
-    status: "asyncio.Task[bytes]", control_fd: int, supervisor: asyncio.subprocess.Process, grace: float
+    status: "asyncio.Task[bytes]", control_fd: int, supervisor: asyncio.subprocess.Process, order: Order
 ) -> bytes:
     """Wait for the end of the command; if cancelled, end it, and raise."""
     try:
         return await asyncio.shield(status)
     except asyncio.CancelledError:
         _tell(control_fd, b"t")
-        _signal(supervisor, signal.SIGCONT)  # a command has the rights to stop its supervisor
         try:
-            ended, _ = await asyncio.wait([status], timeout=grace + ANSWER_S)
-            if not ended:
-                _signal(supervisor, signal.SIGKILL)
-                await asyncio.wait([status], timeout=_KILL_S)
+            if not await _has_answered(status, supervisor, order.grace + ANSWER_S):
+                await _kill(status, supervisor, order)
         except asyncio.CancelledError:
             _tell(control_fd, b"k")
-            _signal(supervisor, signal.SIGCONT)
-            await asyncio.wait([status], timeout=_KILL_S)
+            # A supervisor that runs ends the command after the worker too, so it is not killed.
+            if not await _has_answered(status, supervisor, _KILL_S) and _is_stopped(supervisor):
+                await _kill(status, supervisor, order)
         raise
+
+
+async def _has_answered(status: "asyncio.Task[bytes]", supervisor: asyncio.subprocess.Process, within_s: float) -> bool:
+    """Wait for the answer of a supervisor, and resume it each second.
+
+    A command has the rights to stop its supervisor, again and again.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + within_s
+    while not status.done() and (left := until - loop.time()) > 0:
+        _signal(supervisor, signal.SIGCONT)
+        await asyncio.wait([status], timeout=min(left, _RESUME_S))
+    return status.done()
+
+
+async def _kill(status: "asyncio.Task[bytes]", supervisor: asyncio.subprocess.Process, order: Order) -> None:
+    """Kill a supervisor that does not answer.
+
+    The kernel ends its command with it, but not the processes that the command started.
+    """
+    _signal(supervisor, signal.SIGKILL)
+    _log.warning(
+        "supervisor killed; processes of its command may remain", action="command-remains", command=order.argv[0]
+    )
+    await asyncio.wait([status], timeout=_KILL_S)
+
+
+def _is_stopped(supervisor: asyncio.subprocess.Process) -> bool:
+    """Return whether a signal stopped a supervisor; False where the system does not say so."""
+    if sys.platform == "linux":
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, supervisor.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
 
 
 def _signal(supervisor: asyncio.subprocess.Process, number: signal.Signals) -> None:
