@@ -298,6 +298,7 @@ async def test_role_may_run_exactly_the_listed_statements(
         return
     assert answer.status_code in {403, 409}, answer.text
     assert (answer.status_code == 409) is (text.startswith("CREATE JOB job") and role is ADMIN)
+    assert ("may be run only by" in answer.text) is (text.startswith("EXECUTE") and role is AUTHOR)
     assert len(await world.facts(">")) == before
 
 

@@ -328,11 +328,10 @@ def permitted(caller: Principal, permission: Permission) -> Check:
             return
         if not caller.may_see(job):
             raise JobNotFound(job.name)
-        raise Problem(
-            403,
-            "forbidden",
-            f"job {job.name!r} may be changed only by its creator, its owner, or the role `{Role.ADMIN}`",
-        )
+        action, roles = "changed", f"the role `{Role.ADMIN}`"
+        if permission is Permission.TRIGGER:
+            action, roles = "run", f"the roles `{Role.OPERATOR}` and `{Role.ADMIN}`"
+        raise Problem(403, "forbidden", f"job {job.name!r} may be {action} only by its creator, its owner, or {roles}")
 
     return check
 
