@@ -69,6 +69,11 @@ async def test_wrong_silence_is_refused(silences: Silences, job: str, seconds: f
     assert refused.value.code == "wrong-silence"
 
 
+async def test_refused_length_is_in_days(silences: Silences) -> None:
+    with pytest.raises(OperationError, match="up to 31 days, not 40 days"):
+        await silences.start(job="report", tag=None, seconds=40 * 86_400.0, reason="r")
+
+
 async def test_long_texts_are_refused(silences: Silences) -> None:
     await silences.start(job=None, tag="t" * MAX_TAG, seconds=60, reason="r" * MAX_REASON)
     for tag, reason in (("t" * (MAX_TAG + 1), "r"), ("", "r"), ("t", "r" * (MAX_REASON + 1))):

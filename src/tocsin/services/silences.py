@@ -19,9 +19,12 @@ from ..domain.silence import (
     MAX_TAG,
     in_force,
 )
+from ..domain.text import counted
 from ..ports import Clock, EventLog
 from .operations.errors import NotFound, OperationError
 from .scope_decisions import Take, decide, load, unlimited
+
+_DAY_S = 86_400
 
 
 class Silences:
@@ -160,10 +163,16 @@ def _check(job: str | None, tag: str | None, seconds: float, reason: str, *, lon
         raise OperationError(f"a tag has 1 to {MAX_TAG} characters, not {len(tag):,}", code="wrong-silence")
     if not 0 < seconds <= longest:
         whose = "a silence" if longest == LONGEST_S else "a silence without the permission `cancel`"
-        raise OperationError(f"{whose} lasts up to {short(longest)}, not {seconds:g} s", code="wrong-silence")
+        raise OperationError(f"{whose} lasts up to {_written(longest)}, not {_written(seconds)}", code="wrong-silence")
     if not reason.strip():
         raise OperationError("a silence needs a reason, for those who wait for a notification", code="wrong-silence")
     if len(reason) > MAX_REASON:
         raise OperationError(
             f"the reason has {len(reason):,} characters; write at most {MAX_REASON:,}", code="wrong-silence"
         )
+
+
+def _written(seconds: float) -> str:
+    """Return a length in days where it has whole days, as operators write it."""
+    days, rest = divmod(seconds, _DAY_S)
+    return counted(int(days), "day") if days and not rest else short(seconds)
