@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import structlog
 import trustme
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -135,6 +136,16 @@ async def test_rejected_spans_are_named_and_sent_once(monkeypatch: pytest.Monkey
 async def test_other_answers_reject_nothing(response: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with store(lambda connection: connection.sendall(response), monkeypatch) as exporter:
         await exporter.export([SPAN])
+
+
+async def test_hint_of_a_store_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        store(lambda connection: connection.sendall(partial_success(0, "send less")), monkeypatch) as exporter,
+        structlog.testing.capture_logs() as lines,
+    ):
+        await exporter.export([SPAN])
+        await exporter.export([SPAN])
+    assert [(line["log_level"], line["reason"]) for line in lines] == [("info", "send less")]
 
 
 async def test_endless_head_of_an_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from typing_extensions import override
 
+from ... import telemetry
 from ...domain.spans import Span
 from ...domain.text import counted
 from ...domain.trace_context import TraceContext
@@ -31,6 +32,7 @@ SERVICE: Final = "tocsin"
 """The name of the service unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` gives another."""
 MAX_REASON: Final = 300
 """Characters of the reason for a loss."""
+_log: Final = telemetry.get_logger("tocsin.traces")
 _UNNAMED: Final = "unknown_service"
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "consumer": SpanKind.CONSUMER}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,6 +59,7 @@ class OtlpSpanExporter:
         self._resource = resource
         self._scope = InstrumentationScope(SERVICE, version)
         self._reasons = _LastReason()
+        self._hint = ""
         logging.getLogger(trace_exporter.__name__).addFilter(self._reasons)
 
     async def export(self, spans: Sequence[Span]) -> None:
@@ -71,6 +74,9 @@ class OtlpSpanExporter:
         if outcome.rejected:
             reason = f"the trace store rejected {outcome.rejected} of {counted(len(spans), 'span')}: {outcome.message}"
             raise SpansLost(reason[:MAX_REASON], rejected=outcome.rejected)
+        if outcome.message and outcome.message != self._hint:
+            _log.info("hint of the trace store", action="trace-store-hint", reason=outcome.message[:MAX_REASON])
+        self._hint = outcome.message or self._hint
 
     def close(self) -> None:
         """End what is being sent."""

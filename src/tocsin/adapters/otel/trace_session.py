@@ -78,7 +78,7 @@ class TraceSession:
             RequestException: it is a redirect, or it did not come.
         """
         outcome = self.outcome
-        outcome.problem, outcome.rejected = None, 0
+        outcome.problem, outcome.rejected, outcome.message = None, 0, ""
         # The authorities of the session, which the variables of OTLP name, come before those of REQUESTS_CA_BUNDLE.
         options = {"verify": self.session.verify} | options | {"stream": True}
         try:
