@@ -35,13 +35,13 @@ Span: TypeAlias = tuple[str, datetime, datetime, int, str]
 
 
 class _Restart(NamedTuple):
-    """A run that is counted 1 although the name ran before."""
+    """A run that has the count 1 although its job ran before."""
 
     proof: Proof
     definition: int
-    """The sequence of its definition."""
-    before: datetime
-    """The instant of the run that was announced before it."""
+    """The sequence of the definition of this run."""
+    previous_scheduled_time: datetime
+    """The instant of the run that was announced before this run."""
 
 
 class PublicEvents:
@@ -112,12 +112,12 @@ class PublicEvents:
         yield from ()
 
     def _is_first(self, job: str, restart: _Restart) -> bool:
-        """Return whether the run before a restart belongs to an earlier registration.
+        """Return whether the run announced before a restart belongs to an earlier registration.
 
-        It waited for a lock, and may be announced after the first run of the newer registration.
+        The lock keeper announces a run when it has its lock, so a run of the deleted job may follow the first run of the new job.
         """
         times = [at for sequence, at in self._registrations.get(job, ()) if sequence <= restart.definition]
-        return bool(times) and restart.before <= times[-1]
+        return bool(times) and restart.previous_scheduled_time <= times[-1]
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         fact = recorded.message
