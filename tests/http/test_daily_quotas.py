@@ -17,6 +17,7 @@ from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.daily_use import DailyUse
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentRegistered, Dispatched, Namespace
+from tocsin.services import change_room
 from tocsin.services.jobs import Registry
 from tocsin.services.namespaces import Namespaces
 from tocsin.services.operations import event_waiter
@@ -215,6 +216,30 @@ async def test_silences_and_agents_have_a_quota(world: World) -> None:
     world.clock.advance(timedelta(days=1).total_seconds())
     grants = [("POST", f"/v1/agents/pay/{verb}", {"queues": ["payments.q"]}) for verb in ("allow", "revoke")]
     assert "allow" in str((await repeated(world, *grants, token=token)).request.url)
+
+
+async def test_silences_of_others_do_not_count(world: World) -> None:
+    """The event of a silence repeats all that are in force."""
+    eve = {"Authorization": f"Bearer {await world.token('eve', Role.OPERATOR, namespaces=('payments',))}"}
+    others = {"Authorization": f"Bearer {await world.token('olga', Role.OPERATOR)}"}
+    for name in ("payments", "billing"):
+        await world.given(name=f"{name}.job", queue=f"{name}.q")
+    await world.projections.remove(Bucket.QUEUES, subjects.changed_bytes_key("payments"))
+    silence = {"job": "billing.job", "duration": "1h", "reason": "r" * 100}
+    for _ in range(10):
+        assert (await world.ask("POST", "/v1/silences", silence, **others)).status_code == 201
+        world.clock.advance(1)
+    assert (await world.ask("POST", "/v1/silences", {**silence, "job": "payments.job"}, **eve)).status_code == 201
+    assert 0 < await changed(world) <= 1_000
+
+
+async def test_lost_races_refuse_no_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job is paused although its bytes cannot be counted, and other changes are refused."""
+    await world.given(name="payments.job", queue="payments.q")
+    monkeypatch.setattr(change_room, "TRIES", 0)
+    eve = {"Authorization": f"Bearer {await world.token('eve', Role.ADMIN, namespaces=('payments',))}"}
+    assert (await world.ask("POST", "/v1/jobs/payments.job/pause", **eve)).json()["changed"]
+    assert (await world.ask("POST", "/v1/jobs/payments.job/resume", **eve)).status_code == 409
 
 
 async def test_changes_without_a_quota_are_not_counted(world: World) -> None:

@@ -127,6 +127,9 @@ class ChangeRoom:
                         "changes not counted", action="changes-not-counted", namespace=namespace, exc_info=error
                     )
                 return
+        if not is_refused:
+            _log.warning("change not counted; others were faster", action="changes-not-counted", namespace=namespace)
+            return
         raise SequenceConflict(
             f"cannot count a change in namespace {namespace!r}: others were faster {TRIES} times. Try again."
         )

@@ -31,7 +31,7 @@ class Silences:
     """The silences of an installation."""
 
     def __init__(self, log: EventLog, clock: Clock, *, take: Take = unlimited) -> None:
-        """`take` takes the room for the event of a new silence.
+        """`take` takes the room for a new silence alone.
 
         The end of a silence needs none, because its beginning took room.
         """
@@ -87,7 +87,10 @@ class Silences:
                 _check_namespaces(silences, reaches)
             return [SilencesDefined(previous=previous, silences=(*silences, silence), by=by, reason=reason)]
 
-        await decide(self._log, subjects.silences(), facts, take=self._take)
+        async def take(_: Sequence[Message]) -> None:  # the event repeats the silences of others
+            await self._take([SilencesDefined(previous=0, silences=(silence,), by=by, reason=reason)])
+
+        await decide(self._log, subjects.silences(), facts, take=take)
         return silence
 
     async def end(self, given: str, *, reason: str | None = None, by: Actor | None = None) -> Silence:
