@@ -1,6 +1,8 @@
 """The actions of the console: edit, pause, and the end of a session."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
@@ -336,3 +338,104 @@ def test_dialog_does_what_it_said(sign_in: SignIn, console: Console) -> None:
     dialog.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert console.api("GET", "/v1/jobs/paused-by-two")["paused"]
+
+
+@contextmanager
+def held(page: Page, path: str) -> Iterator[list[Route]]:
+    """Hold the changes of a path, of which the block sends one; yield their routes."""
+    routes: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.method == "GET":
+            route.fallback()
+        else:
+            routes.append(route)
+
+    page.route(path, hold)
+    with page.expect_request(lambda request: request.method != "GET"):
+        yield routes
+
+
+def answer(page: Page, route: Route, status: int | None = None) -> None:
+    """Answer a request, and let the page act on it. `status`: refuse it without asking the API."""
+    with page.expect_response(lambda response: response.request.method != "GET") as answered:
+        if status is None:
+            route.continue_()
+        else:
+            route.fulfill(status=status, json={"title": "refused by the test", "type": "urn:tocsin:problem:conflict"})
+    answered.value.finished()
+    page.evaluate("new Promise((done) => setTimeout(done))")
+
+
+@pytest.mark.parametrize("way", ["Escape", "another page"])
+@pytest.mark.parametrize("label", ["Delete", "Silence"])
+def test_refused_action_is_shown_after_its_dialog(label: str, way: str, sign_in: SignIn, console: Console) -> None:
+    name = f"refused-{label}-{way}".lower().replace(" ", "-")
+    define(console, name)
+    page = sign_in(path="/console/queues")
+    page.evaluate(VISIT, f"/console/jobs/{name}")
+    page.get_by_role("button", name=label, exact=True).click()
+    dialog = page.get_by_role("dialog")
+    if label == "Silence":
+        dialog.locator("[name=duration]").fill("30m")
+    dialog.get_by_label("Reason").fill("a trial")
+    with held(page, "**/v1/silences" if label == "Silence" else f"**/v1/jobs/{name}") as routes:
+        dialog.locator("[type=submit]").click()
+    left = leave(page, way)
+    answer(page, routes[0], 409)
+    refused = page.get_by_role("region", name="Refused action")
+    expect(refused).to_contain_text(f"{label} {name}")
+    expect(refused.get_by_role("alert")).to_contain_text("refused by the test")
+    assert page.url == left
+    refused.get_by_role("button", name="Dismiss").click()
+    expect(refused).to_have_count(0)
+
+
+VISIT: Final = "(path) => { history.pushState(null, '', path); dispatchEvent(new Event('popstate')); }"
+
+
+def leave(page: Page, way: str) -> str:
+    """Leave the dialog or the page while its action runs; return the address."""
+    if way == "Escape":
+        page.keyboard.press("Escape")
+    else:
+        page.go_back()
+        expect(page).to_have_url(re.compile("/console/queues$"))
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    return page.url
+
+
+@pytest.mark.parametrize("label", ["Delete", "Trigger"])
+def test_left_page_is_not_left_again(label: str, sign_in: SignIn, console: Console) -> None:
+    name = f"left-{label.lower()}"
+    define(console, name)
+    page = sign_in(path="/console/queues")
+    page.evaluate(VISIT, f"/console/jobs/{name}")
+    page.get_by_role("button", name=label, exact=True).click()
+    with held(page, f"**/v1/jobs/{name}" if label == "Delete" else f"**/v1/jobs/{name}/trigger") as routes:
+        page.get_by_role("dialog").locator("[type=submit]").click()
+    left = leave(page, "another page")
+    answer(page, routes[0])
+    assert page.url == left
+
+
+def test_older_run_leaves_a_new_dialog(sign_in: SignIn, console: Console) -> None:
+    define(console, "hanging")
+    page = sign_in(path="/console/jobs/hanging")
+    pause = page.get_by_role("button", name="Pause", exact=True)
+    dialog = page.get_by_role("dialog")
+    submit = dialog.locator("[type=submit]")
+    pause.click()
+    with held(page, "**/v1/jobs/hanging/pause") as first:
+        submit.click()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    pause.click()
+    expect(submit).to_be_enabled()
+    with held(page, "**/v1/jobs/hanging/pause") as second:
+        submit.click()
+    answer(page, first[0], 409)
+    expect(submit).to_be_disabled()  # the second run goes on
+    answer(page, second[0])
+    expect(dialog).to_have_count(0)
+    assert console.api("GET", "/v1/jobs/hanging")["paused"] is True

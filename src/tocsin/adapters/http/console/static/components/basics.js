@@ -67,6 +67,26 @@ export function Refusal({ error, retry }) {
   </div>`;
 }
 
+/** Show the refusal of an action whose dialog or page was left, above the page that is shown. */
+function announceRefusal(action, error) {
+  dispatchEvent(new CustomEvent("tocsin:refused", { detail: { action, error } }));
+}
+
+/** The last refusal of an action whose dialog or page was left. */
+export function LateRefusal() {
+  const [late, setLate] = useState(null);
+  useEffect(() => {
+    const show = ({ detail }) => setLate(detail);
+    addEventListener("tocsin:refused", show);
+    return () => removeEventListener("tocsin:refused", show);
+  }, []);
+  if (!late) return null;
+  return html`<section class="late-refusal" aria-label="Refused action">
+    <p>Not done: ${late.action} <button onClick=${() => setLate(null)}>Dismiss</button></p>
+    <${Refusal} error=${late.error} />
+  </section>`;
+}
+
 /** What a resource gives: its page, a refusal, or a sign that it loads. */
 export function Loaded({ resource, children }) {
   if (resource.value === null) {
@@ -140,35 +160,38 @@ export function Dialog({ title, onClose, children }) {
 /** A button that asks for a reason, then acts. A refusal stays in the dialog.
  *
  * `needsReason`: the reason may not be empty. `act(reason, form, key, run)` returns a promise; each opening has another `key`, for a POST that must have its effect once. `details`: what the dialog shows above the reason. `prepare(run)` is called when it opens.
- * `inSteps`: the action sends several requests, and none after `run.isStopped`: the user can stop it, and to leave the dialog or the page stops it.
+ * `done(run)` is called after the action, also if the dialog or the page was left meanwhile (`run.isLeft`): then it may not navigate. A refusal is then shown above the page.
+ * `inSteps`: the action sends several requests, and none after `run.isStopped`: the user can stop it, and to leave the dialog or the page stops it. It has `done` also after a refusal, because some requests had their effect.
  * `frozen`: the dialog does what it said when it opened, although the page around it follows what others do.
  */
 export function ActionButton({ label, done, danger = false, asksReason = true, needsReason = false, inSteps = false, prepare, children, frozen = false, ...present }) {
   const [isOpen, setOpen] = useState(false);
   const [error, setError] = useState(null);
-  const [isBusy, setBusy] = useState(false);
+  const [running, setRunning] = useState(null);
   const reason = useRef("");
   const key = useRef("");
   const opened = useRef(null);
   const run = useRef({ isStopped: true, isLeft: true });
   const leave = () => Object.assign(run.current, { isStopped: true, isLeft: true });
   useEffect(() => leave, []);
+  const isBusy = running !== null && running === run.current; // not an older run, whose dialog was left
   const { title, act, details, confirm = label } = (frozen && isOpen && opened.current) || present;
   const submit = async (event) => {
     event.preventDefault();
     const mine = run.current; // the dialog may be left, and opened again, before the action ends
     mine.isStopped = false;
-    setBusy(true);
+    setRunning(mine);
     setError(null);
     try {
       await act(reason.current.trim(), new FormData(event.target), key.current, mine);
       if (!mine.isLeft) setOpen(false);
-      done?.();
+      done?.(mine);
     } catch (refused) {
-      if (mine.isLeft) done?.();
-      else setError(refused);
+      if (!mine.isLeft) setError(refused);
+      else if (refused.code !== "stopped") announceRefusal(title || label, refused);
+      if (mine.isLeft && inSteps) done?.(mine);
     } finally {
-      setBusy(false);
+      setRunning((last) => (last === mine ? null : last));
     }
   };
   const open = () => {

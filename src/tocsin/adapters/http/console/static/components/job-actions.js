@@ -8,13 +8,13 @@ import { navigate, to } from "../lib/router.js";
 import { ActionButton } from "./basics.js";
 import { SilenceButton } from "./silence.js";
 
-/** Buttons for a job. `job`: its details with `permitted`, as `/v1/jobs/{name}` answers; `reload` loads it again; `deleted` is called when it is no more. */
-export function JobActions({ job, reload, deleted = () => navigate(to("jobs")) }) {
+/** Buttons for a job. `job`: its details with `permitted`, as `/v1/jobs/{name}` answers; `reload` loads it again; `deleted(run)` is called when it is no more. */
+export function JobActions({ job, reload, deleted = (run) => (run.isLeft ? reload() : navigate(to("jobs"))) }) {
   const may = (permission) => (job.permitted || []).includes(permission);
   const name = job.name;
   return html`<div class="actions">
     ${may("trigger") ? html`<${TriggerButton} job=${job} />` : null}
-    ${may("cancel") ? html`<${SilenceButton} job=${name} done=${() => navigate(to("silences"))} />` : null}
+    ${may("cancel") ? html`<${SilenceButton} job=${name} done=${(run) => run.isLeft || navigate(to("silences"))} />` : null}
     ${may("register")
       ? html`<${ActionButton} label=${job.paused ? "Resume" : "Pause"} title=${`${job.paused ? "Resume" : "Pause"} ${name}`} frozen done=${reload}
           details=${html`<p>${job.paused ? "Instants that passed during the pause do not fire." : "Instants pass without firing until the job is resumed. What runs goes on."}</p>`}
@@ -30,9 +30,10 @@ export function JobActions({ job, reload, deleted = () => navigate(to("jobs")) }
 export function TriggerButton({ job }) {
   const definition = job.definition;
   const schema = definition.input_schema;
-  const act = async (reason, form, key) => {
+  const act = async (reason, form, key, run) => {
     const input = schema?.properties ? inputOf(schema, form) : jsonOf(form.get("input"));
-    navigate(to("executions", await trigger(job.name, { input }, reason, key)));
+    const execution = await trigger(job.name, { input }, reason, key);
+    if (!run.isLeft) navigate(to("executions", execution));
   };
   return html`<${ActionButton} label="Trigger" title=${`Trigger ${job.name}`} act=${act}
     details=${schema?.properties ? html`<${InputFields} schema=${schema} values=${definition.input || {}} />` : html`<${JsonField} value=${definition.input} />`} />`;

@@ -5,6 +5,7 @@ import { listen, useLiveState } from "../lib/live.js";
 import { to, usePlace } from "../lib/router.js";
 import { signOut, useMay, useViewer } from "../lib/session.js";
 import { LOCAL_ZONE, stamp } from "../lib/time.js";
+import { LateRefusal } from "./basics.js";
 
 /** The pages of the navigation: key, title, and the permission without which the API refuses what they show. */
 const PAGES = [
@@ -39,7 +40,7 @@ export function Layout({ session, page, children }) {
         ${session.signed_in ? html`<button onClick=${async () => { await signOut(); location.reload(); }}>Sign out</button>` : null}
       </div>
     </header>
-    <main id="main" tabindex="-1">${children}</main>
+    <main id="main" tabindex="-1"><${LateRefusal} />${children}</main>
     <footer><${Clock} /></footer>
   `;
 }

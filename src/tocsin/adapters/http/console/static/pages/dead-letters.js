@@ -164,7 +164,7 @@ function Preview({ preview }) {
 
 /** Replay a dead letter, or resolve it.
  *
- * `isAgain`: it is resolved, or has replays. `replayed`: called with the answer to a replay; `done`: after each action.
+ * `isAgain`: it is resolved, or has replays. `replayed`: called with the answer to a replay unless the dialog was left; `done`: after each action.
  */
 function LetterActions({ id, job, isResolved, isAgain, replayed, done }) {
   const label = isAgain ? "Replay again" : "Replay";
@@ -175,11 +175,11 @@ function LetterActions({ id, job, isResolved, isAgain, replayed, done }) {
           : html`<label class="check"><input type="checkbox" name="again" /> Run it also if an earlier replay is still open</label>`}
         <label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>
         <label class="check"><input type="checkbox" name="failed_only" /> Run only the steps that did not complete</label>`}
-      act=${async (reason, form, key) => {
+      act=${async (reason, form, key, run) => {
         const again = isAgain || form.get("again") === "on";
         const options = { input: jsonOf(form.get("input")), again, failed_only: form.get("failed_only") === "on" };
         const answer = await replay(id, job, { ...options, reason }, key);
-        replayed?.(answer);
+        if (!run.isLeft) replayed?.(answer);
       }} />
     ${isResolved
       ? null

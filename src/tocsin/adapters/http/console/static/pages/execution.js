@@ -125,9 +125,10 @@ function RunAgain({ one, plan }) {
     details=${html`<p>A new execution under the job's present definition, with ${what}.</p>
       ${plan?.steps.some((step) => step.input || step.args) ? html`<p>Steps with their own input or arguments have those of the present definition, under what the trigger gave.</p>` : null}
       ${one.shard || one.fan_out ? html`<p>It runs on all shards that the definition names.</p>` : null}`}
-    act=${async (reason, _form, key) => {
+    act=${async (reason, _form, key, run) => {
       const known = plan || planOf((await get(v1(["executions", one.execution_id, "events"]))).facts);
-      navigate(to("executions", await trigger(one.job_name, givenTo(one, known), reason, key)));
+      const execution = await trigger(one.job_name, givenTo(one, known), reason, key);
+      if (!run.isLeft) navigate(to("executions", execution));
     }} />`;
 }
 
