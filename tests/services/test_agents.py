@@ -131,14 +131,16 @@ async def test_name_of_both_kinds_is_switched(office: Office) -> None:
     assert {record.agent_id for record in await office.registry.drain(NAME)} == {IDS[0], namesake.token}
 
 
-async def test_name_of_an_absent_agent_stays_disabled(office: Office) -> None:
+@pytest.mark.parametrize("is_bound", [True, False])
+async def test_only_unbound_callers_enable_absent_agents(office: Office, *, is_bound: bool) -> None:
     """A worker over HTTP chooses its name, which may be that of an agent whose processes are stopped."""
     await office.registry.switch("other", enabled=False)
     await office.store(AgentEnded(name="other", agent_id=IDS[3]))
     await office.heard(OutsideName("token:ann", "other"))
     tail = await office.log.tail(subjects.agent("other", OF_THE_NAME))
-    assert await office.registry.switch("other", enabled=True) is False
-    assert await office.log.tail(subjects.agent("other", OF_THE_NAME)) == tail
+    assert await office.registry.switch("other", enabled=True, is_bound=is_bound) is not is_bound
+    assert (await office.log.tail(subjects.agent("other", OF_THE_NAME)) == tail) is is_bound
+    assert await office.registry.switch("other", enabled=True, is_bound=is_bound) is False
 
 
 async def test_executor_of_the_queue_cannot_be_switched(office: Office) -> None:

@@ -60,11 +60,19 @@ class AgentRegistry:
         return of_name
 
     async def switch(
-        self, name: str, *, enabled: bool, by: Actor | None = None, reason: str | None = None, take: Take = unlimited
+        self,
+        name: str,
+        *,
+        enabled: bool,
+        by: Actor | None = None,
+        reason: str | None = None,
+        take: Take = unlimited,
+        is_bound: bool = False,
     ) -> bool:
         """Enable or disable all agents of a name, now and later.
 
         Workers over HTTP are switched that are known by this name or id now. `take` takes the room for each event.
+        `is_bound`: the caller may not enable agents that it does not see.
 
         Return whether that changed anything.
 
@@ -75,7 +83,8 @@ class AgentRegistry:
         mode: Mode = "enabled" if enabled else "disabled"
         known = await self.agents()
         over_http = await self._switch_over_http(known, name, mode, by, reason, take)
-        if over_http and not await self._processes(name, known):
+        reaches_absent = enabled and not is_bound and await self._is_disabled(name)
+        if over_http and not reaches_absent and not await self._processes(name, known):
             return any(over_http.values())
         if not agent.is_agent_name(name):
             raise _not_found(name, known)
@@ -137,6 +146,12 @@ class AgentRegistry:
 
         of_name = [record for record in known if record.kind == "http" and name in {record.name, record.agent_id}]
         return {record.agent_id: await switch(record.agent_id) for record in of_name}
+
+    async def _is_disabled(self, name: str) -> bool:
+        """Return whether agents of a name are disabled, also if none runs."""
+        if not agent.is_agent_name(name):
+            return False
+        return agent.mode_of(_newest_switch(await load(self._log, subjects.agent(name, OF_THE_NAME)))) != "enabled"
 
     async def _registered(self, name: str) -> list[AgentRecord]:
         """Return the registered agents of a name or id.

@@ -131,7 +131,9 @@ async def enable_agents(
     """Let agents of a name take tasks again."""
     await require_reached(here, caller, name)
     take, why = here.registry.room.of_caller(caller.reached), given_reason(body, reason)
-    changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=why, take=take)
+    changed = await _registry(here).switch(
+        name, enabled=True, by=actor(caller), reason=why, take=take, is_bound=caller.is_bound
+    )
     return AgentsSwitched(agent=name, action="enabled", changed=changed)
 
 
