@@ -21,7 +21,7 @@ ATTACKERS_PATIENCE_S = 10.0
 
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
-    server = {"port": 0, "max_connections": 200, "max_connections_per_client": 100}
+    server = {"port": 0, "max_connections": 200, "max_connections_per_client": 100, "rate": None}
     async with running(nats_url, tmp_path, worker=Worker(), server=server, metrics={"enabled": False}) as everything:
         yield everything
 
