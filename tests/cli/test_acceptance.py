@@ -91,8 +91,9 @@ class Dev:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
+        with suppress(ValueError):  # the test has ended, and closed it
+            for line in self._process.stdout:
+                self._lines.put(line)
         self._lines.put(None)
 
 

@@ -120,11 +120,15 @@ class Console:
     def run(self, job: str, until: str, **body: Any) -> str:  # noqa: ANN401 - JSON
         """Trigger a job, and wait until the history has the status of its execution; return the id."""
         execution: str = self.api("POST", f"/v1/jobs/{job}/trigger", json=body)["execution_id"]
-        started = time.monotonic()
-        while not self.api("GET", f"/v1/executions?id_prefix={execution}&status={until}")["executions"]:
-            assert time.monotonic() - started < PATIENCE, f"{job} is not {until}"
-            time.sleep(0.1)
+        self.wait(execution, until)
         return execution
+
+    def wait(self, execution: str, status: str) -> None:
+        """Wait until the history has a status of an execution."""
+        started = time.monotonic()
+        while not self.api("GET", f"/v1/executions?id_prefix={execution}&status={status}")["executions"]:
+            assert time.monotonic() - started < PATIENCE, f"{execution} is not {status}"
+            time.sleep(0.1)
 
 
 @contextmanager

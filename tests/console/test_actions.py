@@ -237,8 +237,10 @@ def test_run_again_repeats_input_and_arguments(sign_in: SignIn, console: Console
     page.get_by_role("button", name="Run again").click()
     page.get_by_role("dialog").get_by_role("button", name="Run again").click()
     expect(page).not_to_have_url(re.compile(first))
-    again = console.api("GET", f"/v1/executions/{page.url.rpartition('/')[2]}")
-    assert (again["input"], again["args"]) == ({"a": LARGE, "b": None}, [LARGE, 2.5])
+    again = page.url.rpartition("/")[2]
+    console.wait(again, "completed")
+    run = console.api("GET", f"/v1/executions/{again}")
+    assert (run["input"], run["args"]) == ({"a": LARGE, "b": None}, [LARGE, 2.5])
 
 
 STEPS: Final = [
@@ -261,7 +263,9 @@ def test_run_again_leaves_steps_their_input(given: dict[str, object], sign_in: S
     page.get_by_role("button", name="Run again").click()
     page.get_by_role("dialog").get_by_role("button", name="Run again").click()
     expect(page).not_to_have_url(re.compile(first))
-    assert plan_of(console, page.url.rpartition("/")[2]) == plan_of(console, first)
+    again = page.url.rpartition("/")[2]
+    console.wait(again, "completed")
+    assert plan_of(console, again) == plan_of(console, first)
 
 
 NUMBERS: Final = [

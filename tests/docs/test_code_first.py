@@ -21,6 +21,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[d
     """Return the names that each example defines; `billing` is the first."""
     (tmp_path / "billing.py").write_text(BLOCKS[0], "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "billing", raising=False)  # that of another test
     defined = []
     for block in BLOCKS[1:]:
         names: dict[str, Any] = {"__name__": "example"}
