@@ -1,17 +1,18 @@
 """The room that `bytes_per_day` leaves for decisions of a namespace (ADR 105).
 
-They are on jobs, queues, agents and silences, and each is an event of the ledger. Its size is counted before it is stored, in an entry of its own, so a fault can only make the
-quota smaller.
+A decision on a job, a queue, an agent or a silence is an event of the ledger. Its size is counted before the event is stored, and apart
+from executions. So a fault can only make the quota smaller.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from .. import subjects, telemetry
 from ..domain import daily_use
-from ..domain.daily_use import Need
+from ..domain.daily_use import DailyUse, Need
 from ..domain.events import Message, Namespace
 from ..domain.namespaces import RESERVED, namespace_of
 from ..ports import Clock, NotAllowed, Projections, SequenceConflict
@@ -38,7 +39,8 @@ class ChangeRoom:
     def of(self, namespace: str | None, *, is_refused: bool = True) -> Take:
         """Return what takes the room for decisions in a namespace.
 
-        None: the default namespace, which has no quota. Decisions that are not refused are counted: each of them needs one before it that is.
+        None: the default namespace, which has no quota. `is_refused`: False counts decisions and refuses none. It is for those that each follow a
+        decision that could be refused.
         """
         if namespace is None or namespace in RESERVED:
             return unlimited
@@ -89,14 +91,20 @@ class ChangeRoom:
         Raises:
             DailyQuotaUsed: it has none.
         """
-        quota = await self._quota(namespace)
-        if namespace is None or quota is None:
-            return
-        size, now = _size(facts), self._clock.now()
-        entry = await self._projections.get(Bucket.QUEUES, subjects.changed_bytes_key(namespace))
+        if (quota := await self._quota(namespace)) is not None:
+            await self._use(quota, _size(facts), self._clock.now(), is_refused=True)
+
+    async def _use(self, quota: Namespace, size: int, now: datetime, *, is_refused: bool) -> tuple[DailyUse, int]:
+        """Return what a namespace used today, and the revision of its entry.
+
+        Raises:
+            DailyQuotaUsed: it has no room for these bytes, and `is_refused` is set.
+        """
+        entry = await self._projections.get(Bucket.QUEUES, subjects.changed_bytes_key(quota.name))
         use = daily_use.read(entry and entry[0], now)
-        if not use.fits(Need(0, size), quota):
+        if is_refused and not use.fits(Need(0, size), quota):
             raise DailyQuotaUsed.of_changes(quota, use, size, now)
+        return use, entry[1] if entry else 0
 
     async def _quota(self, namespace: str | None) -> Namespace | None:
         """Return a namespace that has a quota for decisions."""
@@ -110,15 +118,12 @@ class ChangeRoom:
         if not facts or quota is None:
             return
         size = _size(facts)
-        key, need, now = subjects.changed_bytes_key(namespace), Need(0, size), self._clock.now()
+        key, now = subjects.changed_bytes_key(namespace), self._clock.now()
         async with self._turns[namespace]:
             for _ in range(TRIES):
-                entry = await self._projections.get(Bucket.QUEUES, key)
-                use = daily_use.read(entry and entry[0], now)
-                if is_refused and not use.fits(need, quota):
-                    raise DailyQuotaUsed.of_changes(quota, use, size, now)
+                use, expect = await self._use(quota, size, now, is_refused=is_refused)
                 try:
-                    value, expect = daily_use.encode(use.plus(need)), entry[1] if entry else 0
+                    value = daily_use.encode(use.plus(Need(0, size)))
                     await self._projections.put(Bucket.QUEUES, key, value, expect=expect, ttl=daily_use.LIFETIME_S)
                 except SequenceConflict:
                     continue
