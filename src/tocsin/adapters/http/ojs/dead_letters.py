@@ -13,7 +13,7 @@ from ....domain.access import Permission, Principal
 from ....domain.execution import Phase
 from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, Place, microseconds
-from ....services.operations import dead_letters, event_waiter, execution_requests
+from ....services.operations import dead_letters
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
 from ..api.dependencies import Components, Here
@@ -114,15 +114,7 @@ async def retry_job(here: Components, caller: Principal, request: Request, id: s
             stored=here.stored,
         )
         execution_id = replay.execution_id or match.execution_id
-    scope = subjects.execution(match.job, execution_id)
-    events = await event_waiter.until(here.log, scope, execution_requests.has_begun)
-    if not events:
-        raise Problem(
-            503,
-            "unavailable",
-            f"job {id} is stored for a retry, but no stage has started it yet. Check that the stages run",
-        )
-    return job_view.job(events, id=id)
+    return job_view.job(await replays.begun(here, match.job, execution_id, f"job {id}"), id=id)
 
 
 @router.delete("/{id}", operation_id="discardDeadJob")

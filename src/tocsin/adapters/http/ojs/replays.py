@@ -12,8 +12,10 @@ from ....domain.access import Principal
 from ....domain.events import Message, Recorded
 from ....domain.execution import Execution
 from ....ports import DeadLetterRow
+from ....services.operations import event_waiter, execution_requests
 from ....subjects import DecodeError
 from ..api.dependencies import Components
+from ..api.problems import Problem
 from ..auth.visibility import Run
 from . import job_view
 from .job_view import MAX_REPLAYS, about_of
@@ -42,6 +44,21 @@ async def of_request(here: Components, job: str, execution_id: str, key: str) ->
             break
         execution_id = newest
     return None
+
+
+async def begun(here: Components, job: str, execution_id: str, name: str) -> Sequence[Recorded[Message]]:
+    """Return the events of a retry after a stage started it.
+
+    `name`: what was retried, for the error.
+
+    Raises:
+        Problem: no stage started it.
+    """
+    events = await event_waiter.until(here.log, subjects.execution(job, execution_id), execution_requests.has_begun)
+    if not events:
+        detail = f"{name} is stored for a retry, but no stage has started it yet. Check that the stages run"
+        raise Problem(503, "unavailable", detail)
+    return events
 
 
 async def facts_of(here: Components, row: DeadLetterRow) -> Sequence[Recorded[Message]]:

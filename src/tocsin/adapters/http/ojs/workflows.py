@@ -21,7 +21,7 @@ from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, Triggerer, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
-from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
+from . import envelope, job_view, jobs, protocol, replays, workflow_envelope, workflow_view
 from .enqueued_jobs import check_room
 from .job_view import Facts
 from .protocol import Body, OjsResponse, documented
@@ -141,11 +141,7 @@ async def retry(
         request=name.name if name else None,
         stored=here.stored,
     )
-    scope = subjects.execution(match.job, replay.execution_id or match.execution_id)
-    events = await event_waiter.until(here.log, scope, execution_requests.has_begun)
-    if not events:
-        detail = f"workflow {id} is stored for a retry, but no stage has started it yet. Check that the stages run"
-        raise Problem(503, "unavailable", detail)
+    events = await replays.begun(here, match.job, replay.execution_id or match.execution_id, f"workflow {id}")
     response.headers["Location"] = f"/ojs/v1/workflows/{replay.execution_id}"
     return workflow_view.answer(events)
 
