@@ -580,7 +580,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "assign the tasks of a paused queue",
         (
-            Edit(OperatorDecisions.learn, "if each.is_paused}", "if False}"),
+            Edit(OperatorDecisions._learn_of_queue, "self._room = None", "self._room = {}"),
             Edit(OperatorDecisions.permits, "queue.is_paused or", ""),
         ),
     ),

@@ -25,11 +25,13 @@ from tocsin.domain.events import (
     QueueResumed,
     Started,
 )
+from tocsin.domain.task_board import TaskBoard
 from tocsin.ports import Append, LogUnavailable, Written
 from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher import purges
+from tocsin.stages.matcher.operator_decisions import OperatorDecisions
 from tocsin.subjects import Bucket, Stream, rate_key
-from tocsin.testing import settle
+from tocsin.testing import InMemoryEventLog, settle
 
 ANN: Final = Actor(identity="ann")
 
@@ -58,6 +60,21 @@ async def cancelled(hall: Hall) -> list[Cancelled]:
 
 
 # --- pause -------------------------------------------------------------------------------------------------------------
+
+
+async def test_resumed_queues_are_not_kept() -> None:
+    """Invented names would use memory after they are resumed, and every decision would look at all of them."""
+    log, decisions = InMemoryEventLog(), OperatorDecisions(TaskBoard(), requires_grant=False)
+    facts: list[Message] = [QueuePaused(queue="mail"), QueueResumed(queue="mail"), QueuePaused(queue="slow")]
+    await log.append(facts[0], expect=0)
+    await log.append(facts[1], expect=1)
+    await log.append(facts[2], expect=0)
+    rooms = []
+    for recorded in await log.read(subjects.queue_events()):
+        decisions.learn(recorded)
+        rooms.append(dict(decisions.room))
+    assert rooms == [{"mail": 0}, {}, {"slow": 0}]
+    assert list(decisions._queues) == ["slow"]
 
 
 async def test_paused_queue_keeps_its_tasks(hall: Hall) -> None:

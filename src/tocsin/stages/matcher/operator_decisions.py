@@ -50,7 +50,9 @@ class OperatorDecisions:
         self._board = board
         self._requires_grant = requires_grant
         self._queues: dict[str, Queue] = {}
-        self._room: Mapping[str, int] = {}
+        """The queues that are paused or were purged."""
+        self._room: Mapping[str, int] | None = None
+        """See `room`; None: a decision on a queue came since it was made."""
         self._grants: dict[str, AgentGranted] = {}
         self._disabled: set[str] = set()
         """The names of agents, and the ids of workers over HTTP, that take no tasks."""
@@ -70,10 +72,7 @@ class OperatorDecisions:
         """Apply an event."""
         fact = recorded.message
         if isinstance(fact, QueueFact):
-            state = self._queues[fact.queue] = queue.evolve(self._queues.get(fact.queue, queue.initial), recorded)
-            self._room = {name: 0 for name, each in self._queues.items() if each.is_paused}
-            if state.purge is not None:
-                self._board.purge(fact.queue, state.purge.message.upto)
+            self._learn_of_queue(fact.queue, recorded)
         elif isinstance(fact, PolicyDefined):
             self._max_per_agent = fact.max_concurrent_jobs
         elif isinstance(fact, NamespacesDefined):
@@ -91,6 +90,14 @@ class OperatorDecisions:
             self._draining.discard(agent_key(fact.name, fact.agent_id))
         self.revision += 1
 
+    def _learn_of_queue(self, name: str, recorded: Recorded[Message]) -> None:
+        state = self._queues[name] = queue.evolve(self.queue(name), recorded)
+        if state == queue.initial:
+            del self._queues[name]
+        self._room = None  # it is made once for all events of a batch
+        if state.purge is not None:
+            self._board.purge(name, state.purge.message.upto)
+
     def learn_again(self, messages: Sequence[Recorded[Message]]) -> None:
         """Apply all events of a scope, of which a foreign message may hide one."""
         for recorded in messages:
@@ -106,6 +113,8 @@ class OperatorDecisions:
     @property
     def room(self) -> Mapping[str, int]:
         """The number of tasks that may be taken from a queue: none of paused queues."""
+        if self._room is None:
+            self._room = {name: 0 for name, each in self._queues.items() if each.is_paused}
         return self._room
 
     def slots(self, announced: int) -> int:
