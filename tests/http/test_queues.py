@@ -1,11 +1,14 @@
 """`/v1/queues`: pause, resume and purge are events with who and why."""
 
+import asyncio
+
 import pytest
 
 from tests.domain.given import admitted
 from tests.http.conftest import World
 from tocsin.domain.access import Role
 from tocsin.domain.events import QueueFact, QueuePaused, QueuePurged, QueueResumed
+from tocsin.services import queue_names
 from tocsin.settings import Queue, Settings
 from tocsin.subjects import Stream
 
@@ -119,6 +122,22 @@ async def test_ojs_pauses_a_queue_before_its_first_job(configured: World, prefix
         (QueuePaused, "mail"),
         (QueueResumed, "mial"),
     ]
+
+
+@pytest.mark.parametrize("prefix", ["/ojs/v1", "/ojs/v1/admin"])
+async def test_ojs_pauses_few_absent_queues(configured: World, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matcher keeps the name of each paused queue."""
+    monkeypatch.setattr(queue_names, "MAX_PAUSED_ABSENT", 3)
+    names = [f"absent-{number}" for number in range(6)]
+    answers = await asyncio.gather(*(configured.ask("POST", f"{prefix}/queues/{name}/pause") for name in names))
+    assert sorted(answer.status_code for answer in answers) == [200] * 3 + [409] * 3, [each.text for each in answers]
+    paused = [fact.queue for fact in await facts(configured)]
+    assert len(paused) == 3
+    known, again = [await configured.ask("POST", f"{prefix}/queues/{name}/pause") for name in ("mail", paused[0])]
+    assert (known.status_code, again.status_code) == (200, 200)
+    await configured.ask("POST", f"{prefix}/queues/{paused[0]}/resume")
+    last = await configured.ask("POST", f"{prefix}/queues/{(set(names) - set(paused)).pop()}/pause")
+    assert last.status_code == 200, last.text
 
 
 async def test_ojs_pauses_no_queue_of_hidden_jobs(configured: World) -> None:

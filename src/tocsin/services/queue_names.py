@@ -2,13 +2,16 @@
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from .. import subjects
+from ..domain.events import QueuePaused, QueueResumed
 from ..ports import EventLog
 from ..subjects import DEFAULT_QUEUE
 from .jobs import Job
+from .operations.errors import OperationError
 from .shared_read import SharedRead
 
 VALID_S: Final = 30.0
@@ -21,6 +24,8 @@ MAX_SIMILAR: Final = 10
 """Similar names of an absent name. Not every caller may see all of them."""
 JOBS_TOGETHER: Final = 1_000
 """Jobs that are read between two turns of other requests."""
+MAX_PAUSED_ABSENT: Final = 1_000
+"""Absent queues that may be paused at the same time."""
 
 
 class _Absent(NamedTuple):
@@ -80,3 +85,51 @@ class QueueNames:
                 await asyncio.sleep(0)
             found.update(job.definition.step_queues())
         return frozenset(found)
+
+
+class PausedNames:
+    """The names of paused queues, of which many may be absent.
+
+    The matcher keeps each, and the name of an absent queue costs nothing to invent.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.forget()
+
+    def forget(self) -> None:
+        """Read the decisions of operators again from the first, because they were deleted."""
+        self._turn = asyncio.Lock()
+        self._after = 0
+        self._names = set[str]()
+
+    @asynccontextmanager
+    async def turn(self, name: str, known: Iterable[str]) -> AsyncIterator[None]:
+        """Keep other callers of this process from pausing an absent queue while one is paused.
+
+        `known`: the queues that exist.
+
+        Raises:
+            OperationError: too many absent queues are paused.
+            LogUnavailable: the log did not answer.
+        """
+        async with self._turn:
+            absent = await self._paused() - {*known}
+            if name not in absent and len(absent) >= MAX_PAUSED_ABSENT:
+                raise OperationError(
+                    f"{len(absent):,} queues that no setting and no job names are paused, the most at the same time. Resume some of them, or "
+                    f"name {name!r} under `queues:` in tocsin.yaml.",
+                    code="too-many-paused-queues",
+                )
+            yield
+
+    async def _paused(self) -> set[str]:
+        """Return the paused queues as of now."""
+        while decisions := await self._log.read(subjects.queue_events(), after=self._after, confirm=True):
+            for recorded in decisions:
+                if isinstance(recorded.message, QueuePaused):
+                    self._names.add(recorded.message.queue)
+                elif isinstance(recorded.message, QueueResumed):
+                    self._names.discard(recorded.message.queue)
+            self._after = decisions[-1].sequence
+        return self._names

@@ -32,7 +32,7 @@ from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queue_counts import SharedQueueCounts
-from ....services.queue_names import QueueNames
+from ....services.queue_names import PausedNames, QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, everything
 from ....services.schedule_groups import ScheduleGroups
 from ....services.turns import Turns
@@ -102,6 +102,8 @@ class Components:
     """Counts the jobs of all queues, once for all callers."""
     queue_names: QueueNames = field(init=False)
     """Distinguishes queues that exist from names that may be misspelled."""
+    paused_names: PausedNames = field(init=False)
+    """Limits the absent queues that are paused."""
     began: float = field(default_factory=time.monotonic)
     """When this copy began, by the monotonic clock (seconds)."""
     reset: Callable[[], Awaitable[None]] | None = None
@@ -112,6 +114,7 @@ class Components:
         counts = SharedQueueCounts(self.history.summaries, self.clock, self._queue_names)
         object.__setattr__(self, "queue_counts", counts)
         object.__setattr__(self, "queue_names", QueueNames(self.log, self.registry.jobs, self.settings.queues))
+        object.__setattr__(self, "paused_names", PausedNames(self.log))
 
     def job_watch(self) -> JobWatch:
         """Return what keeps the list of jobs up to date while no request does."""

@@ -66,4 +66,5 @@ async def reset(here: Here, _: Author) -> dict[str, Any]:
     """Delete every job and every execution. The route exists only under `tocsin dev --allow-reset`."""
     if here.reset is not None:
         await here.reset()
+        here.paused_names.forget()
     return {"reset": here.reset is not None}

@@ -3,6 +3,7 @@
 A pause is an operator's decision, an event of the queue.
 """
 
+from contextlib import nullcontext
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -117,15 +118,17 @@ async def switch_queue(
     """Pause or resume a queue, and return it.
 
     A queue may be paused before its first job, unless it may be one that is hidden from the caller. A caller that is bound to namespaces
-    pauses only queues that exist: the matcher keeps each name that was ever paused, and a team could invent any number of names.
+    pauses only queues that exist, because the absent queues that are paused have a limit that a team could use up.
 
     Raises:
         NotFound: the caller knows of no such queue, or resumes a queue that neither exists nor was paused.
         DailyQuotaUsed: the namespace has no room for the decision.
+        OperationError: too many absent queues are paused.
     """
     checked = checked_name(caller, name)
     known = await here.queues(caller)
-    is_absent = checked not in {queue.name for queue in known}
+    names = {queue.name for queue in known}
+    is_absent = checked not in names
     if is_absent and not await _sees_all(here, caller):
         find(checked, known)
     if is_absent and paused:
@@ -133,7 +136,8 @@ async def switch_queue(
         if is_absent and caller.is_bound:
             find(checked, known)
     decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
-    changed = await decisions.switch(checked, paused=paused, reason=reason, is_absent=is_absent)
+    async with here.paused_names.turn(checked, names) if is_absent and paused else nullcontext():
+        changed = await decisions.switch(checked, paused=paused, reason=reason, is_absent=is_absent)
     return await _details(here, caller, checked, may_be_new=paused or changed)
 
 
