@@ -382,6 +382,47 @@ def test_many_windows_share_a_stream(sign_in: SignIn, console: Console) -> None:
         expect(page.get_by_role("link", name=name)).to_be_visible()
 
 
+def end_worker(page: Page) -> None:
+    """End the shared worker of a window, as a browser does that needs its memory."""
+    context = page.context.new_cdp_session(page).send("Target.getTargetInfo")["targetInfo"]["browserContextId"]
+    assert page.context.browser is not None
+    devtools = page.context.browser.new_browser_cdp_session()
+    targets = devtools.send("Target.getTargets", {"filter": [{"type": "shared_worker"}]})["targetInfos"]
+    [worker] = [target for target in targets if target["browserContextId"] == context]
+    devtools.send("Target.closeTarget", {"targetId": worker["targetId"]})
+
+
+def test_worker_that_the_browser_ended_is_replaced(sign_in: SignIn, console: Console) -> None:
+    name = defined(console, None)
+    first = sign_in()
+    pages = [first, first.context.new_page()]
+    for page in pages:
+        page.clock.install()
+        page.goto(f"/console/executions?job={name}")
+        expect(page.get_by_text("No execution matches.")).to_be_visible()
+        expect(page.locator(".live-live")).to_be_visible()
+    end_worker(first)
+    missed = console.run(name, "completed")
+    for page in pages:
+        pass_time(page, 30)
+        expect(page.locator(f'a[title="{missed}"]')).to_be_visible()
+        expect(page.locator(".live-live")).to_be_visible()
+    later = console.run(name, "completed")
+    for page in pages:
+        expect(page.locator(f'a[title="{later}"]')).to_be_visible()
+
+
+def test_beat_loads_no_data(sign_in: SignIn) -> None:
+    page = sign_in()
+    page.clock.install()
+    page.goto("/console/executions?job=nothing")
+    expect(page.locator(".live-live")).to_be_visible()
+    sent = requests_of(page, "/v1/executions")
+    pass_time(page, 60)
+    expect(page.locator(".live-live")).to_be_visible()
+    assert sent == []
+
+
 WORKER: Final = """
 (windows) => {
   const self = {}, sources = [], sent = Array.from({ length: windows }, () => []);
@@ -428,6 +469,9 @@ def worker(sign_in: SignIn) -> Page:
     return page
 
 
+CONNECTING: Final = {"state": "connecting"}
+
+
 def states(page: Page) -> list[int]:
     """Return the state of each stream that the worker has opened: 0 connecting, 1 open, 2 closed."""
     found: list[int] = page.evaluate("worker.sources.map((source) => source.readyState)")
@@ -439,41 +483,53 @@ def test_stream_is_open_while_a_window_follows(worker: Page) -> None:
     worker.evaluate("worker.event('due'); worker.event('newer'); worker.say(0, { leave: true }); worker.event('due')")
     assert states(worker) == [1]
     due, newer, opened = {"type": "due", "data": "{}"}, {"type": "newer", "data": "{}"}, {"state": "open"}
-    assert worker.evaluate("worker.sent") == [[opened, due, newer], [opened, due, newer, due]]
+    assert worker.evaluate("worker.sent") == [[CONNECTING, opened, due, newer], [opened, due, newer, due]]
     worker.evaluate("worker.say(1, { leave: true })")
     assert states(worker) == [2]
     worker.evaluate("worker.say(0, { follow: ['due'] }); worker.open(); worker.event('due')")
     assert states(worker) == [2, 1]
-    assert worker.evaluate("worker.sent[0].length") == 5
+    assert worker.evaluate("worker.sent[0].length") == 7
+
+
+def test_worker_answers_each_beat(worker: Page) -> None:
+    worker.evaluate("worker.say(0, { follow: ['due'] }); worker.say(0, { follow: ['due'] }); worker.open()")
+    worker.evaluate("worker.say(0, { follow: ['due'] }); worker.event('due')")
+    due, opened = {"type": "due", "data": "{}"}, {"state": "open"}
+    assert worker.evaluate("worker.sent") == [[CONNECTING, CONNECTING, opened, opened, due], []]
+    assert states(worker) == [1]
 
 
 def test_refused_stream_is_opened_again_on_request(worker: Page) -> None:
     worker.evaluate("worker.say(0, { follow: ['due'] }); worker.say(1, { follow: ['due'] }); worker.end()")
     assert states(worker) == [2]
-    assert worker.evaluate("worker.sent") == [[{"state": "lost", "isOver": True}]] * 2
+    assert worker.evaluate("worker.sent") == [[CONNECTING, {"state": "lost", "isOver": True}]] * 2
     worker.evaluate("worker.say(0, { leave: true }); worker.say(1, { follow: ['due'] }); worker.open()")
     assert states(worker) == [2, 1]
-    assert worker.evaluate("worker.sent.map((messages) => messages.length)") == [1, 2]
+    assert worker.evaluate("worker.sent.map((messages) => messages.length)") == [2, 4]
 
 
 NO_WORKER: Final = {
     "blocked": "window.SharedWorker = class { constructor() { throw new Error('blocked'); } };",
     "not loaded": """
 window.SharedWorker = class {
+  port = new MessageChannel().port1;
   constructor() {
-    this.port = { postMessage() {} };
     setTimeout(() => this.onerror());
   }
 };
 """,
+    "silent": "window.SharedWorker = class { port = new MessageChannel().port1; };",
 }
 
 
 @pytest.mark.parametrize("reason", NO_WORKER)
 def test_page_without_the_worker_has_its_own_stream(reason: str, sign_in: SignIn, console: Console) -> None:
     page = sign_in()
+    page.clock.install()
     page.add_init_script(NO_WORKER[reason])
     page.goto("/console/jobs?search=live")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    pass_time(page, 11)
     expect(page.locator(".live-live")).to_be_visible()
     expect(page.get_by_role("link", name=defined(console))).to_be_visible()
 

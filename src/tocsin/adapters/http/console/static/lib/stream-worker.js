@@ -1,7 +1,8 @@
 // The event stream of all windows of a session, as a shared worker. It is open while a window follows it.
 //
-// A window sends {follow: TYPES} or {leave: true}. It receives {state: "open"}, {state: "lost", isOver}, and the events as
-// {type, data}. A window that the browser ended without a word costs one message for each event, until all windows are gone.
+// A window sends {follow: TYPES}, again with each beat, or {leave: true}. It receives {state}, "open" or "connecting", as the answer
+// to each of the first, {state: "open"} and {state: "lost", isOver} at any time, and the events as {type, data}. A window that the
+// browser ended without a word costs one message for each event, until all windows are gone.
 
 const followers = new Set();
 const heard = new Set();
@@ -14,7 +15,7 @@ self.onconnect = ({ ports: [port] }) => {
 function follow(port, types) {
   followers.add(port);
   if (source === null) open();
-  else if (source.readyState === EventSource.OPEN) port.postMessage({ state: "open" });
+  port.postMessage({ state: source.readyState === EventSource.OPEN ? "open" : "connecting" });
   hear(types);
 }
 

@@ -2,12 +2,13 @@
 //
 // A browser has six connections to a server over HTTP/1.1 for all of its windows together. So the windows of a session share a
 // stream, or six of them would leave no connection for requests.
+//
+// A browser may end a shared worker, and says so to no window. So a window sends a beat, which a worker that runs answers.
 
 const STREAM = "/v1/events";
 const WORKER = "/console/assets/lib/stream-worker.js";
+const BEAT_MS = 10_000;
 let canShare = typeof SharedWorker === "function";
-let worker = null;
-let sessionOfWorker = null;
 
 /** Follow the events of some types. `session` tells sessions apart: the stream has what its session may see.
  *
@@ -26,31 +27,53 @@ function followAlone(types, { opened, lost, received }) {
 }
 
 function followShared(session, types, calls) {
-  if (worker === null || sessionOfWorker !== session) {
-    try {
-      worker = new SharedWorker(WORKER, { name: session });
-    } catch {
-      canShare = false; // the browser blocks workers, as it blocks cookies
-      return followAlone(types, calls);
-    }
-    sessionOfWorker = session;
+  let worker;
+  try {
+    worker = new SharedWorker(WORKER, { name: session });
+  } catch {
+    canShare = false; // the browser blocks workers, as it blocks cookies
+    return followAlone(types, calls);
   }
   const { port } = worker;
-  let isEnded = false;
-  let end = () => port.postMessage({ leave: true });
+  let isOpen = false;
+  let hasAnswered = false;
+  let isAnswered = true; // the last beat
+  const leave = () => {
+    clearInterval(beats);
+    worker.onerror = port.onmessage = null;
+    port.postMessage({ leave: true });
+    port.close();
+  };
+  let end = leave;
+  const goAlone = () => {
+    leave();
+    end = followAlone(types, calls);
+  };
+  const beat = () => {
+    if (isAnswered) {
+      isAnswered = false;
+      port.postMessage({ follow: types });
+    } else if (hasAnswered) {
+      leave();
+      calls.lost(true);
+    } else goAlone();
+  };
   worker.onerror = () => {
     canShare = false; // the browser could not load it
-    if (!isEnded) end = followAlone(types, calls);
+    goAlone();
   };
   port.onmessage = ({ data: { type, data, state, isOver } }) => {
+    isAnswered = hasAnswered = true;
     if (type) calls.received(type, data);
-    else if (state === "open") calls.opened();
-    else calls.lost(isOver);
+    else if (state === "lost") {
+      isOpen = false;
+      calls.lost(isOver);
+    } else if (state === "open" && !isOpen) {
+      isOpen = true;
+      calls.opened();
+    }
   };
-  port.postMessage({ follow: types });
-  return () => {
-    isEnded = true;
-    port.onmessage = null;
-    end();
-  };
+  const beats = setInterval(beat, BEAT_MS);
+  beat();
+  return () => end();
 }
