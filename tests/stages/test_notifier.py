@@ -1,6 +1,8 @@
 """The notifier: what is raised, and how it reaches its channel."""
 
 import asyncio
+import io
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.stages.world import World
-from tocsin import subjects
+from tocsin import subjects, telemetry
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
 from tocsin.domain.events import (
@@ -308,11 +310,16 @@ class Scene:
     sender: Sender
     ops: Receiver
 
-    async def raise_(self, *jobs: str, channel: str = "ops") -> None:
-        """Raise a notification about each job."""
+    async def raise_(self, *jobs: str, channel: str = "ops", of_runs: bool = False) -> None:
+        """Raise a notification about each job, or about a run of each."""
         for job in jobs:
             fact = NotificationRaised(
-                job=job, id=f"{next(NUMBERS)}", channel=channel, kind=Kind.FAILED, at=self.world.clock.now()
+                job=job,
+                id=f"{next(NUMBERS)}",
+                channel=channel,
+                kind=Kind.FAILED,
+                at=self.world.clock.now(),
+                execution_id=f"run of {job}" if of_runs else None,
             )
             await self.world.given(fact)
         await settle()
@@ -387,6 +394,27 @@ async def test_many_failures_become_one_message(scene: Scene) -> None:
     assert (sent.job, sent.others) == ("job-0", 39)
     assert sent.other_jobs == ("job-1", "job-2", "job-3", "job-4", "job-5")
     assert scene.sender.backlog.oldest is None
+
+
+@pytest.mark.usefixtures("restored_logging")
+async def test_lines_of_a_group_name_its_executions(scene: Scene) -> None:
+    stream = io.StringIO()
+    telemetry.configure("debug", "json", stream=stream)
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    await scene.raise_("job-0", "job-1", "job-2", of_runs=True)
+    await scene.passes(WINDOW)
+    scene.ops.refusal = None
+    await scene.passes(60)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    lines = [line for line in lines if line["logger"] in {"tocsin.decisions", "tocsin.notifier"}]
+    ways = {
+        job: [line.get("outcome", line["action"]) for line in lines if line.get("execution_id") == f"run of {job}"]
+        for job in ("job-0", "job-1", "job-2")
+    }
+    assert ways["job-0"] == ["raised", "prepared", "notification-not-accepted", "attempt-failed", "delivered"]
+    assert ways["job-1"] == ways["job-2"] == ["raised", "prepared", "attempt-failed", "delivered"]
+    [message] = {line["id"] for line in lines if line["action"] == "prepared"}
+    assert {line["message"] for line in lines if line["action"] == "notification-grouped"} == {message}
 
 
 @pytest.mark.full

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.conformance.given import cron_triggered
+from tests.conformance.given import cron_triggered, due
 from tests.domain.given import ID, JOB, NOON, admitted, started
 from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
 from tocsin.adapters import decision_lines
-from tocsin.domain.events import Completed, Completion, Failed, Skipped
+from tocsin.domain import ids
+from tocsin.domain.events import Completed, Completion, Failed, Message, Skipped
+from tocsin.engine.public_events import required_event
 from tocsin.ports import Append, Publish
 from tocsin.telemetry import trace_ids
 
@@ -179,9 +181,10 @@ async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_pa
         assert [line for line in way if not line.items() >= of_execution.items()] == []
         actions[end.type] = {line["action"] for line in way}
         stages |= {line["stage"] for line in way if "stage" in line}
-        about_all_steps = {"acquired", "planned", "admitted", "execution-skipped", "dead-lettered", "cron.answer"}
+        about_all_steps = {"acquired", "planned", "admitted", "execution-skipped", "dead-lettered"}
+        about_all_steps |= {"cron.answer", "cron.skipped"}
         assert {line["action"] for line in way if "step" not in line} <= about_all_steps
-    assert actions["skipped"] == {"planned", "execution-skipped", "cron.answer"}
+    assert actions["skipped"] == {"planned", "execution-skipped", "cron.answer", "cron.skipped"}
     assert actions["failed"] >= {
         "started",
         "attempt-failed",
@@ -254,6 +257,40 @@ def test_line_about_a_public_event_names_its_execution() -> None:
     [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["action"], line["job"], line["execution_id"]) == ("cron.triggered", event.data.cron_name, ID)
     assert line["trace_id"] == TRACE_ID
+
+
+def lines_at_debug(*events: Message) -> list[dict[str, Any]]:
+    """Return the lines about events that are stored one after another."""
+    stream = io.StringIO()
+    telemetry.configure("debug", "json", stream=stream)
+    for event in events:
+        decision_lines.note(Append((event,), 0), [7])
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_due_instant_names_its_execution() -> None:
+    [line] = lines_at_debug(due())
+    assert (line["action"], line["execution_id"]) == ("due", ids.occurrence_id(due().job, due().scheduled_time))
+
+
+@pytest.mark.parametrize("shard", [None, "eu"])
+def test_announced_skip_names_its_execution(shard: str | None) -> None:
+    skipped = Skipped(
+        job="etl",
+        execution_id=ID,
+        reason="overlap_skip",
+        scheduled_time=NOON,
+        trigger="cron",
+        definition=1,
+        shard=shard,
+    )
+    event = required_event(skipped, sequence=7, now=NOON)
+    assert event is not None
+    lines = lines_at_debug(skipped, event.make(0))
+    assert [(line["action"], line["execution_id"]) for line in lines] == [
+        ("execution-skipped", ID),
+        ("cron.skipped", ID),
+    ]
 
 
 @pytest.mark.parametrize(

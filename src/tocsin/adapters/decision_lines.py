@@ -13,8 +13,21 @@ from time import monotonic
 from typing import Any, Final
 
 from .. import telemetry
-from ..domain.events import Cancelled, Completed, Defined, Failed, Failure, Message, PublicEvent, Skipped, Started
+from ..domain.events import (
+    Cancelled,
+    Completed,
+    CronSkipped,
+    Defined,
+    Due,
+    Failed,
+    Failure,
+    Message,
+    PublicEvent,
+    Skipped,
+    Started,
+)
 from ..domain.history import failure_summary
+from ..domain.ids import occurrence_id
 from ..domain.trace_context import parse
 from ..ports import Append, Delay, Publish, Write
 from ..telemetry import trace_ids
@@ -23,6 +36,7 @@ MAX_CHARACTERS: Final = 300
 """Characters that a line shows of a text that a job or a person wrote."""
 MAX_STARTS: Final = 20_000
 """Executions whose start a process remembers, the last that it stored."""
+MAX_SKIPS: Final = 2_000
 _ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
 _SHOWN: Final = {
     name: name
@@ -45,6 +59,8 @@ _level: Final = logging.getLogger(_NAME)
 _log: Final = telemetry.get_logger(_NAME)
 _starts: Final[OrderedDict[tuple[str, str], float]] = OrderedDict()
 """By job and id of the execution."""
+_skips: Final[OrderedDict[tuple[object, ...], str]] = OrderedDict()
+"""The executions that this process skipped, the last `MAX_SKIPS`, by what `cron.skipped` says of them."""
 
 
 def note(write: Write, sequences: Sequence[int]) -> None:
@@ -74,6 +90,7 @@ def note_traces(writes: Iterable[Write]) -> None:
         if isinstance(write, Append):
             for event in write.events:
                 trace_ids.note(event)
+                _note_skip(event)
         elif isinstance(write, Publish):
             trace_ids.note(write.message)
 
@@ -114,6 +131,7 @@ def _fields(message: Message) -> dict[str, Any]:
     carrier, names = (message.data, _SHOWN_OF_PUBLIC) if isinstance(message, PublicEvent) else (message, _SHOWN)
     values = ((names[field], getattr(carrier, field, None)) for field in names)
     fields: dict[str, Any] = {name: _short(value) for name, value in values if isinstance(value, _PLAIN)}
+    fields |= _execution_of(message)
     delay = getattr(getattr(message, "plan", None), "start_delay", None)
     if delay is not None:
         fields["start_delay_ms"] = round(delay * 1_000)
@@ -123,6 +141,24 @@ def _fields(message: Message) -> dict[str, Any]:
     own = parse(getattr(carrier, "traceparent", None))  # a trigger has no execution yet
     trace_id = own.trace_id if own is not None else trace_ids.trace_id(fields.get("job"), fields.get("execution_id"))
     return fields if trace_id is None else {**fields, "trace_id": trace_id}
+
+
+def _execution_of(message: Message) -> dict[str, str]:
+    """Return the execution of a message that does not name it."""
+    if isinstance(message, Due):
+        return {"execution_id": occurrence_id(message.job, message.scheduled_time)}
+    if isinstance(message, CronSkipped):
+        data = message.data
+        skipped = _skips.get((data.cron_name, data.scheduled_time, data.reason, data.shard))
+        return {} if skipped is None else {"execution_id": skipped}
+    return {}
+
+
+def _note_skip(event: Message) -> None:
+    if type(event) is Skipped and _level.isEnabledFor(logging.DEBUG):
+        _skips[event.job, event.scheduled_time, event.reason, event.shard] = event.execution_id
+        if len(_skips) > MAX_SKIPS:
+            _skips.popitem(last=False)
 
 
 def _schedule(event: Defined) -> dict[str, Any]:

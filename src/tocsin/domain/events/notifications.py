@@ -19,6 +19,8 @@ class NotificationFact(Message):
     """The name of the job."""
     id: str
     """The id of the notification (UUIDv7)."""
+    execution_id: str | None = None
+    """The id of its execution; absent: it is about no execution."""
 
 
 class NotificationRaised(NotificationFact):
@@ -35,8 +37,6 @@ class NotificationRaised(NotificationFact):
     """What happened."""
     at: datetime
     """The time (UTC) at which it happened."""
-    execution_id: str | None = None
-    """The id of the execution; absent: it is about no execution."""
     reason: str = ""
     """The message of the error, or the reason for the skip."""
     why: str = ""

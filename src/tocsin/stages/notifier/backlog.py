@@ -34,6 +34,7 @@ class Waiting(NamedTuple):
     tags: tuple[str, ...]
     sequence: int
     raised_at: datetime
+    execution_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -47,6 +48,8 @@ class OpenMessage:
     """The sequence of the newest event about it."""
     newest_at: datetime
     """When the newest of its notifications was raised."""
+    grouped: tuple[Waiting, ...] = ()
+    """Its notifications after the first."""
     attempts: int = 0
     due: datetime | None = None
     """The time (UTC) of the next attempt; None: now."""
@@ -65,8 +68,8 @@ class Lane:
     preparing: str | None = None
     """The first notification of the message that this process prepares."""
 
-    def prepared(self, now: datetime, window: timedelta) -> tuple[Waiting, NotificationPrepared] | None:
-        """Return the next message to prepare, and its first notification; None: it is not time."""
+    def prepared(self, now: datetime, window: timedelta) -> tuple[tuple[Waiting, ...], NotificationPrepared] | None:
+        """Return the next message to prepare, and its notifications; None: it is not time."""
         if not self.waiting or self.preparing is not None or len(self.messages) >= MAX_OPEN:
             return None
         first, *others = self.waiting.values()
@@ -74,9 +77,10 @@ class Lane:
             return None
         names = dict.fromkeys(other.job for other in others if other.job != first.job)
         last = others[-1] if others else first
-        return first, NotificationPrepared(
+        return (first, *others), NotificationPrepared(
             job=first.job,
             id=first.id,
+            execution_id=first.execution_id,
             channel=first.channel,
             through=last.sequence,
             others=len(others),
@@ -114,7 +118,9 @@ class Backlog:
         """Apply an event."""
         match recorded.message:
             case NotificationRaised() as fact:
-                waiting = Waiting(fact.id, fact.job, fact.channel, fact.tags, recorded.sequence, recorded.time)
+                waiting = Waiting(
+                    *(fact.id, fact.job, fact.channel, fact.tags, recorded.sequence, recorded.time, fact.execution_id)
+                )
                 self._lanes.setdefault(fact.channel, Lane()).waiting[fact.id] = waiting
                 self._channels[fact.id] = fact.channel
             case NotificationPrepared() as fact:
@@ -144,7 +150,8 @@ class Backlog:
                 del self._channels[waiting.id]
         first = next(waiting for waiting in members if waiting.id == fact.id)
         newest_at = max(waiting.raised_at for waiting in members)
-        lane.messages[fact.id] = OpenMessage(first, fact.others, fact.other_jobs, sequence, newest_at)
+        grouped = tuple(waiting for waiting in members if waiting is not first)
+        lane.messages[fact.id] = OpenMessage(first, fact.others, fact.other_jobs, sequence, newest_at, grouped)
 
     def _message(self, notification: str) -> OpenMessage | None:
         channel = self._channels.get(notification)

@@ -8,7 +8,7 @@ from ... import telemetry
 from ...domain.events import NotificationAbandoned, NotificationFact, NotificationSilenced, Silence
 from ...domain.silence import covering
 from ...ports import Append
-from .backlog import Backlog, Lane
+from .backlog import Backlog, Lane, Waiting
 
 NO_CHANNEL: Final = "(none)"
 """In place of a name that the settings do not have: jobs may name any number of those."""
@@ -25,6 +25,8 @@ class Decision(NamedTuple):
     """The sequence of the newest event about the notification."""
     lane: Lane | None = None
     """The lane of the message that is prepared; None: the notification ends."""
+    grouped: tuple[Waiting, ...] = ()
+    """The notifications for which the event holds too."""
 
     @property
     def append(self) -> Append:
@@ -51,8 +53,8 @@ def decisions(
         elif silenced := [*_silenced(name, lane, silences, now)]:
             decided += silenced  # a message is prepared without them, afterwards
         elif (prepared := lane.prepared(now, window)) is not None:
-            first, fact = prepared
-            decided.append(Decision(name, fact, first.sequence, lane))
+            (first, *others), fact = prepared
+            decided.append(Decision(name, fact, first.sequence, lane, tuple(others)))
     return decided
 
 
@@ -63,7 +65,12 @@ def _silenced(channel: str, lane: Lane, silences: Sequence[Silence], now: dateti
     for waiting in lane.waiting.values():
         if (silence := covering(silences, waiting.job, waiting.tags, now)) is not None:
             fact = NotificationSilenced(
-                job=waiting.job, id=waiting.id, silence=silence.id, by=silence.by, reason=silence.reason
+                job=waiting.job,
+                id=waiting.id,
+                execution_id=waiting.execution_id,
+                silence=silence.id,
+                by=silence.by,
+                reason=silence.reason,
             )
             yield Decision(channel, fact, waiting.sequence)
 
@@ -74,8 +81,14 @@ def _without_channel(name: str, lane: Lane) -> Iterator[Decision]:
     _log.warning("notifications given up", action="notification-abandoned", channel=name, error=reason)
     for message in lane.messages.values():
         first = message.first
-        fact = NotificationAbandoned(job=first.job, id=first.id, attempt=message.attempts, error=reason)
-        yield Decision(NO_CHANNEL, fact, message.sequence)
+        yield Decision(
+            NO_CHANNEL, _abandoned(first, message.attempts, reason), message.sequence, grouped=message.grouped
+        )
     for waiting in lane.waiting.values():
-        fact = NotificationAbandoned(job=waiting.job, id=waiting.id, attempt=0, error=reason)
-        yield Decision(NO_CHANNEL, fact, waiting.sequence)
+        yield Decision(NO_CHANNEL, _abandoned(waiting, 0, reason), waiting.sequence)
+
+
+def _abandoned(waiting: Waiting, attempt: int, reason: str) -> NotificationAbandoned:
+    return NotificationAbandoned(
+        job=waiting.job, id=waiting.id, execution_id=waiting.execution_id, attempt=attempt, error=reason
+    )

@@ -40,8 +40,9 @@ from ...ports import (
     StaleRead,
 )
 from ...subjects import DecodeError, Stream
-from .backlog import Backlog, OpenMessage
+from .backlog import Backlog, OpenMessage, Waiting
 from .decisions import NO_CHANNEL, Decision, decisions
+from .log_fields import fields, note_grouped
 
 AT_ONCE: Final = 256
 """Decisions that are stored in one write."""
@@ -193,10 +194,10 @@ class Sender:
         while self._sending:
             await asyncio.gather(*self._sending)
 
-    def _drop(self, notification: str) -> None:
+    def _drop(self, lost: NotificationFact | Waiting) -> None:
         """Forget a notification that its stream dropped."""
-        _log.warning("notification dropped by a full stream", action="notification-lost", notification=notification)
-        self.backlog.forget(notification)
+        _log.warning("notification dropped by a full stream", action="notification-lost", **fields(lost))
+        self.backlog.forget(lost.id)
 
     async def _store(self, decided: Sequence[Decision]) -> None:
         for decision in decided:
@@ -207,6 +208,7 @@ class Sender:
         for decision, result in zip(decided, results, strict=True):
             if result.error is None:
                 _count(decision.channel, decision.fact)
+                note_grouped(decision.fact, decision.grouped)
                 if decision.lane is None:
                     self.backlog.forget(
                         decision.fact.id
@@ -220,7 +222,7 @@ class Sender:
         tails = await self._log.tails(*(decision.append.scope for decision in outdated)) if outdated else []
         for decision, tail in zip(outdated, tails, strict=True):
             if not tail:
-                self._drop(decision.fact.id)
+                self._drop(decision.fact)
 
     def _begin(self, channel: NotificationChannel, message: OpenMessage) -> None:
         message.is_busy = True
@@ -233,17 +235,18 @@ class Sender:
         try:
             raised = await self._raised(message)
             if raised is None:
-                self._drop(message.first.id)
+                self._drop(message.first)
                 return
             outcome = await self._outcome(channel, message, raised)
             await self._log.append(outcome, expect=message.sequence)
             _count(raised.channel, outcome)
+            note_grouped(outcome, message.grouped)
         except (LogUnavailable, OutdatedState) as error:
             _log.info(
                 "outcome of a notification not stored; sending it again",
                 action="log-unavailable",
-                notification=message.first.id,
                 error=str(error),
+                **fields(message.first),
             )
             message.due, message.is_busy = self._clock.now() + SOON, False
 
@@ -271,23 +274,30 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - the other channels go on, and its text may hold a secret
             reason, is_final, wait = type(error).__name__, False, None
         else:
-            return NotificationDelivered(job=raised.job, id=raised.id, attempt=attempt)
+            return NotificationDelivered(
+                job=raised.job, id=raised.id, execution_id=raised.execution_id, attempt=attempt
+            )
         now = self._clock.now()
         again = None if is_final else next_attempt(attempt, message.newest_at, now, wait)
         _log.warning(
             "notification not accepted",
             action="notification-abandoned" if again is None else "notification-not-accepted",
             channel=raised.channel,
-            job=raised.job,
-            notification=raised.id,
             attempt=attempt,
             error=reason,
-            **({} if raised.execution_id is None else {"execution_id": raised.execution_id}),
+            **fields(raised),
         )
         if again is None:
-            return NotificationAbandoned(job=raised.job, id=raised.id, attempt=attempt, error=reason)
+            return NotificationAbandoned(
+                job=raised.job, id=raised.id, execution_id=raised.execution_id, attempt=attempt, error=reason
+            )
         return NotificationAttemptFailed(
-            job=raised.job, id=raised.id, attempt=attempt, error=reason, next_attempt_at=again
+            job=raised.job,
+            id=raised.id,
+            execution_id=raised.execution_id,
+            attempt=attempt,
+            error=reason,
+            next_attempt_at=again,
         )
 
     def _notification(self, message: OpenMessage, raised: NotificationRaised) -> Notification:
