@@ -772,6 +772,20 @@ async def test_dead_letters_come_in_pages_too(empty_database: EmptyDatabase) -> 
             assert [row async for row in every(history.dead_letters, query)] == whole[::-1]
 
 
+@pytest.mark.parametrize("sort", get_args(DeadLetterSort))
+async def test_dead_letters_continue_after_any_row(empty_database: EmptyDatabase, sort: DeadLetterSort) -> None:
+    """Letters of several jobs may have one id and one time."""
+    facts = [fact for n in range(3) for fact in story("dead-lettered", execution_id=str(n))]
+    facts += [fact.model_copy(update={"job": job}) for job in ("a", "z") for fact in facts]
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(facts))
+        whole = await history.dead_letters(DeadLetterQuery(sort=sort))
+        assert len({(row.job_name, row.id) for row in whole.rows}) == len(whole.places) == len(facts)
+        for number, place in enumerate(whole.places, 1):
+            rest = await history.dead_letters(DeadLetterQuery(sort=sort, cursor=place.cursor))
+            assert rest.rows == whole.rows[number:]
+
+
 # --- the place in the stream -----------------------------------------------------------------------------------------
 
 

@@ -274,6 +274,25 @@ async def test_ojs_dead_letters_continue_after_a_cursor(world: World, monkeypatc
     assert await listed("limit=100") == every
 
 
+async def test_ojs_dead_letters_with_one_id_come_once(world: World) -> None:
+    """Their jobs differ, and their last attempts are of the same time."""
+    jobs = [LETTER.job, "a-job", "b-job"]
+    for job in jobs:
+        await world.given(name=job, schedule=None)
+        queued = plan().model_copy(update={"steps": tuple(s.model_copy(update={"queue": job}) for s in plan().steps)})
+        await world.log.append(admitted(queued).model_copy(update={"job": job}), expect=0)
+        await world.log.append(letter(ID).model_copy(update={"job": job}), expect=0)
+    facts = await world.log.read("dead-letter.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    queues, cursor = list[str](), ""
+    for number, _ in enumerate(jobs, 1):
+        answer = (await world.ask("GET", f"/ojs/v1/dead-letter?limit=1{cursor}")).json()
+        queues += [job["queue"] for job in answer["jobs"]]
+        assert answer["pagination"]["has_more"] == (number < len(jobs))
+        cursor = f"&cursor={answer['pagination']['next_cursor']}"
+    assert sorted(queues) == sorted(jobs)
+
+
 async def test_ojs_dead_letters_search_a_limited_number(
     world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +302,8 @@ async def test_ojs_dead_letters_search_a_limited_number(
 
     async def endless(query: DeadLetterQuery) -> Page[DeadLetterRow]:
         read.append(query.limit)
-        return Page([row] * query.limit, Place("newest", sum(read), ID).cursor)
+        place = Place("newest", sum(read), ID)
+        return Page([row] * query.limit, place.cursor, [place] * query.limit)
 
     monkeypatch.setattr(world.history, "dead_letters", endless)
     for query, most in (("limit=1", dead_letters.MAX_COUNTED), ("queue=none", dead_letters.MAX_READ)):

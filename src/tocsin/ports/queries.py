@@ -59,6 +59,8 @@ class Page(Generic[T_co]):
 
     rows: Sequence[T_co]
     cursor: str | None = None
+    places: Sequence["Place"] = ()
+    """Of dead letters, the place of each row. A list that was read over HTTP has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int
             entries += [row async for row in _rows(client, listing, members)]
             if len(entries) > limit:
                 break
-    rows = [row for _, row in entries[:limit]]
-    return Page(rows, entries[limit - 1][0].cursor if len(entries) > limit else None)
+    rows, places = [row for _, row in entries[:limit]], [place for place, _ in entries[:limit]]
+    return Page(rows, places[-1].cursor if len(entries) > limit else None, places)
 
 
 async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:

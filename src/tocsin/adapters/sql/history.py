@@ -130,6 +130,7 @@ def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLet
     return Page(
         [dead_letter_row(row) for row in rows[: query.limit]],
         _cursor(rows, query, "last_attempt", "letter_id"),
+        [Place(query.sort, microseconds(row.last_attempt), row.letter_id) for row in rows[: query.limit]],
     )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 
@@ -12,7 +12,7 @@ from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.execution import Phase
 from ....ports import DeadLetterRow
-from ....ports.queries import DeadLetterQuery, Place, microseconds
+from ....ports.queries import DeadLetterQuery, Place
 from ....services.operations import dead_letters
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
@@ -45,6 +45,13 @@ router = APIRouter(
 )
 
 
+class _Letter(NamedTuple):
+    """A dead letter and its place in the history, where several may have one id."""
+
+    row: DeadLetterRow
+    place: Place
+
+
 @router.get("", operation_id="listDeadJobs")
 async def list_dead(
     here: Here,
@@ -73,7 +80,7 @@ async def list_dead(
         matching = [(row, job) for row, job in await _views(here, caller, rows) if job["queue"] == queue]
         total, page = len(matching), [row for row, _ in matching[offset:end]]
         jobs = [job for _, job in matching[offset:end]]
-    after = _cursor_after(page[-1]) if total > end else searched
+    after = page[-1].place.cursor if total > end else searched
     pages = {
         "total": total,
         "limit": limit,
@@ -151,17 +158,17 @@ async def _require_letter(here: Components, match: ExecutionMatch, id: str) -> N
 
 async def _search(
     here: Components, caller: Principal, query: DeadLetterQuery, most: int
-) -> tuple[list[DeadLetterRow], str | None]:
+) -> tuple[list[_Letter], str | None]:
     """Search up to `most` dead letters for executions that a caller may see.
 
     Return them, and the cursor that continues the search; None: no dead letter follows.
     """
-    rows: list[DeadLetterRow] = []
+    rows: list[_Letter] = []
     while True:
         page = await here.history.dead_letters(replace(query, limit=min(query.limit, most)))
         rows += [
-            row
-            for row in page.rows
+            _Letter(row, place)
+            for row, place in zip(page.rows, page.places, strict=True)
             if row.execution_id is not None and await here.visibility.may_see_run(caller, Run.of(row))
         ]
         most -= len(page.rows)
@@ -170,21 +177,15 @@ async def _search(
         query = replace(query, cursor=page.cursor)
 
 
-def _cursor_after(row: DeadLetterRow) -> str:
-    return Place("newest", microseconds(row.last_attempt), row.id).cursor
-
-
-async def _views(
-    here: Components, caller: Principal, rows: Sequence[DeadLetterRow]
-) -> list[tuple[DeadLetterRow, dict[str, Any]]]:
+async def _views(here: Components, caller: Principal, rows: Sequence[_Letter]) -> list[tuple[_Letter, dict[str, Any]]]:
     """Return the jobs of dead letters.
 
     Those that were retried are left out, and executions whose events are gone.
     """
-    views: list[tuple[DeadLetterRow, dict[str, Any]]] = []
+    views: list[tuple[_Letter, dict[str, Any]]] = []
     for start in range(0, len(rows), MAX_LIMIT):
         part = rows[start : start + MAX_LIMIT]
-        jobs = await asyncio.gather(*(_dead_job(here, caller, row) for row in part))
+        jobs = await asyncio.gather(*(_dead_job(here, caller, letter.row) for letter in part))
         views += [(row, job) for row, job in zip(part, jobs, strict=True) if job is not None]
     return views
 
