@@ -20,6 +20,16 @@ class Reader(Protocol):
         ...
 
 
+async def take(reader: Reader, count: int) -> list[Delivery]:
+    """Take exactly so many messages that are there already, in however many portions."""
+    taken: list[Delivery] = []
+    while len(taken) < count:
+        portion = await reader.take(count - len(taken), wait=10.0)
+        assert portion
+        taken += portion
+    return taken
+
+
 _LONGEST_REQUEST_S: Final = 5.0
 """A lost connection can swallow a request; it is noticed after this time."""
 _SHORTEST_REQUEST_S: Final = 0.01

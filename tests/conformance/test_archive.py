@@ -10,6 +10,7 @@ from nats.aio.client import ServerVersion
 
 from tests.conformance.worlds import NatsWorld, World, nats_world
 from tests.domain.given import ID, JOB, admitted, recorded, started
+from tests.durables import take
 from tests.guards import guarded
 from tests.s3_server import S3Server
 from tocsin import subjects
@@ -143,7 +144,7 @@ async def test_position_is_decided_once_every_durable_acknowledged(world: World)
     await receive(world, admitted(), claim(1), admitted(), claim(2), admitted())
     assert await world.housekeeping.decided(Stream.LOG) < 2
 
-    one, two = await durable.take(2, wait=5.0)
+    one, two = await take(durable, 2)
     await two.ack()
     assert await world.housekeeping.decided(Stream.LOG) < 2
     await one.ack()
@@ -169,7 +170,7 @@ async def test_purge_takes_matches_up_to_a_sequence(world: World) -> None:
 async def test_message_purged_while_held_is_not_delivered_again(world: World) -> None:
     durable = await world.durable(CLAIMS)
     await receive(world, claim(1), claim(2))
-    one, two = await durable.take(2, wait=5.0)
+    one, two = await take(durable, 2)
     await world.housekeeping.purge("execution.>", upto=1)
     await one.nak(0)
     await two.nak(0.1)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance.given import dispatched, report, started
 from tests.conformance.worlds import World
-from tests.durables import Reader
+from tests.durables import Reader, take
 from tocsin import subjects
 from tocsin.ports import Delivery, DurableSpec, acknowledge
 from tocsin.subjects import Stream
@@ -24,7 +24,7 @@ async def test_tasks_arrive_in_order_and_unchanged(world: World) -> None:
     for n in range(5):
         await world.log.append(dispatched(f"e{n}"), expect=0)
 
-    tasks = await _take(queue, 5)
+    tasks = await take(queue, 5)
 
     for n, task in enumerate(tasks):
         stored = await world.log.get(task.subject, task.sequence)
@@ -38,7 +38,7 @@ async def test_a_message_keeps_its_id(world: World) -> None:
     durable = await world.durable(REPORTS)
     await world.log.publish(subjects.subject_of(report()), report(), message_id="an id")
 
-    (found,) = await _take(durable, 1)
+    (found,) = await take(durable, 1)
 
     assert found.message_id == "an id"
 
@@ -49,7 +49,7 @@ async def test_no_more_than_the_limit_is_taken(world: World) -> None:
         await world.log.append(dispatched(f"e{n}"), expect=0)
 
     first = await one.take(2, wait=PLENTY)
-    rest = await _take(other, 3)
+    rest = await take(other, 3)
 
     assert [task.sequence for task in [*first, *rest]] == [1, 2, 3, 4, 5]
 
@@ -85,7 +85,7 @@ async def test_cancelled_take_loses_no_task(world: World) -> None:
         await taking
     await world.log.append(dispatched(), expect=0)
 
-    (task,) = await _take(queue, 1)
+    (task,) = await take(queue, 1)
 
     assert task.sequence == 1
 
@@ -97,8 +97,8 @@ async def test_each_queue_has_its_own_tasks(world: World) -> None:
     sequence = await world.log.append(dispatched("e3"), expect=0)
     await world.log.append(started("e3"), expect=sequence)
 
-    assert [task.sequence for task in await _take(default, 2)] == [2, 3]
-    assert [task.sequence for task in await _take(gpu, 1)] == [1]
+    assert [task.sequence for task in await take(default, 2)] == [2, 3]
+    assert [task.sequence for task in await take(gpu, 1)] == [1]
     assert list(await default.take(10, wait=0)) == list(await gpu.take(10, wait=0)) == []
 
 
@@ -106,7 +106,7 @@ async def test_only_tasks_handed_back_are_delivered_again(world: World) -> None:
     durable = await world.durable(REPORTS)
     for n in range(4):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
-    acked, ended, back, later = await _take(durable, 4)
+    acked, ended, back, later = await take(durable, 4)
     await acked.ack()
     await ended.term()
     await back.nak(0)
@@ -119,14 +119,14 @@ async def test_only_tasks_handed_back_are_delivered_again(world: World) -> None:
         await task.ack()
     # Another round: any other due task would have arrived before it.
     await world.receive(subjects.subject_of(report()), b"{}")
-    assert [task.sequence for task in await _take(durable, 1)] == [5]
+    assert [task.sequence for task in await take(durable, 1)] == [5]
 
 
 async def test_many_tasks_are_acknowledged_at_once(world: World) -> None:
     durable = await world.durable(REPORTS)
     for n in range(9):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
-    tasks = await _take(durable, 9)
+    tasks = await take(durable, 9)
     await acknowledge([])
     await acknowledge(tasks[:4] + tasks[5:])
 
@@ -135,14 +135,14 @@ async def test_many_tasks_are_acknowledged_at_once(world: World) -> None:
     assert [(task.sequence, task.delivered) for task in again] == [(tasks[4].sequence, 2)]
     await again[0].ack()
     await world.receive(subjects.subject_of(report()), b"{}")
-    assert [task.sequence for task in await _take(durable, 1)] == [10]
+    assert [task.sequence for task in await take(durable, 1)] == [10]
 
 
 async def test_unacknowledged_task_returns_unless_kept(world: World) -> None:
     durable = await world.durable(REPORTS)
     for n in range(2):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
-    kept, forgotten = await _take(durable, 2)
+    kept, forgotten = await take(durable, 2)
     again: list[Delivery] = []
 
     async def keep_one_until_the_other_comes() -> bool:
@@ -161,7 +161,7 @@ async def test_unacknowledged_task_returns_unless_kept(world: World) -> None:
 async def test_the_answer_of_an_older_delivery_counts(world: World) -> None:
     durable = await world.durable(REPORTS)
     await world.receive(subjects.subject_of(report()), b"{}")
-    (first,) = await _take(durable, 1)
+    (first,) = await take(durable, 1)
     (second,) = await world.until(_taking(durable, 1))
     assert second.delivered == 2
     await first.ack()
@@ -174,7 +174,7 @@ async def test_the_answer_of_an_older_delivery_counts(world: World) -> None:
 async def test_a_delivery_is_answered_once(world: World) -> None:
     durable = await world.durable(REPORTS)
     await world.receive(subjects.subject_of(report()), b"{}")
-    (delivery,) = await _take(durable, 1)
+    (delivery,) = await take(durable, 1)
     await delivery.ack()
 
     for settlement in (delivery.ack(), delivery.nak(0), delivery.term()):
@@ -189,7 +189,7 @@ async def test_only_so_many_are_out_at_once(world: World) -> None:
     for n in range(3):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
 
-    first, second = await _take(durable, 2)
+    first, second = await take(durable, 2)
     assert list(await durable.take(10, wait=0)) == []
     await first.ack()
     assert [task.sequence for task in await world.until(_taking(durable, 1))] == [3]
@@ -199,20 +199,10 @@ async def test_only_so_many_are_out_at_once(world: World) -> None:
 async def test_new_reader_continues_where_others_stopped(world: World) -> None:
     for n in range(3):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
-    for task in await _take(await world.durable(REPORTS), 2):
+    for task in await take(await world.durable(REPORTS), 2):
         await task.ack()
 
-    assert [task.sequence for task in await _take(await world.durable(REPORTS), 1)] == [3]
-
-
-async def _take(queue: Reader, count: int) -> list[Delivery]:
-    """Exactly so many that are there already, in however many portions."""
-    taken: list[Delivery] = []
-    while len(taken) < count:
-        portion = await queue.take(count - len(taken), wait=PLENTY)
-        assert portion
-        taken += portion
-    return taken
+    assert [task.sequence for task in await take(await world.durable(REPORTS), 1)] == [3]
 
 
 def _taking(queue: Reader, count: int) -> Callable[[], Awaitable[Sequence[Delivery]]]:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from tests.conformance.given import acquired, cron_triggered, dispatched, due
 from tests.conformance.worlds import NatsWorld, World
 from tests.domain.given import NOON
+from tests.durables import take
 from tests.guards import guarded
 from tests.servers import FAST_CLIENT
 from tocsin import subjects
@@ -18,7 +19,7 @@ from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
 from tocsin.domain import lock
 from tocsin.domain.events import Foreign, Message, QueuePaused, Recorded
 from tocsin.domain.lock import Waiter
-from tocsin.ports import Delivery, DurableSpec, SequenceConflict
+from tocsin.ports import DurableSpec, SequenceConflict
 from tocsin.subjects import Stream
 
 SCOPE = subjects.execution("a.job", "e1")
@@ -184,10 +185,7 @@ async def test_delivery_shows_the_headers(world: World) -> None:
     durable = await world.durable(DurableSpec("d", Stream.LOG, ("execution.>",)))
     await world.log.append(dispatched(), expect=0)
     await world.receive("execution.a_job.e1.completed", ACK)
-    deliveries: list[Delivery] = []
-    while len(deliveries) < 2:
-        deliveries += await durable.take(2, wait=5)
-    reasons = [subjects.foreign_reason(one.subject, one.headers) for one in deliveries]
+    reasons = [subjects.foreign_reason(one.subject, one.headers) for one in await take(durable, 2)]
     assert reasons[0] is None
     assert "without a guard" in (reasons[1] or "")
 

@@ -171,7 +171,7 @@ async def test_expired_key_can_be_created_again(world: World) -> None:
     with pytest.raises(SequenceConflict):
         await world.projections.put(LEADER, KEY, b"lost", expect=first, ttl=1)
     second = await world.projections.put(LEADER, KEY, b"two", expect=0, ttl=60)
-    assert await world.projections.get(LEADER, KEY) == (b"two", second)
+    assert await world.until(lambda: world.projections.get(LEADER, KEY)) == (b"two", second)
 
 
 async def test_a_life_time_is_renewed_by_putting_again(world: World) -> None:

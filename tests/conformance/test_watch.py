@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.given import dispatched, due, report, started
 from tests.conformance.worlds import World
+from tests.durables import take
 from tocsin import subjects
 from tocsin.ports import DurableSpec, Heading, Headings, Progress
 from tocsin.subjects import Stream
@@ -121,7 +122,7 @@ async def test_durable_has_passed_acknowledged_and_earlier_messages(world: World
     second = await world.log.append(dispatched("e2"), expect=0)
     assert not (await progress(world)).is_past(first)
 
-    one, two = await takers.take(2, wait=5)
+    one, two = await take(takers, 2)
     assert not (await progress(world)).is_past(first)
     await two.ack()
     assert not (await progress(world)).is_past(second), "the first is still out"

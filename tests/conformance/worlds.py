@@ -20,6 +20,7 @@ from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.client.wire import STREAM_NOT_FOUND
+from tocsin.adapters.nats.log.direct_get import DirectGet
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.adapters.nats.log.projections import NatsProjections
@@ -161,7 +162,11 @@ class NatsWorld:
             reply = await self.connection.client.request(wire_subject, body, timeout=PATIENCE, headers=headers)
         except NoRespondersError as error:
             raise LogUnavailable(str(error)) from error
-        sequence: int = json.loads(reply.data)["seq"]
+        stored = json.loads(reply.data)
+        sequence: int = stored["seq"]
+        if REPLICAS is not None:  # the server of this connection may lag, and answers the test's reads
+            nearest = DirectGet(self.connection, stored["stream"])
+            await self.until(lambda: nearest.by_sequence(sequence))
         return sequence
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
