@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -230,6 +231,59 @@ def test_end_of_the_program_stops_it_in_order(end: str, code: int, tmp_path: Pat
     execution_id = finished.stderr.strip()
     with Tocsin.embedded("shop", data_dir=tmp_path / "data").start() as scheduler:  # the folder is free again
         assert scheduler.run(execution_id, job="slow").result(DEADLINE) == "ended"
+
+
+INTERRUPTED: Final = """
+import asyncio
+import sys
+import threading
+from contextlib import suppress
+
+from tocsin import Context, Tocsin
+
+app = Tocsin.embedded("shop", data_dir=sys.argv[1], shutdown_timeout=600)
+began = threading.Event()
+
+@app.job()
+async def slow(context: Context) -> None:
+    began.set()
+    await context.shutting_down.wait()
+    print("stopping", flush=True)
+    await asyncio.Event().wait()
+
+async def main() -> None:
+    async with app.running():
+        run = await app.trigger(slow)
+        print("execution", run.execution_id, flush=True)
+        await asyncio.to_thread(began.wait)
+        print("began", flush=True)
+        await asyncio.Event().wait()
+
+def forgotten() -> None:
+    run = app.start().trigger("slow")
+    print("execution", run.execution_id, flush=True)
+    began.wait()
+    print("began", flush=True)
+    threading.Event().wait()
+
+with suppress(KeyboardInterrupt):
+    asyncio.run(main()) if sys.argv[2] == "loop" else forgotten()
+"""
+
+
+@pytest.mark.parametrize("kind", ["loop", "thread"])
+def test_second_interrupt_ends_the_program(kind: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "data"), kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        execution_id = next(line.split()[1] for line in program.stdout if line.startswith("execution "))
+        for moment in ("began\n", "stopping\n"):
+            assert moment in program.stdout
+            program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=120)
+    assert (program.returncode, "Traceback" in errors) == (0, False), errors
+    with Tocsin.embedded("shop", data_dir=tmp_path / "data").start() as scheduler:
+        assert scheduler.run(execution_id, job="slow").status() == "running"  # its task was not lost
 
 
 async def test_application_runs_beside_an_event_loop(tmp_path: Path) -> None:

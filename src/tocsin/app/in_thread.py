@@ -4,7 +4,7 @@ import atexit
 import concurrent.futures.thread  # noqa: F401 - it registers its end first, so that ours comes before it
 import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
@@ -53,7 +53,7 @@ class AppThread(SyncClient):
 
 
 def _stop_all() -> None:
-    with ExitStack() as stack:  # an error of an end does not keep others from theirs
+    with suppress(KeyboardInterrupt), ExitStack() as stack:  # an error of an end does not keep others from theirs
         for thread in tuple(_open):
             stack.callback(thread.close)
 

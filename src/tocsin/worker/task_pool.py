@@ -90,7 +90,13 @@ class TaskPool:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_end)
+
+    def _on_end(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or isinstance(error := task.exception(), KeyboardInterrupt | None):
+            return  # Ctrl-C during a handler reaches the program by itself
+        task.get_loop().call_exception_handler({"message": "task failed", "exception": error, "task": task})
 
     def stop(self, reason: StopReason) -> None:
         """Stop all handlers; the reason decides whether their tasks are handed back."""

@@ -79,6 +79,10 @@ class Connection:
         for callback in tuple(self._on_interrupt):
             callback()
 
+    def abandon(self) -> None:
+        """Fail every request, pending or later, because nothing reads the replies any more."""
+        self._requests.abandon()
+
     def on_permission_error(self, error: Exception) -> None:
         """Fail the requests that a permission error of the server is about."""
         self._requests.on_permission_error(error)
@@ -118,7 +122,7 @@ class Connection:
             for number, reply in zip(pending, replies, strict=True):
                 results[number] = result_of(messages[number].subject, reply)
             pending = [number for number in pending if _is_silence(results[number])]
-            if not pending or loop.time() + pause >= deadline or self.client.is_closed:
+            if not pending or loop.time() + pause >= deadline or self.client.is_closed or self._requests.is_abandoned:
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -260,7 +264,7 @@ async def connect(
     """
     client = Client()
     connection = Connection(client, fast_client=fast_client)
-    opening, ending = FirstConnection(servers), Ending(client)
+    opening, ending = FirstConnection(servers), Ending(client, connection.abandon)
 
     async def on_disconnect() -> None:
         connection.interrupt()

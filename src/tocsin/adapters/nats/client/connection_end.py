@@ -1,7 +1,7 @@
 """The end of a connection, by the task that opened it or by the server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -46,13 +46,20 @@ class Ending:
     So its state is looked at instead.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, abandon: Callable[[], None]) -> None:
+        """`abandon` is called when no reply can come any more."""
         self._client = client
+        self._abandon = abandon
         self._reason: str | None = None
 
     async def _cancel_when_closed(self, task: "asyncio.Task[object] | None") -> None:
-        while not self._client.is_closed:  # noqa: ASYNC110 - the client may end without a callback
-            await asyncio.sleep(CLOSED_CHECK_INTERVAL_S)
+        try:
+            while not self._client.is_closed:  # noqa: ASYNC110 - the client may end without a callback
+                await asyncio.sleep(CLOSED_CHECK_INTERVAL_S)
+        except asyncio.CancelledError:
+            # At a second Ctrl-C, `asyncio.run` cancels all tasks, also those in which nats-py reads.
+            self._abandon()
+            raise
         self._reason = str(self._client.last_error or "no reason given")
         _log.error("NATS ended the connection for good", action="nats-connection-ended", error=self._reason)
         if task is not None:

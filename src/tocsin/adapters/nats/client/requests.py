@@ -138,6 +138,14 @@ class Requests:
         self._pending: dict[str, _Pending] = {}
         """Pending requests by token, in the order of their expiry."""
         self._sweeper: asyncio.TimerHandle | None = None
+        self.is_abandoned = False
+        """No reply can come any more."""
+
+    def abandon(self) -> None:
+        """Fail every request, pending or later, because nothing reads the replies any more."""
+        self.is_abandoned = True
+        for request in self._pending.values():
+            request.fail(errors.ConnectionClosedError())
 
     def interrupt(self) -> None:
         """Fail every pending request, because the connection and the replies were lost."""
@@ -230,6 +238,8 @@ class Requests:
     def _register(self, request: _Pending, loop: asyncio.AbstractEventLoop) -> str:
         token = str(next(self._tokens))
         self._pending[token] = request
+        if self.is_abandoned:
+            request.fail(errors.ConnectionClosedError())
         if self._sweeper is None:
             self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep, loop)
         return token
