@@ -246,7 +246,13 @@ def _section(model: type[BaseModel], path: tuple[str, ...], defaults: dict[str, 
         value = "required" if field.is_required() else f"`{value}`"
         described = schema["properties"][name]
         meaning = _cell(described.get("description", ""))
-        unit = "duration" if _is_duration(field) else "bytes" if "bytes" in meaning else _kind(described, schema)
+        unit = (
+            "duration"
+            if _is_duration(field)
+            else "bytes"
+            if "bytes" in meaning.partition(".")[0]
+            else _kind(described, schema)
+        )
         field_path = ".".join((*(part.partition(" ")[0] for part in path), name))
         rows.append(f"| `{field_path}` | {value} | {unit} | {meaning} |")
     if path:

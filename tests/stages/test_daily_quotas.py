@@ -80,6 +80,20 @@ async def test_trigger_beyond_the_quota_is_skipped(world: World) -> None:
     assert await used(world, "billing") is None
 
 
+async def test_skipped_trigger_stores_no_input(world: World) -> None:
+    """Triggers beyond a quota count for none, so the input must not be copied into the log."""
+    await define(world, overlap_policy="enqueue")
+    await declare(world, executions_per_day=1)
+    await trigger(world, "a")
+    await world.trigger(JOB, "b", input={"text": "x" * 30_000})
+    await world.run(world.planner)
+    stored = [event for kind in (Skipped, CronSkipped, CronAnswer) for event in await world.stored(kind)]
+    assert [type(event) for event in stored] == [Skipped, CronSkipped, CronAnswer]
+    everything = await world.log.read("execution.>", limit=10_000)
+    others = [each.message for each in everything if not isinstance(each.message, Admitted)]
+    assert sum(len(event.encode()) for event in (*others, *stored[1:])) < 1_500
+
+
 async def test_skipped_trigger_of_a_locked_job_is_answered(world: World) -> None:
     await define(world, overlap_policy="enqueue")
     await declare(world, executions_per_day=1)
