@@ -11,6 +11,7 @@ from .checks import (
     clocks,
     deadlines,
     dependencies,
+    inputs,
     notifications,
     partitions,
     screeners,
@@ -62,6 +63,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     trigger_sources.sources,
     trigger_sources.refusals,
     triggers.keys,
+    inputs.stored,
     calendars.ends,
 )
 """From the cause to the effect: the servers first, then what depends on them."""
