@@ -206,16 +206,30 @@ async def test_silences_and_agents_have_a_quota(world: World) -> None:
     silence = {"job": "payments.job", "duration": "1h", "reason": "r" * 100}
     await repeated(world, ("POST", "/v1/silences", silence), token=token)
     world.clock.advance(timedelta(days=1).total_seconds())
-    record = AgentRecord(name="pay", agent_id=AGENT, state=AgentState.ENABLED, queues=["payments.q"], functions=["f"])
-    await world.projections.put(Bucket.AGENTS, f"pay.{AGENT}", record.model_dump_json().encode())
-    await world.log.append(
-        AgentRegistered(name="pay", agent_id=AGENT, queues=("payments.q",), functions=("f",)), expect=0
-    )
+    await register(world, "payments.q")
     toggles = [("POST", f"/v1/agents/pay/{verb}", {"reason": "r" * 50}) for verb in ("disable", "enable")]
     await repeated(world, *toggles, token=token)
     world.clock.advance(timedelta(days=1).total_seconds())
     grants = [("POST", f"/v1/agents/pay/{verb}", {"queues": ["payments.q"]}) for verb in ("allow", "revoke")]
     assert "allow" in str((await repeated(world, *grants, token=token)).request.url)
+
+
+async def test_refused_switch_counts_in_no_namespace(world: World) -> None:
+    """The agent serves queues of two namespaces, and only the first has room."""
+    quotas = [Namespace(name="payments", bytes_per_day=10**6), Namespace(name="zeta", bytes_per_day=10)]
+    await Namespaces(world.log).apply(quotas)
+    token = await world.token("eve", Role.OPERATOR, namespaces=("payments", "zeta"))
+    await register(world, "payments.q", "zeta.q")
+    refused = await world.ask("POST", "/v1/agents/pay/disable", Authorization=f"Bearer {token}")
+    assert (refused.status_code, "`zeta`" in refused.json()["detail"]) == (429, True), refused.text
+    assert await changed(world) == 0
+
+
+async def register(world: World, *queues: str) -> None:
+    """Register the agent `pay`."""
+    record = AgentRecord(name="pay", agent_id=AGENT, state=AgentState.ENABLED, queues=[*queues], functions=["f"])
+    await world.projections.put(Bucket.AGENTS, f"pay.{AGENT}", record.model_dump_json().encode())
+    await world.log.append(AgentRegistered(name="pay", agent_id=AGENT, queues=queues, functions=("f",)), expect=0)
 
 
 async def test_silences_of_others_do_not_count(world: World) -> None:

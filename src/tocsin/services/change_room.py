@@ -6,7 +6,7 @@ from executions. So a fault can only make the quota smaller.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -55,15 +55,13 @@ class ChangeRoom:
         return self.of(namespace_of(name), is_refused=is_refused)
 
     def of_caller(self, namespaces: Sequence[str] | None, *, is_refused: bool = True) -> Take:
-        """Return what takes the room for decisions of a caller, in each of its namespaces.
+        """Return what takes the room for decisions of a caller in its namespaces.
 
-        None: the caller is bound to none.
+        If one of them has no room, the decisions count in none. None: the caller is bound to none.
         """
-        takes = [self.of(namespace, is_refused=is_refused) for namespace in namespaces or ()]
 
         async def take(facts: Sequence[Message]) -> None:
-            for each in takes:
-                await each(facts)
+            await self._take_all(dict.fromkeys(namespaces or (), facts), is_refused=is_refused)
 
         return take
 
@@ -79,11 +77,15 @@ class ChangeRoom:
         of_namespace = defaultdict[str | None, list[Message]](list)
         for name, fact in facts:
             of_namespace[namespace_of(name)].append(fact)
-        if len(of_namespace) > 1:  # else the count checks it
-            for namespace, own in of_namespace.items():
-                await self._check(namespace, own)
-        for namespace, own in of_namespace.items():
-            await self.of(namespace)(own)
+        await self._take_all(of_namespace, is_refused=True)
+
+    async def _take_all(self, of_namespace: Mapping[str | None, Sequence[Message]], *, is_refused: bool) -> None:
+        """Take the room for the events of each namespace, or of none."""
+        if is_refused and len(of_namespace) > 1:  # else the count checks it
+            for namespace, facts in of_namespace.items():
+                await self._check(namespace, facts)
+        for namespace, facts in of_namespace.items():
+            await self.of(namespace, is_refused=is_refused)(facts)
 
     async def _check(self, namespace: str | None, facts: Sequence[Message]) -> None:
         """Check that a namespace has room, and count nothing.
