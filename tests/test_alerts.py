@@ -109,6 +109,35 @@ def test_expressions_are_valid(tmp_path: Path) -> None:
     promtool(tmp_path, "check", "rules", "all.yml")
 
 
+@pytest.mark.parametrize(
+    "copies",
+    [
+        {"a": "5x40 stale", "b": "_x43 9x40"},
+        {"a": "5x40 9x40", "b": "5x40 9x40"},
+        {"a": "5x40 stale", "b": "5x20 stale _x24 9x40"},
+    ],
+    ids=["a copy that moves", "two copies", "two copies of which one moves"],
+)
+def test_panels_of_totals_show_the_growth(tmp_path: Path, copies: dict[str, str]) -> None:
+    panels = {*expressions()} - {rule["expr"] for rule in rules()}
+    panels = {text.replace("$job", "j") for text in panels if re.search(r"\[(15m|1h|24h)\]", text)}
+    totals = {"executions", "retries", "dead_letters", "instants_missed", "executions_recovered", "messages_lost"}
+    series = [
+        {"series": f'{name}{{job="j", status="{status}", instance="{copy}"}}', "values": values}
+        for name in {name for text in panels for name in re.findall(r"\b(?:tocsin|hanzo_scheduler)_\w+", text)}
+        for status in ("completed", "failed", "skipped")
+        if status == "failed" or "executions_total" in name
+        for copy, values in copies.items()
+    ]
+    assert {total for total in totals if any(f"_{total}_total" in text for text in panels)} == totals
+    cases = [
+        {"expr": f"sum({text})", "eval_time": "15m", "exp_samples": [{"labels": "{}", "value": 4}]} for text in panels
+    ]
+    written = {"tests": [{"interval": "15s", "input_series": series, "promql_expr_test": cases}]}
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump(written))
+    promtool(tmp_path, "test", "rules", "panels.yml")
+
+
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     for path in (RULES, ROOT / "tests/alerts.test.yml"):
         shutil.copy(path, tmp_path)

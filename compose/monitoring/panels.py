@@ -65,8 +65,13 @@ def _rate(metric: str, labels: str = "") -> str:
     return f"{_COPIES} (rate({metric}{labels}[5m]))"
 
 
-def _increase(metric: str, labels: str, window: str) -> str:
-    return f"{_COPIES} (increase({metric}{labels}[{window}]))"
+def _growth(metric: str, labels: str, window: str) -> str:
+    """Return by how much a total of the installation grew.
+
+    `increase` looks at each copy of the API alone, and so leaves out what happened before a copy began at a new address.
+    """
+    values = f"{metric}{labels}[{window}]"
+    return f"{_COPIES} (max_over_time({values})) - min without (instance) (min_over_time({values}))"
 
 
 def _quantiles(metric: str, labels: str = "") -> dict[str, str]:
@@ -93,7 +98,7 @@ OVERVIEW: Final = Dashboard(
             _stat("Alerts that fire", _or_zero('count(ALERTS{alertstate="firing"})')),
             _stat("Jobs", f"max({_HIP}_jobs_registered)"),
             _stat("Locks held", _or_zero(f"sum({_COPIES} ({_HIP}_lock_held))")),
-            _stat("Dead letters, 24 h", "max(increase(tocsin_dead_letters_total[24h]))"),
+            _stat("Dead letters, 24 h", f"max({_growth('tocsin_dead_letters_total', '', '24h')})"),
             _stat("Next fire", f"min({_HIP}_next_fire_seconds)", "s"),
         ),
         "Executions": (
@@ -113,13 +118,13 @@ OVERVIEW: Final = Dashboard(
             ),
             Panel(
                 "Jobs that fail most, 1 h",
-                {"{{job}}": f"topk(10, sum by (job) ({_increase(f'{_HIP}_executions_total', _FAILED, '1h')}))"},
+                {"{{job}}": f"topk(10, sum by (job) ({_growth(f'{_HIP}_executions_total', _FAILED, '1h')}))"},
                 "bargauge",
                 names_job=True,
             ),
             Panel(
                 "Jobs with most retries, 1 h",
-                {"{{job}}": f"topk(10, {_increase(f'{_HIP}_retries_total', '', '1h')})"},
+                {"{{job}}": f"topk(10, {_growth(f'{_HIP}_retries_total', '', '1h')})"},
                 "bargauge",
                 names_job=True,
             ),
@@ -153,17 +158,15 @@ OVERVIEW: Final = Dashboard(
         "What should be zero": (
             Panel(
                 "Instants missed, 1 h",
-                {
-                    "{{job}}: {{reason}}": f"sum by (job, reason) ({_increase('tocsin_instants_missed_total', '', '1h')})"
-                },
+                {"{{job}}: {{reason}}": f"sum by (job, reason) ({_growth('tocsin_instants_missed_total', '', '1h')})"},
                 names_job=True,
             ),
             Panel(
                 "Recovered and abandoned executions, 15 min",
                 {
-                    "recovered": "max(increase(tocsin_executions_recovered_total[15m]))",
-                    "abandoned": "max(increase(tocsin_executions_abandoned_total[15m]))",
-                    "lost after {{what}}": _increase("tocsin_messages_lost_total", "", "15m"),
+                    "recovered": f"max({_growth('tocsin_executions_recovered_total', '', '15m')})",
+                    "abandoned": f"max({_growth('tocsin_executions_abandoned_total', '', '15m')})",
+                    "lost after {{what}}": _growth("tocsin_messages_lost_total", "", "15m"),
                 },
             ),
         ),
@@ -177,7 +180,7 @@ _OF_JOB: Final = '{job="$job"}'
 
 def _ended(status: str) -> str:
     labels = f'{{job="$job", status="{status}"}}'
-    return f"sum({_increase(f'{_HIP}_executions_total', labels, '24h')})"
+    return f"sum({_growth(f'{_HIP}_executions_total', labels, '24h')})"
 
 
 JOB: Final = Dashboard(
@@ -193,7 +196,7 @@ JOB: Final = Dashboard(
             _stat("Completed, 24 h", _ended("completed")),
             _stat("Failed, 24 h", _ended("failed")),
             _stat("Skipped, 24 h", _ended("skipped")),
-            _stat("Dead letters, 24 h", f"max(increase({_HIP}_dead_letters_total{_OF_JOB}[24h]))"),
+            _stat("Dead letters, 24 h", f"max({_growth(f'{_HIP}_dead_letters_total', _OF_JOB, '24h')})"),
         ),
         "Executions": (
             Panel(
@@ -216,7 +219,7 @@ JOB: Final = Dashboard(
             ),
             Panel(
                 "Instants missed, 1 h",
-                {"{{reason}}": f"sum by (reason) ({_increase('tocsin_instants_missed_total', _OF_JOB, '1h')})"},
+                {"{{reason}}": f"sum by (reason) ({_growth('tocsin_instants_missed_total', _OF_JOB, '1h')})"},
             ),
         ),
     },
@@ -287,8 +290,8 @@ STAGE: Final = Dashboard(
             Panel("Lost traces", {"traces": _or_zero("sum(rate(tocsin_lost_traces_total[5m]))")}),
             Panel(
                 "Foreign messages",
-                {"messages": _or_zero("sum(increase(tocsin_foreign_messages_total[1h]))")},
-                description="Messages in the streams of decisions that no stage stored. Run `tocsin audit`.",
+                {"messages": _or_zero("sum(max by (kind) (tocsin_foreign_messages_total))")},
+                description="Messages in the streams of decisions that no stage stored, as far as a running process has met them. Run `tocsin audit`.",
             ),
         ),
     },

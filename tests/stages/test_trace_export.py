@@ -1,6 +1,8 @@
 """The export of traces: selected or failed executions, and no others; losses are counted and hold up nothing."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from tocsin.domain.trace_context import own_context
 from tocsin.ports import SpansLost
 from tocsin.stages.recorder import traces as module
 from tocsin.stages.recorder.traces import Traces
-from tocsin.testing import InMemoryEventLog, ManualClock
+from tocsin.testing import InMemoryEventLog, ManualClock, settle
 
 END: Final[dict[str, Any]] = {"job": JOB, "execution_id": ID, "scheduled_time": NOON, "trigger": "cron"}
 SELECTED: Final = own_context(ID, is_sampled=True).traceparent
@@ -147,6 +149,15 @@ async def test_losses_are_counted_and_logged_once(scene: Scene, metrics: InMemor
     assert scene.store.executions == [ID]
 
 
+async def test_losses_are_zero_from_the_start(scene: Scene, metrics: InMemoryMetricReader) -> None:
+    export = asyncio.create_task(scene.traces.run())
+    await settle()
+    assert counted(metrics) == 0
+    export.cancel()
+    with suppress(asyncio.CancelledError):
+        await export
+
+
 @pytest.mark.parametrize(("rejected", "lost"), [(1, 1), (100, 2)])
 async def test_rejected_spans_lose_their_traces(
     scene: Scene, metrics: InMemoryMetricReader, rejected: int, lost: int
@@ -201,8 +212,8 @@ async def test_requests_hold_a_number_of_spans(scene: Scene, monkeypatch: pytest
     assert [len(request) for request in scene.store.requests] == [3, 1]
 
 
-def counted(reader: InMemoryMetricReader) -> float:
-    """Return the number of lost traces that the counter has."""
+def counted(reader: InMemoryMetricReader) -> float | None:
+    """Return the number of lost traces that the counter has; None: it has no series."""
     data = reader.get_metrics_data()
     points = [
         point
@@ -212,4 +223,4 @@ def counted(reader: InMemoryMetricReader) -> float:
         if metric.name == "tocsin_lost_traces"
         for point in metric.data.data_points
     ]
-    return sum(point.value for point in points if isinstance(point, NumberDataPoint))
+    return sum(point.value for point in points if isinstance(point, NumberDataPoint)) if points else None

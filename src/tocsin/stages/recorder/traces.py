@@ -87,6 +87,7 @@ class Traces:
 
     async def run(self) -> None:
         """Export until cancelled."""
+        _lost_traces.add(0)  # so that a dashboard sees the first loss
         try:
             while True:
                 await self._wake.wait()
