@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.console.conftest import SignIn
 from tests.console.served import Console
@@ -28,7 +28,9 @@ REACHED = """() => {
   if (control === null || control === document.body) return false;
   window.reached.add(control);
   const style = getComputedStyle(control);
-  if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) === 0) window.unseen.add(control);
+  const { left, right, top, bottom } = control.getBoundingClientRect();
+  const isOnScreen = right > 0 && left < innerWidth && bottom > 0 && top < innerHeight;
+  if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) === 0 || !isOnScreen) window.unseen.add(control);
   return true;
 }"""
 """Remember the control that has the focus. False: none has, so the focus has left the page."""
@@ -42,15 +44,22 @@ MOUSE_ONLY = f"""({WORDS})([...document.querySelectorAll("main *")].filter((one)
 MOST_STOPS = 900
 QUICK = ("now", "jobs", "job", "execution", "dead letters", "what if", "queues")
 """Pages whose controls are reached in every run; those of the others are much the same."""
+WIDE, NARROW = 1280, 360
+NARROW_QUICK = ("jobs", "execution")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in PAGES if name != "events"],
+    ("name", "width"),
+    [
+        (name, width) if name in quick else pytest.param(name, width, marks=pytest.mark.full)
+        for width, quick in ((WIDE, QUICK), (NARROW, NARROW_QUICK))
+        for name in PAGES
+        if name != "events"
+    ],
 )
-def test_tab_reaches_each_control(name: str, sign_in: SignIn, runs: dict[str, str]) -> None:
+def test_tab_reaches_each_control(name: str, width: int, sign_in: SignIn, runs: dict[str, str]) -> None:
     path, heading = PAGES[name]
-    page = sign_in()
+    page = sign_in(width=width)
     shown(page, path.format(**runs), heading)
     for summary in page.locator("main summary").all():
         summary.press("Enter")  # its content has controls, too
@@ -153,3 +162,73 @@ def test_days_are_read_without_a_mouse(sign_in: SignIn, console: Console) -> Non
     days.locator("summary").focus()
     page.keyboard.press("Enter")
     expect(days.get_by_role("row").last).to_contain_text(re.compile(r"20\d\d-\d\d-\d\d"))
+
+
+def tab_to(page: Page, control: Locator) -> None:
+    """Press Tab until a control has the focus."""
+    expect(control).to_be_visible()
+    for _ in range(MOST_STOPS):
+        if control.evaluate("(one) => one === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"Tab does not reach {control}")
+
+
+def press(page: Page, control: Locator, key: str = "Enter") -> None:
+    """Reach a control with Tab, and press a key on it."""
+    tab_to(page, control)
+    expect(control).to_be_in_viewport()
+    page.keyboard.press(key)
+
+
+def test_phone_is_used_by_keyboard_alone(sign_in: SignIn, console: Console) -> None:
+    name = "walked"
+    schema = {"type": "object", "properties": {"day": {"type": "string", "title": "Day"}}, "required": ["day"]}
+    body = {"function": "broken", "retry": {"max_attempts": 1}, "dead_letter": True, "input_schema": schema}
+    console.api("PUT", f"/v1/jobs/{name}", json=body)
+    page = sign_in(token=console.token("scheduler-operator"), width=NARROW)
+
+    def open_page(title: str) -> None:
+        press(page, page.get_by_role("navigation", name="Pages").get_by_role("link", name=title, exact=True))
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+
+    def confirm(label: str, reason: str) -> None:
+        dialog = page.get_by_role("dialog")
+        tab_to(page, dialog.get_by_label("Reason"))
+        page.keyboard.type(reason)
+        press(page, dialog.get_by_role("button", name=label, exact=True))
+        expect(dialog).to_have_count(0)
+
+    open_page("Jobs")
+    tab_to(page, page.get_by_label("Search"))
+    page.keyboard.type(name)
+    expect(page).to_have_url(re.compile(f"search={name}"))
+    press(page, page.get_by_role("link", name=name, exact=True))
+    press(page, page.get_by_role("button", name="Trigger"))
+    tab_to(page, page.get_by_role("dialog").get_by_label("Day"))
+    page.keyboard.type("monday")
+    confirm("Trigger", "by hand")
+    expect(page.locator("h1 .state-failed")).to_be_visible()
+    press(page, page.get_by_role("link", name="Dead letter", exact=True))
+    press(page, page.get_by_role("button", name="Replay", exact=True))
+    confirm("Replay", "once more")
+    expect(page.locator("h1 .state-failed")).to_be_visible()
+    open_page("Dead letters")
+    tab_to(page, page.get_by_label("Job", exact=True))
+    page.keyboard.type(name)
+    expect(page).to_have_url(re.compile(f"job={name}"))
+    rows = page.get_by_role("region", name="dead letters", exact=True)
+    press(page, rows.get_by_role("checkbox").first, "Space")
+    press(page, page.get_by_role("button", name="Replay 1 selected"))
+    confirm("Replay 1 selected", "a selection")
+    press(page, rows.get_by_role("button", name="Resolve").first)
+    confirm("Resolve", "known")
+    open_page("Queues")
+    press(page, page.get_by_role("button", name="Pause").first)
+    confirm("Pause", "for a moment")
+    press(page, page.get_by_role("button", name="Resume").first)
+    confirm("Resume", "it was long enough")
+    press(page, page.get_by_role("button", name="Sign out"))
+    expect(page.get_by_label("Token")).to_be_visible()
+    reasons = {change["reason"] for change in console.api("GET", "/v1/changes?limit=50")["changes"]}
+    assert reasons >= {"for a moment", "it was long enough"}
