@@ -1,10 +1,12 @@
 """The reads of a judgement: a job's definitions, and its time around an instant."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias, TypeVar, cast
 
 from ... import subjects
@@ -212,18 +214,19 @@ class ExplainReader:
         return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer
 
 
-async def read_evidence(log: EventLog, job: str) -> Evidence:
+async def read_evidence(log: EventLog, job: str, *, with_leadership: bool = True) -> Evidence:
     """Return the definitions of a job, its newest decisions, and the leaders."""
-    definitions: list[Recorded[DefinitionFact]] = []
-    for subject in subjects.ledger_subjects(job, *_DEFINITIONS):
-        definitions += _of(DefinitionFact, await _all(log, subject))
-    decisions = [await log.last(subject) for subject in subjects.ledger_subjects(job, *_TIME)]
+    *definitions, leadership, decisions = await asyncio.gather(
+        *(_all(log, subject) for subject in subjects.ledger_subjects(job, *_DEFINITIONS)),
+        _all(log, subjects.leadership(TICKER_LEASE)) if with_leadership else _nothing(),
+        _newest(log, subjects.ledger_subjects(job, *_TIME)),
+    )
     return Evidence(
         job=job,
-        definitions=sorted(definitions, key=_sequence),
-        decisions=sorted(_decisions([decision for decision in decisions if decision is not None]), key=_sequence),
-        leadership=sorted(await _all(log, subjects.leadership(TICKER_LEASE)), key=_sequence),
-        now=await log.now(),
+        definitions=sorted(_of(DefinitionFact, chain.from_iterable(definitions)), key=_sequence),
+        decisions=sorted(_decisions(decisions), key=_sequence),
+        leadership=sorted(leadership, key=_sequence),
+        now=await log.now(),  # after all others, so that no event is of the future
     )
 
 
@@ -267,7 +270,16 @@ async def _all(log: EventLog, subject: str) -> list[Recorded[Message]]:
     return messages
 
 
-def _of(kind: type[M], recorded: Sequence[Recorded[Message]]) -> list[Recorded[M]]:
+async def _newest(log: EventLog, filters: Sequence[str]) -> list[Recorded[Message]]:
+    newest = await asyncio.gather(*map(log.last, filters))
+    return [recorded for recorded in newest if recorded is not None]
+
+
+async def _nothing() -> list[Recorded[Message]]:
+    return []
+
+
+def _of(kind: type[M], recorded: Iterable[Recorded[Message]]) -> list[Recorded[M]]:
     return [cast("Recorded[M]", event) for event in recorded if isinstance(event.message, kind)]
 
 

@@ -63,13 +63,13 @@ class TimelineReader:
         self._calculate = calculate
         self._retention = retention
 
-    async def ledger(self, job: str, sees: Sees = seen_everything) -> Ledger:
+    async def ledger(self, job: str, sees: Sees = seen_everything, *, with_leadership: bool = False) -> Ledger:
         """Return the definitions of a job and its newest decisions.
 
         Raises:
             JobNotFound: no event mentions the job, or the caller sees none of its definitions.
         """
-        evidence = await read_evidence(self._log, job)
+        evidence = await read_evidence(self._log, job, with_leadership=with_leadership)
         ledger = Ledger(evidence, sees(evidence.definitions))
         if not any(ledger.is_seen(regime) for regime in ledger.all):
             raise JobNotFound(job)
@@ -82,7 +82,7 @@ class TimelineReader:
             JobNotFound: no event mentions the job, or the caller sees none of its definitions.
             ScheduleError: its schedule is no longer valid.
         """
-        ledger = await self.ledger(job, sees)
+        ledger = await self.ledger(job, sees, with_leadership=True)
         buckets, has_executions = await self._buckets(ledger, window)
         versions, gaps = ledger.versions(window), gaps_of(ledger.evidence.leadership, window, ledger.evidence.now)
         timeline = Timeline(
