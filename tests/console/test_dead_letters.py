@@ -174,7 +174,7 @@ def test_all_that_match_are_replayed_in_several_requests(sign_in: SignIn, consol
     page.route(re.compile(r"/replay-all$"), shorten)
     page.get_by_role("button", name="Replay all that match").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("2 dead letters at first, and then the others.")
+    expect(dialog).to_contain_text("3 dead letters.")
     dialog.get_by_label("Reason").fill("mended")
     again = dialog.get_by_role("button", name="Replay all that match")
     again.click()

@@ -106,6 +106,39 @@ async def test_cursor_continues_a_preview_and_after_refusals(world: World) -> No
     assert (previewed, replayed, refused) == (letters, letters[2:], letters[:2])
 
 
+async def test_preview_counts_all_that_match(world: World) -> None:
+    await world.given()
+    letters = [_id(number) for number in range(12)]
+    await add_letters(world, letters[:7])
+    await add_letters(world, letters[7:], last_error=Failure(type="E", message="no disk"))
+    await replay_all(world, job=JOB, limit=1)
+    preview = await replay_all(world, limit=2, dry_run=True)
+    assert (len(preview["matching"]), preview["total"]) == (2, 12)  # a replay may be refused; its dead letter matches
+    assert (await replay_all(world, limit=2, dry_run=True, error="disk"))["total"] == 5
+    assert (await replay_all(world, limit=20, dry_run=True, error="disk"))["total"] == 5
+    assert (await replay_all(world, limit=2, dry_run=True, cursor=preview["next"]))["total"] is None
+    assert (await replay_all(world, limit=2))["total"] is None
+
+
+async def test_preview_counts_what_the_caller_may_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.given()
+    await add_letters(world, [_id(number) for number in range(3)])
+    token = await world.token("eve", Role.AUTHOR)
+    own = {"name": "own", "function": "f"}
+    assert (await world.ask("POST", "/v1/jobs", own, Authorization=f"Bearer {token}")).status_code == 201
+    [defined] = await world.facts(subjects.definition("own"))
+    await add_letters(world, [_id(number) for number in range(3, 5)], job="own", definition=defined.sequence)
+
+    async def total(token: str) -> object:
+        answer = await world.ask("POST", PATH, {"limit": 1, "dry_run": True}, Authorization=f"Bearer {token}")
+        return answer.json()["total"]
+
+    admin = await world.token("ada", Role.ADMIN)
+    assert (await total(token), await total(admin)) == (2, 5)
+    monkeypatch.setattr(dead_letter_replays, "MAX_PARTS", 1)
+    assert (await total(token), await total(admin)) == (None, None)
+
+
 async def test_letters_with_one_id_are_replayed_once(world: World) -> None:
     await world.given()
     await world.given(name="other")

@@ -9,11 +9,12 @@ from typing import Final
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....domain.access import Principal
+from ....domain.access import Permission, Principal
 from ....domain.definition import DefinitionError, Text
 from ....ports import DeadLetterRow, History
 from ....ports.queries import DeadLetterQuery, InvalidQuery, Place, microseconds
 from ....services.operations import dead_letters
+from ....services.operations.dead_letter_groups import MAX_PARTS
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Replayer, actor
 from ..auth.visibility import Run
@@ -77,6 +78,8 @@ class ReplayedAll(BaseModel):
     refused: list[NotReplayed]
     matching: list[MatchingLetter] = []
     """With `dry_run`: the dead letters that the request would try, oldest first. Those with an open replay are refused then."""
+    total: int | None = None
+    """With `dry_run` and without `cursor`: all dead letters that this request and those that follow it would try. null: they are too many kinds to count."""
     complete: bool
     """false: `next` continues."""
     next: str | None = None
@@ -144,6 +147,23 @@ async def _permitted_page(
         await asyncio.sleep(0)  # what is in memory is read without a turn of others
 
 
+async def _total(here: Components, caller: Principal, query: DeadLetterQuery) -> int | None:
+    """Return how many dead letters match that the caller may replay.
+
+    None: they are of too many kinds to count.
+    """
+    may_replay_all = caller.may(Permission.ADMINISTER)
+    parts = await here.history.summaries.letter_groups(query, limit=MAX_PARTS, by_definition=not may_replay_all)
+    if not parts.is_complete:
+        return None
+    total = 0
+    for part in parts.groups:
+        run = Run(part.job_name, part.definition, part.first_attempt or part.last)
+        if may_replay_all or await here.visibility.permits_replay(caller, run):
+            total += part.count
+    return total
+
+
 @router.post("/replay-all", operation_id="replayAllDeadLetters", responses=documented(409))
 async def replay_all(
     here: Here, caller: Replayer, request: Request, body: ReplayAllRequest | None = None, reason: Reason = None
@@ -169,11 +189,13 @@ async def replay_all(
     outcome = ReplayedAll(
         replayed=[], refused=[], complete=cursor is None, next=None if cursor is None else str(cursor)
     )
+    if body.dry_run:
+        outcome.matching = [MatchingLetter(id=row.id, job=row.job_name) for row in rows]
+        if body.cursor is None:
+            outcome.total = len(rows) if cursor is None else await _total(here, caller, query)
+        return outcome
     name = request_name(request)
     for row in rows:
-        if body.dry_run:
-            outcome.matching.append(MatchingLetter(id=row.id, job=row.job_name))
-            continue
         try:
             replay = await dead_letters.replay(
                 here.log,

@@ -87,7 +87,7 @@ function Groups({ groups, unresolved }) {
 
 /** Replay the dead letters that are selected. Those that are refused stay selected. `replayed`: called with each of the others. */
 function ReplaySelection({ letters, replayed, done }) {
-  const preview = { matching: letters.map((one) => ({ id: one.id, job: one.job_name })), complete: true };
+  const preview = { matching: letters.map((one) => ({ id: one.id, job: one.job_name })), total: letters.length };
   const ofResolved = letters.filter((one) => one.resolved).length;
   return html`<${ActionButton} label=${`Replay ${letters.length} selected`} title=${`Replay ${counted(letters.length, "dead letter")}`} inSteps done=${done}
     details=${html`<${Preview} preview=${preview} />
@@ -116,12 +116,13 @@ function stopped() {
   return Object.assign(new Error("Stopped before the last dead letter."), { code: "stopped" });
 }
 
-/** The first dead letters that a replay of a filter tries. An answer without any may have a `next`. */
+/** The first dead letters that a replay of a filter tries, and their number. An answer without any may have a `next`. */
 async function previewOf(filters, run) {
-  let preview = { next: null };
-  do preview = await post(v1("dead-letters/replay-all"), { ...filters, cursor: preview.next, dry_run: true });
-  while (preview.matching.length === 0 && preview.next !== null && !run.isLeft);
-  return preview;
+  const look = (cursor) => post(v1("dead-letters/replay-all"), { ...filters, cursor, dry_run: true });
+  const first = await look(null);
+  let preview = first;
+  while (preview.matching.length === 0 && preview.next !== null && !run.isLeft) preview = await look(preview.next);
+  return { ...preview, total: first.total };
 }
 
 /** Replay all that the filter finds, after a look at them. After an error, the next try goes on where it occurred. */
@@ -156,10 +157,11 @@ function ReplayFilter({ filters, reload }) {
 
 function Preview({ preview }) {
   if (preview === null) return null;
-  const { matching, complete } = preview;
-  return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first, and then the others"}.</p>
+  const { matching, total } = preview;
+  const hidden = (total ?? matching.length) - PREVIEWED;
+  return html`<p>${counted(total ?? matching.length, "dead letter")}${total === null ? " at first, and then the others" : ""}.</p>
     <ul>${matching.slice(0, PREVIEWED).map((one) => html`<li key=${`${one.id} ${one.job}`}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>
-    ${matching.length > PREVIEWED ? html`<p class="hint">and ${matching.length - PREVIEWED} more</p>` : null}`;
+    ${hidden > 0 ? html`<p class="hint">and ${hidden.toLocaleString("en")} more</p>` : null}`;
 }
 
 /** Replay a dead letter, or resolve it.
