@@ -98,6 +98,22 @@ async def test_repeated_retry_runs_the_job_once(hospital: Hospital, path: str, b
     assert len(await hospital.retried()) == 2
 
 
+@pytest.mark.parametrize(("path", "body"), REQUESTS)
+async def test_retry_that_no_stage_started_is_repeated(
+    hospital: Hospital, path: str, body: dict[str, Any] | None
+) -> None:
+    """The retry is stored, and the same request succeeds once a stage starts it."""
+    world = hospital.world
+    first = await world.ask("POST", path, body, Idempotency_Key="k")
+    assert "no stage has started it" in first.text
+    await hospital.fail_retry()
+    again = await world.ask("POST", path, body, Idempotency_Key="k")
+    assert again.status_code == 200, again.text
+    assert "no stage has started it" not in again.text
+    assert await hospital.retried() == [ID]
+    assert (await world.ask("POST", path, body, Idempotency_Key="k")).json() == again.json()
+
+
 async def test_repeated_retry_is_found_before_later_retries(hospital: Hospital) -> None:
     world, path = hospital.world, f"/ojs/v1/dead-letter/{ID}/retry"
     for key in ("a", "b"):

@@ -5,7 +5,8 @@ This holds on every copy of the API.
 The first request claims the key in KV `answers`; the others wait for its answer. If the holder of a claim died, another
 request takes the claim over once no request of that age can still run. The input carries a name derived from the key
 (`request_name`), so that the log or the decision recognizes it. Only answers with an effect are stored: a rejected request
-may be sent again.
+may be sent again. An answer of which a part failed for the moment is not stored either (`do_not_keep`): the request is
+handled again, and finds the effect of the other parts.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -51,10 +52,17 @@ class Answer(BaseModel):
     since: datetime | None = None
     """When the key was first claimed; absent: by this claim."""
     is_left_out: bool = False
-    """The request is answered, and its answer is not stored: it was too large, or only for the moment (`Problem.is_momentary`)."""
+    """The request is answered, and its answer is not stored: it was too large, or only for the moment (`Problem.is_momentary`, `do_not_keep`)."""
     status: int | None = None
     headers: dict[str, str] = {}
     body: str = ""
+
+
+class Handled(NamedTuple):
+    """The answer to a request, and whether it may be stored."""
+
+    response: Response
+    is_kept: bool = True
 
 
 class Answers:
@@ -66,7 +74,7 @@ class Answers:
         self._clock = clock
         self._timeout_s = timeout_s + CLAIM_GRACE_S
 
-    async def once(self, key: str, fingerprint: str, do: Callable[[RequestName], Awaitable[Response]]) -> Response:
+    async def once(self, key: str, fingerprint: str, do: Callable[[RequestName], Awaitable[Handled]]) -> Response:
         """Return the answer to a request.
 
         `do` computes it. Its argument says whether an earlier try may have had an effect, and when the key was first used.
@@ -107,10 +115,10 @@ class Answers:
         )
 
     async def _answer(
-        self, key: str, claim: Answer, revision: int, do: Callable[[RequestName], Awaitable[Response]], *, retried: bool
+        self, key: str, claim: Answer, revision: int, do: Callable[[RequestName], Awaitable[Handled]], *, retried: bool
     ) -> Response:
         try:
-            response = await do(RequestName(key, is_retried=retried, since=claim.since or claim.claimed_at))
+            response, is_kept = await do(RequestName(key, is_retried=retried, since=claim.since or claim.claimed_at))
         except Exception as error:
             # A taken-over claim is kept, because the earlier try may have had an effect.
             if not retried and is_without_effect(error):
@@ -123,7 +131,7 @@ class Answers:
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         body = bytes(response.body)
         update: dict[str, object] = {"is_left_out": True}
-        if len(body) <= MAX_ANSWER_BYTES:
+        if is_kept and len(body) <= MAX_ANSWER_BYTES:
             update = {"status": response.status_code, "headers": headers, "body": body.decode()}
         await self._put(key, claim.model_copy(update=update), revision)
         return response
@@ -164,9 +172,10 @@ class IdempotentRoute(APIRoute):
             key = _digest(caller.account, request.url.path, request.url.query, given)
             fingerprint = hashlib.sha256(await request.body()).hexdigest()
 
-            async def do(name: RequestName) -> Response:
+            async def do(name: RequestName) -> Handled:
                 request.state.request_name = name
-                return await handle(request)
+                response = await handle(request)
+                return Handled(response, is_kept=not getattr(request.state, "is_for_the_moment", False))
 
             return await answers.once(key, fingerprint, do)
 
@@ -177,6 +186,11 @@ def request_name(request: Request) -> RequestName | None:
     """Return the name derived from the request's key; None without a key."""
     name: RequestName | None = getattr(request.state, "request_name", None)
     return name
+
+
+def do_not_keep(request: Request) -> None:
+    """Do not store the answer to a request: a part of it is momentary."""
+    request.state.is_for_the_moment = True
 
 
 def is_without_effect(error: Exception) -> bool:

@@ -26,7 +26,7 @@ from ..middleware.idempotency import IdempotentRoute, request_name
 from . import dead_letters, envelope, job_filter, jobs, protocol
 from .enqueued_jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
 from .job_filter import Selection
-from .protocol import Body, OjsResponse, as_error, documented, read_object
+from .protocol import Body, OjsResponse, as_error, changing, documented, not_kept_if_retryable, read_object
 
 MAX_BATCH: Final = MAX_TOGETHER
 """The number of jobs of a request."""
@@ -125,6 +125,7 @@ async def bulk_enqueue(
     undecided = [outcome for outcome in outcomes if isinstance(outcome, Undecided)]
     if undecided and request_name(request) is not None:
         raise undecided[0]  # the answer would be kept for the repeated request, which finds what was decided
+    not_kept_if_retryable(request, *(outcome for outcome in outcomes if isinstance(outcome, Problem)))
     items = [_item(index, outcome) for index, outcome in enumerate(outcomes)]
     failed = sum(item["status"] == "failed" for item in items)
     response.headers[BATCH_SIZE] = str(len(items))
@@ -141,7 +142,7 @@ async def bulk_enqueue(
     responses=PARTIAL,
     openapi_extra=protocol.body_schema(**_CHANGED),
 )
-async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: Body) -> Json:
+async def bulk_cancel(here: Here, caller: Triggerer, request: Request, response: Response, body: Body) -> Json:
     """Cancel the jobs of a list or a filter, with the result of each.
 
     A filter selects at most 1,000 jobs that wait; `next_cursor` continues, and is null at the end.
@@ -150,7 +151,7 @@ async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: B
     chosen = None if given is None else job_filter.read_to_cancel(given)
     cancel = partial(jobs.cancel_job, here, caller, states=None if chosen is None else chosen.state)
     select = None if chosen is None else partial(job_filter.cancellable, here, caller, chosen)
-    return await _change_each(body, response, "cancelled", cancel, select)
+    return await _change_each(body, response, "cancelled", changing(request, cancel), select)
 
 
 @router.post(
@@ -166,7 +167,7 @@ async def bulk_retry(here: Here, caller: Replayer, request: Request, response: R
     """
     given = body.get("filter")
     select = None if given is None else partial(job_filter.dead, here, caller, job_filter.read_to_retry(given))
-    retry = partial(dead_letters.retry_job, here, caller, request)
+    retry = changing(request, partial(dead_letters.retry_job, here, caller, request))
     return await _change_each(body, response, "retried", retry, select)
 
 

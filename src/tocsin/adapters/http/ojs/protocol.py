@@ -9,7 +9,7 @@ registration is `invalid_request` with 400 (ojs-cron §3.5); a body that is not 
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
@@ -23,7 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
 from ....domain.definition import show
-from ..api.problems import FieldError, Problem
+from ....domain.errors import TocsinError
+from ..api.problems import FieldError, Problem, problem_of
+from ..middleware.idempotency import do_not_keep
 from ..middleware.rate_limit import Allowance
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
@@ -190,12 +192,39 @@ def as_error(problem: Problem, request_id: str | None = None) -> OjsError:
         code=code,
         type="validation_error" if status in {400, 422} else None,
         message=problem.detail,
-        retryable=status in _RETRYABLE,
+        retryable=is_retryable(problem),
         hint=ERRORS[code].hint,
         docs_url=DOCS + code,
         request_id=request_id,
         details=details or None,
     )
+
+
+def is_retryable(problem: Problem) -> bool:
+    """Return whether the same request may succeed later."""
+    return status_of(problem) in _RETRYABLE
+
+
+def not_kept_if_retryable(request: Request, *problems: Problem) -> None:
+    """Store no answer for an `Idempotency-Key` if a part of the request may succeed later.
+
+    The client is advised to send those again, and a kept answer would repeat their failure for a day.
+    """
+    if any(map(is_retryable, problems)):
+        do_not_keep(request)
+
+
+def changing(request: Request, change: Callable[[str], Awaitable[object]]) -> Callable[[str], Awaitable[object]]:
+    """Return a change of one of several jobs, with `not_kept_if_retryable` for its failure."""
+
+    async def changed(id: str) -> object:  # noqa: A002 - the field has this name
+        try:
+            return await change(id)
+        except TocsinError as error:
+            not_kept_if_retryable(request, problem_of(error))
+            raise
+
+    return changed
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

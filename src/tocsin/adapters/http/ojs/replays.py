@@ -21,6 +21,13 @@ from . import job_view
 from .job_view import MAX_REPLAYS, about_of
 
 
+class NotStarted(Problem):
+    """A retry is stored, and no stage has started it yet."""
+
+    code = "unavailable"
+    is_momentary = True
+
+
 async def newest_replay(here: Components, job: str, execution_id: str) -> str | None:
     """Return the id of the newest execution that retried a dead letter, if one ran.
 
@@ -52,12 +59,12 @@ async def begun(here: Components, job: str, execution_id: str, name: str) -> Seq
     `name`: what was retried, for the error.
 
     Raises:
-        Problem: no stage started it.
+        NotStarted: no stage started it.
     """
     events = await event_waiter.until(here.log, subjects.execution(job, execution_id), execution_requests.has_begun)
     if not events:
         detail = f"{name} is stored for a retry, but no stage has started it yet. Check that the stages run"
-        raise Problem(503, "unavailable", detail)
+        raise NotStarted(503, "unavailable", detail)
     return events
 
 

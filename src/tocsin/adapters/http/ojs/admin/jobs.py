@@ -152,7 +152,7 @@ async def bulk_retry(here: Here, caller: Replayer, request: Request, body: Body)
     require_confirmation(body)
     chosen = job_filter.read_to_retry(_filter(body, job_filter.RETRIABLE))
     selection = await job_filter.dead(here, caller, chosen, body.get("cursor"))
-    retry = partial(dead_letters.retry_job, here, caller, request)
+    retry = protocol.changing(request, partial(dead_letters.retry_job, here, caller, request))
     return _changed("retry", selection, await batches.problems_of_each(selection.ids, retry))
 
 
@@ -161,7 +161,7 @@ async def bulk_retry(here: Here, caller: Replayer, request: Request, body: Body)
     operation_id="adminBulkCancel",
     openapi_extra=protocol.body_schema("filter", "confirm", **_CHANGED),
 )
-async def bulk_cancel(here: Here, caller: Triggerer, body: Body) -> Json:
+async def bulk_cancel(here: Here, caller: Triggerer, request: Request, body: Body) -> Json:
     """Cancel the jobs of a filter that wait, at most 1,000.
 
     `next_cursor` continues, and is null at the end.
@@ -169,7 +169,7 @@ async def bulk_cancel(here: Here, caller: Triggerer, body: Body) -> Json:
     require_confirmation(body)
     chosen = job_filter.read_to_cancel(_filter(body, job_filter.CANCELLABLE))
     selection = await job_filter.cancellable(here, caller, chosen, body.get("cursor"))
-    cancel = partial(jobs.cancel_job, here, caller, states=chosen.state)
+    cancel = protocol.changing(request, partial(jobs.cancel_job, here, caller, states=chosen.state))
     return _changed("cancel", selection, await batches.problems_of_each(selection.ids, cancel))
 
 
