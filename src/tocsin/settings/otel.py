@@ -6,6 +6,7 @@ The exporter itself reads the variables on how it sends (`OTEL_EXPORTER_OTLP_…
 
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from ..domain.definition import DefinitionProblem, show
 from ..domain.formats.document import listed
@@ -40,6 +41,10 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
         return None
     if exporter != "otlp":
         raise _wrong(EXPORTER, exporter, "must be `otlp` or `none`")
+    endpoint = next(name for name in ENDPOINTS if name in given)
+    if not _is_url(given[endpoint]):
+        reason = f"must be a URL that begins with http:// or https://, such as http://localhost:4318; set {EXPORTER}=none for no traces"
+        raise _wrong(endpoint, _without_secrets(given[endpoint]), reason)
     protocol = next((name for name in PROTOCOLS if name in given), None)
     if protocol is not None and given[protocol] != PROTOCOL:
         raise _wrong(protocol, given[protocol], f"must be `{PROTOCOL}`, to port 4318 of most collectors")
@@ -49,6 +54,21 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
         raise _wrong(SAMPLER, sampler, f"must be one of {listed(SAMPLERS)}")
     ratio = _RATIOS[name]
     return Sampling(_ratio(given.get(RATIO, "1")) if ratio is None else ratio, sampler != name)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises for a port that cannot be
+    except ValueError:
+        return False
+    has_space = any(character.isspace() for character in text)
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not has_space
+
+
+def _without_secrets(endpoint: str) -> str:
+    """Return an endpoint without its user, its password and its query."""
+    return endpoint.rpartition("@")[2].partition("?")[0]
 
 
 def _ratio(text: str) -> float:
