@@ -87,7 +87,7 @@ def test_bounds_only_leave_out(
         (f"0 * * * * {SPAN} until 2027-03-01T12:00", "invalid-instant", "until"),
         ("0 * * * * until 2027-03-01T12:00 from 2027-03-01T09:00", "invalid-instant", "from"),
         ("0 * * * * from 2027-03-01T09:00 until 2027-03-01T08:00", "never-fires", "until 2027-03-01T08:00"),
-        ("0 8 * * * from 2027-03-01T09:00 until 2027-03-01T12:00", "never-fires", "0 8 * * *"),
+        ("0 8 * * * from 2027-03-01T09:00 until 2027-03-01T12:00", "never-fires", "until 2027-03-01T12:00"),
         (" until 2027-03-01T12:00", "invalid-expression", " "),
         ("every mondya until 2027-03-01T12:00", "invalid-phrase", "mondya"),
         ("0 25 * * * until 2027-03-01T12:00", "invalid-field", "25"),

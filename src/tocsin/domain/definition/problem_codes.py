@@ -19,7 +19,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "file-empty": "Standard input is empty.",
     "file-too-large": "A file is too large to be read.",
     "file-unreadable": "A file cannot be read.",
-    "in-the-past": "The only instant of a schedule is past.",
+    "in-the-past": "The only instant of a schedule, or its end, is past.",
     "invalid-expression": "An expression of a trigger is not CEL, has the wrong type, or may cost too much.",
     "invalid-json-schema": "`input_schema` is not a JSON Schema that can be applied.",
     "invalid-number": "A number cannot be read.",

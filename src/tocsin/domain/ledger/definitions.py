@@ -67,8 +67,7 @@ def refuse_past(state: Ledger, definition: JobDefinition, now: datetime) -> None
         return
     schedule = schedule_of(after)
     last = schedule.only_instant or schedule.ends_at
-    is_over = last is not None and schedule.next_after(now, anchor=now) is None
-    if is_over and (schedule.days is None or last is None or last <= now):
+    if last is not None and last <= now and schedule.next_after(now, anchor=now) is None:
         reason = f"it is past (now is {utc_text(now, 'seconds')}), so the job would never run: give a later time"
         raise DefinitionError(_schedule_problem(definition, reason, "in-the-past"))
     try:

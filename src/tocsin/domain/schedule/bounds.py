@@ -65,3 +65,9 @@ def bounds_of(text: str, timezone: str, dst: DstPolicy) -> Bounds:
             code="never-fires",
         )
     return bounds
+
+
+def place_of_end(text: str) -> tuple[int, int]:
+    """Return the position and the length of the `until` with which a text ends."""
+    *_, word = _BOUND.finditer(text)
+    return word.start(1), len(text.rstrip()) - word.start(1)

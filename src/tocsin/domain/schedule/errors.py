@@ -42,7 +42,7 @@ class ScheduleError(TocsinError, ValueError):
         "invalid-phrase": "A phrase cannot be read, contradicts itself, or is ambiguous.",
         "invalid-time": "A time of day in a phrase does not exist or is ambiguous.",
         "invalid-timezone": "The time zone is not an IANA name.",
-        "never-fires": "The schedule fires at no time that exists.",
+        "never-fires": "The schedule fires at no time from now on; the text says why.",
     }
     """The meaning of each code."""
 

@@ -10,8 +10,9 @@ from .clock_changes import ClockChange, clock_changes, local_time
 from .croniter_check import disagreements
 from .day_rules import DayRules
 from .english import listed, meaning
+from .firing_check import check_fires
 from .instants import DstPolicy
-from .parser import check_fires, next_instants, parse, zone_in
+from .parser import next_instants, parse, zone_in
 from .schedule import Schedule
 
 _INSTANTS: Final = 5

@@ -7,7 +7,7 @@ characters are a cron expression, and everything else is English. `from` and `un
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
@@ -18,6 +18,7 @@ from .day_rules import DayRules
 from .days_applied import with_days
 from .errors import ScheduleError
 from .expression import ALIASES, parse_expression
+from .firing_check import check_bounds
 from .instants import SPECIFIED, CalendarRule, DstPolicy
 from .rules import IntervalRule, OnceRule, UnionRule, format_duration, parse_duration
 from .schedule import Schedule
@@ -85,7 +86,9 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
         raise error.within(text, 0) if error.text else error from None
     if bounds.starts_at is None and bounds.ends_at is None:
         return schedule
-    return _fires(replace(schedule, text=text, starts_at=bounds.starts_at, ends_at=bounds.ends_at))
+    bounded = replace(schedule, text=text, starts_at=bounds.starts_at, ends_at=bounds.ends_at)
+    check_bounds(bounded)
+    return bounded
 
 
 def _unbounded(text: str) -> ScheduleError:
@@ -95,23 +98,6 @@ def _unbounded(text: str) -> ScheduleError:
         suggestion="every 5 minutes until 2027-04-01T00:00",
         code="invalid-expression",
     )
-
-
-def _fires(schedule: Schedule) -> Schedule:
-    """Return a schedule with bounds.
-
-    Raises:
-        ScheduleError: it fires at no time between them.
-    """
-    start = schedule.starts_at
-    if start is not None and schedule.next_after(start - timedelta(seconds=1), anchor=start) is None:
-        raise ScheduleError(
-            "expression: it fires at no time between its first and its last moment",
-            text=schedule.text,
-            length=len(schedule.text),
-            code="never-fires",
-        )
-    return schedule
 
 
 def _repeated(text: str, start: int, warnings: tuple[str, ...], timezone: str, dst: DstPolicy) -> Schedule:
@@ -233,30 +219,6 @@ def _calendar(
         tuple(dict.fromkeys((*warnings, *(warning for expression in parsed for warning in expression.warnings)))),
         rule=rules[0] if len(rules) == 1 else UnionRule(rules),
     )
-
-
-def check_fires(schedule: Schedule, now: datetime) -> None:
-    """Check that a schedule on the wall clock, or with calendars, fires after `now` (aware).
-
-    Raises:
-        ScheduleError: the clocks skip all its times, or its calendars exclude them.
-    """
-    if schedule.days is not None and schedule.next_after(now, anchor=now) is None:
-        raise ScheduleError(
-            "expression: it fires at no time: `exclude`, `only` and `blackout` leave out each of its times",
-            text=schedule.text,
-            length=len(schedule.text),
-            suggestion="other days, or a calendar that is known for a longer time",
-            code="never-fires",
-        )
-    if schedule.calendar_rules and schedule.next_after(now, anchor=now) is None:
-        raise ScheduleError(
-            f"expression: it fires at no time that exists: the clocks of {schedule.timezone} skip each of its times",
-            text=schedule.text,
-            length=len(schedule.text),
-            suggestion="another hour, or `dst.gap: shift`",
-            code="never-fires",
-        )
 
 
 def next_instants(
