@@ -27,6 +27,7 @@ from tocsin.domain.events import (
     Shard,
     ShardsDefined,
     Skipped,
+    UniqueRule,
 )
 from tocsin.ports import EntryWrite, NotAllowed, Written
 from tocsin.services.explain.reader import ExplainReader
@@ -249,6 +250,19 @@ async def test_accepted_push_runs_beyond_the_quota(world: World) -> None:
     await world.run(world.planner)
     assert len(await world.stored(Admitted)) == 3
     assert await used(world) == (3, 0)
+
+
+async def test_jobs_that_replace_others_begin_and_are_counted(world: World) -> None:
+    """Each begins a wave later than without a quota, while the next has its key already."""
+    await declare(world, executions_per_day=100)
+    definition = JobDefinition(name="payments.ojs.mail", function="f", queue="payments.q", overlap_policy="allow")
+    rule = UniqueRule(key="a" * 64, on_conflict="replace")
+    for number in range(20):
+        wish = Enqueued(execution_id=f"r{number}", definition=definition, unique=rule)
+        await world.log.publish(subjects.subject_of(wish), wish, message_id=str(number))
+    await world.run(world.planner)
+    assert [begun.execution_id for begun in await world.stored(Admitted)] == [f"r{number}" for number in range(20)]
+    assert (await world.stored(Skipped), await used(world)) == ([], (20, 0))
 
 
 async def test_both_entries_are_read_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

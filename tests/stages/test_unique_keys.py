@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.domain.given import NOON
-from tests.stages.world import World
+from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
@@ -109,6 +110,30 @@ async def test_duplicates_are_skipped_together(world: World, monkeypatch: pytest
     assert {name for name, state in states.items() if state == "admitted"} == {"r0"}
     assert {*states.values()} == {"admitted", "skipped"}
     assert len(writes) < 10
+
+
+async def test_replacements_take_two_rounds_each(world: World, reads: Reads) -> None:
+    """The planner stores nothing else meanwhile. Their order is that of their requests."""
+    names = [f"r{number:02}" for number in range(50)]
+    await enqueue(world, *(request(name, "replace") for name in names))
+    reads.clear()
+    await world.run(world.planner)
+    assert await statuses(world) == {**dict.fromkeys(names, "cancelled"), names[-1]: "admitted"}
+    assert reads["write"] <= 2 * len(names) + 1
+    assert reads["load_each"] + reads["tails"] < 10
+    begun = {r.message.execution_id: r.sequence for r in await world.recorded(Admitted)}
+    ended = {r.message.execution_id: r.sequence for r in await world.recorded(Cancelled)}
+    assert [*begun] == names
+    assert all(ended[earlier] < begun[later] for earlier, later in pairwise(names))
+
+
+async def test_job_that_ended_meanwhile_is_not_cancelled(world: World) -> None:
+    """The planner still holds it for open, and its end is final."""
+    await planned(world, request("a"))
+    await ended(world, "a")
+    await planned(world, request("b", "replace"))
+    assert await statuses(world) == {"a": "completed", "b": "admitted"}
+    assert await world.stored(Cancelled) == []
 
 
 async def test_rivals_of_all_kinds_leave_one_job(world: World) -> None:

@@ -149,7 +149,13 @@ class DeliveryPolicy:
         usual = [item for delivery, item in items if delivery.delivered <= MAX_CONCURRENT_DELIVERIES]
         suspects = [item for delivery, item in items if delivery.delivered > MAX_CONCURRENT_DELIVERIES]
         remainder: list[Item] | None = [] if is_rush else None
-        await self._waves.run(subscription.decide, usual, on_signal=subscription.on_signal, remainder=remainder)
+        await self._waves.run(
+            subscription.decide,
+            usual,
+            on_signal=subscription.on_signal,
+            remainder=remainder,
+            reads_first=subscription.contended is not None,
+        )
         for item in suspects:
             await self._waves.run(subscription.decide, [item], on_signal=subscription.on_signal)
         open_items = {id(item) for item in remainder or ()}

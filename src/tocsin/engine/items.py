@@ -64,11 +64,13 @@ class Item(msgspec.Struct, eq=False):
     changed: set[Ref[Any]] = msgspec.field(default_factory=set)
     low_priority: bool = False
     """Whether the next decision may wait until a rush is over."""
+    lets_pass: bool = False
+    """Whether the next item of the key is decided on already."""
 
     def follow(self, step: Step) -> None:
         """End the decision with a stored step, unless the step says `again`."""
         self.steps += 1
-        self.low_priority = step.low_priority
+        self.low_priority, self.lets_pass = step.low_priority, step.lets_pass
         if (result := _result_of(step.then)) is not None:
             self.outcome = Outcome(result, step)
         elif self.steps >= MAX_STEPS:

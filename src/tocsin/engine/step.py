@@ -241,6 +241,8 @@ class Step(msgspec.Struct, frozen=True):
         code: the stable code of that reason; None: it has none.
         job: the job of the dead letter of a refused input; None: the job in the input's subject.
         low_priority: whether the next decision of a step that says `again` may wait until a rush is over.
+        lets_pass: whether the next competitor for the same scope (`Subscription.contended`) is decided on beside the next decision of a
+            step that says `again`.
     """
 
     changes: tuple[Change, ...] = ()
@@ -252,6 +254,7 @@ class Step(msgspec.Struct, frozen=True):
     code: str | None = None
     job: str | None = None
     low_priority: bool = False
+    lets_pass: bool = False
 
 
 DONE: Final = Step()
@@ -263,13 +266,17 @@ def done(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[o
 
 
 def again(
-    *changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = (), low_priority: bool = False
+    *changes: Change,
+    rests_on: tuple[Ref[Any], ...] = (),
+    signals: tuple[object, ...] = (),
+    low_priority: bool = False,
+    lets_pass: bool = False,
 ) -> Step:
     """Decide again with the states after the changes.
 
-    `low_priority`: no execution waits for that decision to start.
+    `low_priority`: no execution waits for that decision to start. `lets_pass`: a competitor does not wait for it.
     """
-    return Step(changes, Then.AGAIN, rests_on, signals, low_priority=low_priority)
+    return Step(changes, Then.AGAIN, rests_on, signals, low_priority=low_priority, lets_pass=lets_pass)
 
 
 def decided(ref: Ref[Any], events: Sequence[Message]) -> Step:

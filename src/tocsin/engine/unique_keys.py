@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .. import subjects
 from ..domain import execution, uniqueness
-from ..domain.events import Admitted, KeyHolder, Skipped, UniqueRule
+from ..domain.events import OPEN_STATES, Admitted, KeyHolder, Skipped, UniqueRule
 from ..domain.execution import Execution, Status
 from ..domain.execution_plan import traced
 from ..domain.trace_context import Sampling
@@ -54,7 +54,8 @@ def begin_unique(
     if own is None:
         return _take(first, rule, enqueued_at, states, sampling)
     for execution_id in own.replaces:
-        if (step := _end(first, execution_id, states(key_ref), states)) is not None:
+        is_last = execution_id == own.replaces[-1]
+        if (step := _end(first, execution_id, states(key_ref), states, is_last=is_last)) is not None:
             return step
     counted = quotas.count(_starting_at(first, own.start_at), states, now)
     return counted if isinstance(counted, Step) else begin(counted, states, now, key=key, sampling=sampling)
@@ -66,10 +67,12 @@ def _take(first: Admitted, rule: UniqueRule, enqueued_at: datetime, states: Stat
     known: list[Known] = []
     rests_on: list[Ref[Any]] = [key_ref]
     held = states(key_ref).holders
+    # Every open execution is ended then, under the guard of its scope. So a state that is no longer the newest does no harm here.
+    ends_all = rule.on_conflict == "replace" and {*OPEN_STATES} <= {*rule.states}
     states.expect(lambda: (execution_state(job, holder.execution_id) for holder in held))
     for holder in held:
         state, refs = _current(job, holder.execution_id, states)
-        rests_on += refs
+        rests_on += refs[:-1] if ends_all and not state.is_over else refs
         if state.status is Status.UNKNOWN:
             if holder.taken <= states(ARCHIVED(Stream.LOG)):
                 continue
@@ -115,16 +118,19 @@ def _skipped(first: Admitted, holder: KeyHolder) -> Events:
     return Events(execution_state(first.job, holder.execution_id), (skipped,))
 
 
-def _end(first: Admitted, execution_id: str, held: UniqueKey, states: States) -> Step | None:
-    """End an execution that `first` replaces; None: it is over."""
+def _end(first: Admitted, execution_id: str, held: UniqueKey, states: States, *, is_last: bool) -> Step | None:
+    """End an execution that `first` replaces; None: it is over.
+
+    After the last, the next job that replaces others may take the key: `first` begins before that ends it.
+    """
     state, refs = _current(first.job, execution_id, states)
     if state.status is Status.UNKNOWN:
         holder = held.holder(execution_id)
         if holder is None or holder.taken <= states(ARCHIVED(Stream.LOG)):
             return None
-        return again(_skipped(first, holder))
+        return again(_skipped(first, holder), lets_pass=is_last)
     events = execution.cancel(state, reason=f"replaced by {first.execution_id}", by=first.by)
-    return again(Events(refs[-1], tuple(events))) if events else None
+    return again(Events(refs[-1], tuple(events)), lets_pass=is_last) if events else None
 
 
 def _current(job: str, execution_id: str, states: States) -> tuple[Execution, tuple[Ref[Any], ...]]:

@@ -12,6 +12,7 @@ wave that an unexpected error ended are decided alone too.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -48,8 +49,11 @@ class Waves:
         *,
         on_signal: Callable[[object], None] | None = None,
         remainder: list[Item] | None = None,
+        reads_first: bool = False,
     ) -> None:
         """Decide on items until each has an outcome; keep the order of each key.
+
+        `reads_first`: read together what all items miss, because many of them wait for others of their key.
 
         With `remainder`, items whose next decision can wait have no outcome yet and are added there. Run them again. An
         item stays if others of its key follow.
@@ -58,6 +62,8 @@ class Waves:
         for item in items:
             queues.setdefault(item.key, deque()).append(item)
         view = self._store.view()
+        if reads_first and len(queues) < len(items):
+            await self._read_for(decide, items, view)
         while queues:
             heads = [queue[0] for queue in queues.values()]
             wave = [item for item in heads if not item.is_alone] or heads[:1]
@@ -90,6 +96,26 @@ class Waves:
             _settle(part, results, view, on_signal)
 
     # --- decide ------------------------------------------------------------------------------------------------------
+
+    async def _read_for(self, decide: Decide, items: Sequence[Item], view: View) -> None:
+        """Read together what the first decisions on items miss.
+
+        Errors are reported when an item's turn comes.
+        """
+        now = self._clock.now()
+        gaps: dict[Ref[Any], None] = {}
+        for item in items:
+            view.touched, view.expected = [], []
+            view.sent, view.changed = item.sent, item.changed
+            try:
+                decide(item.input, view, now)
+            except Missing as error:
+                gaps[error.ref] = None
+                gaps.update(dict.fromkeys(view.missing_of_expected()))
+            except Exception:  # noqa: BLE001, S112 - as above
+                continue
+        with suppress(LogUnavailable, StaleRead):
+            await view.read(gaps)
 
     async def _decide(self, decide: Decide, items: Sequence[Item], view: View) -> list[Decided]:
         """Return each item's step; read the missing states, and decide again on them."""
@@ -217,6 +243,8 @@ def _advance(queues: dict[object, deque[Item]], item: Item) -> None:
     """Remove a decided item; if it was not settled, hold back the items after it."""
     queue = queues[item.key]
     if item.outcome is None:
+        if item.lets_pass and len(queue) > 1:
+            _let_pass(queues, item)
         return
     queue.popleft()
     if not item.outcome.is_settled:
@@ -225,6 +253,19 @@ def _advance(queues: dict[object, deque[Item]], item: Item) -> None:
         queue.clear()
     if not queue:
         del queues[item.key]
+
+
+def _let_pass(queues: dict[object, deque[Item]], item: Item) -> None:
+    """Let the next item of a key be decided on beside an item.
+
+    In a wave, the changes of the earlier item come first.
+    """
+    queues[item.key].popleft()
+    item.key = item.input.sequence
+    others = dict(queues)
+    queues.clear()
+    queues[item.key] = deque([item])
+    queues.update(others)
 
 
 def _reject(item: Item, view: View, errors: Sequence[Exception]) -> None:
