@@ -1,7 +1,9 @@
 """Statements and procedures in PostgreSQL and SQLite."""
 
 import asyncio
+import resource
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,60 @@ async def test_large_rows_are_cut(bench: SqlBench) -> None:
         await bench.again().execute(INSERT, parameters={"day": "x" * 20_000, "amount": 1, "more": ""})
     read = await bench.again().execute("SELECT day FROM days", max_rows=10)
     assert (read["rows_affected"], len(read["rows"]), read["is_cut"]) == (3, 2, True)
+
+
+LARGE = "SELECT repeat('x', 1000000) AS text, :n AS n FROM generate_series(1, 200)"
+
+
+@pytest.mark.parametrize("max_rows", [0, 1])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        LARGE,
+        f"WITH gone AS (DELETE FROM days) {LARGE}",  # noqa: S608 - constants of this test
+        f"with added AS (INSERT INTO days VALUES ('100% %(n)s', 1, '')) {LARGE}",  # noqa: S608 - as above
+        "UPDATE days SET amount = :n RETURNING repeat('x', 1000000) AS text, amount",
+        "INSERT INTO days SELECT day FROM days RETURNING repeat('x', 1000000) AS text",
+        f"-- a comment\n{LARGE}",
+    ],
+)
+async def test_large_results_use_little_memory(statement: str, max_rows: int, database: str) -> None:
+    """A worker must not hold 200 MB."""
+    rows(database, "INSERT INTO days SELECT i, i, '' FROM generate_series(1, 200) i")
+    before = peak_memory()
+    values = {"n": 7} if ":n" in statement else {}
+    read = await SqlBench(database).execute(statement, parameters=values, max_rows=max_rows)
+    assert read == (affected(200, rows=[], is_cut=True) if max_rows else affected(200))
+    assert peak_memory() - before < 100_000_000
+
+
+def peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1_024
+
+
+@pytest.mark.parametrize("max_rows", [0, 2])
+@pytest.mark.parametrize(
+    ("statement", "count"),
+    [
+        ("INSERT INTO days VALUES ('a', :n, 'RETURNING')", None),
+        ("WITH a AS (SELECT 1) INSERT INTO days VALUES ('a', :n, '')", None),
+        ("INSERT INTO days VALUES ('a', :n, '') RETURNING day, amount::int AS n, amount::int AS n", 1),
+        ("WITH a AS (SELECT CAST(:n AS int) AS n WHERE false) SELECT n FROM a", 0),
+        ("VALUES (:n), (8)", 2),
+    ],
+)
+async def test_rows_of_changes_are_kept_if_wanted(
+    statement: str, count: int | None, max_rows: int, database: str
+) -> None:
+    read = await SqlBench(database).execute(statement, parameters={"n": 7}, max_rows=max_rows)
+    assert (read["rows_affected"], "rows" in read) == (
+        1 if count is None else count,
+        bool(max_rows and count is not None),
+    )
+    if read.get("rows"):
+        first = read["rows"][0]
+        assert first == ({"column1": 7} if count == 2 else {"day": "a", "n": 7})
 
 
 async def test_secret_is_in_no_result(bench: SqlBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,17 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Any, Final
 
+from psycopg import Error
+from psycopg.rows import dict_row
 from pydantic import JsonValue
 from pydantic_core import to_json
 from sqlalchemy import Connection, CursorResult, text
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.exc import DBAPIError
 
 from ...domain.definition import DefinitionProblem, size_of
 from ...domain.definition.sql_work import ProcedureCall, SqlStatement
@@ -35,6 +40,8 @@ _CONFIGURE: Final = text(
     "set_config('tocsin.fence', :fence, true), set_config('statement_timeout', :statement_timeout, true)"
 )
 """What names the execution in a transaction, and limits its statements."""
+_NUMBERED: Any = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # it has no types
+"""Writes parameters as PostgreSQL reads them: `$1`."""
 _SQLSTATE: Final = ord("C")
 _MESSAGE: Final = ord("M")
 """Fields of an error of PostgreSQL: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
@@ -163,11 +170,15 @@ async def _run(
     def work(connection: Connection, check: Check) -> JsonValue:
         if not database.is_sqlite and not parameters:
             _check_single(database, connection, statement, call.redact)
+        is_streamed = not database.is_sqlite and _returns_rows(connection, statement, parameters)
         prepare(connection)
         check()
-        options = {"stream_results": True, "max_row_buffer": _FETCHED} if is_query else {}
-        with connection.execute(text(statement), parameters, execution_options=options) as result:
-            answer = _result(result, max_rows, check)
+        if is_streamed:
+            answer = _streamed(connection, statement, parameters, max_rows, check)
+        else:
+            options = {"stream_results": True, "max_row_buffer": _FETCHED} if is_query else {}
+            with connection.execute(text(statement), parameters, execution_options=options) as result:
+                answer = _result(result, max_rows, check)
         _check_transaction(connection)
         return answer
 
@@ -194,26 +205,58 @@ def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
     return prepare
 
 
+def _returns_rows(connection: Connection, statement: str, parameters: Mapping[str, Any]) -> bool:
+    """Return whether PostgreSQL says that a statement has rows, which it can send singly.
+
+    It answers outside of the transaction, which an error would end. False also if it needs the values of parameters for that.
+    """
+    numbered = text(statement).compile(dialect=_NUMBERED)
+    driver: Any = connection.connection.dbapi_connection
+    if not parameters.keys() >= numbered.params.keys():
+        return False
+    prepared = driver.pgconn.prepare(b"", str(numbered).encode(driver.info.encoding))
+    described = None if prepared.error_message else driver.pgconn.describe_prepared(b"")
+    return described is not None and described.nfields > 0
+
+
+def _streamed(
+    connection: Connection, statement: str, parameters: Mapping[str, Any], max_rows: int, check: Check
+) -> dict[str, JsonValue]:
+    """Run a statement of PostgreSQL that has rows, with a single row in memory."""
+    compiled = text(statement).compile(dialect=connection.dialect)
+    driver: Any = connection.connection.dbapi_connection
+    try:
+        with driver.cursor(row_factory=dict_row) as cursor, closing(cursor.stream(str(compiled), parameters)) as rows:
+            return _answer(rows, max_rows, check)
+    except Error as error:
+        raise DBAPIError.instance(None, None, error, Error, hide_parameters=True) from None
+
+
 def _result(result: CursorResult[Any], max_rows: int, check: Check) -> dict[str, JsonValue]:
-    rows, count, room = list[JsonValue](), max(0, result.rowcount), MAX_ROWS_BYTES
     if result.returns_rows:
-        count = 0
-        for row in result:
-            count += 1
-            if count % _FETCHED == 0:
-                check()
-            if count <= max_rows and len(rows) == count - 1:
-                shown = {storable(name): _plain(value) for name, value in row._mapping.items()}  # noqa: SLF001 - its public name
-                room -= size_of(shown)
-                if room >= 0:
-                    rows.append(shown)
-    answer: dict[str, JsonValue] = {
-        "rows_affected": count,
-        "message": f"Query executed successfully, {count} rows affected",
-    }
-    if result.returns_rows and max_rows:
+        return _answer((dict(row._mapping) for row in result), max_rows, check)  # noqa: SLF001 - its public name
+    return _summary(max(0, result.rowcount))
+
+
+def _answer(result: Iterable[Mapping[str, Any]], max_rows: int, check: Check) -> dict[str, JsonValue]:
+    rows, count, room = list[JsonValue](), 0, MAX_ROWS_BYTES
+    for row in result:
+        count += 1
+        if count % _FETCHED == 0:
+            check()
+        if count <= max_rows and len(rows) == count - 1:
+            shown = {storable(name): _plain(value) for name, value in row.items()}
+            room -= size_of(shown)
+            if room >= 0:
+                rows.append(shown)
+    answer = _summary(count)
+    if max_rows:
         answer |= {"rows": rows, "is_cut": True} if len(rows) < count else {"rows": rows}
     return answer
+
+
+def _summary(count: int) -> dict[str, JsonValue]:
+    return {"rows_affected": count, "message": f"Query executed successfully, {count} rows affected"}
 
 
 def _plain(value: object) -> JsonValue:  # noqa: PLR0911 - a case for each kind
