@@ -950,6 +950,12 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     ),
     "tell no agent that it drains": "tests/stages/test_agent_keeper.py::test_drained_agent_is_commanded_until_it_drains",
     "let two claim one delivery": "tests/domain/test_execution.py::test_a_claim_is_granted_once_for_a_delivery",
+    "let a redelivery take over what is leased": (
+        "tests/domain/test_leases.py::test_leased_claim_survives_redelivery_by_the_queue"
+    ),
+    "release whatever has the timer's number": (
+        "tests/domain/test_leases.py::test_a_timer_that_comes_too_late_decides_nothing[facts2-of2]"
+    ),
     "do not announce executions that are over": (
         "tests/stages/test_late_copies.py::test_cron_30_skip_after_late_lock_is_announced_after_crash"
     ),
