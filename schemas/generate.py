@@ -25,7 +25,8 @@ from tocsin.domain import definition, events
 
 FOLDER = Path(__file__).parent
 PROTO = "tocsin/v1/scheduler.proto"
-GRPC_MESSAGES = FOLDER.parent / "src" / "tocsin" / "adapters" / "grpc" / "scheduler_pb2.py"
+GRPC_CODE = FOLDER.parent / "src"
+"""The proto's package `tocsin.v1` is a package of `tocsin`, because generated code imports it under this name."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -46,25 +47,29 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "stages.asyncapi.json", stage_subscriptions.document(__version__)
 
 
-def _grpc_messages() -> str | None:
-    """Compile the proto file; None: grpcio-tools is not installed."""
+def _grpc_code() -> dict[Path, str]:
+    """Return the code of the proto file; nothing if grpcio-tools is not installed."""
     if find_spec("grpc_tools") is None:
-        return None
+        return {}
     from grpc_tools import protoc  # noqa: PLC0415 - see above
 
     with TemporaryDirectory() as folder:
         known = Path(protoc.__file__).parent / "_proto"  # those of Google
-        if protoc.main(["protoc", f"-I{FOLDER / 'proto'}", f"-I{known}", f"--python_out={folder}", PROTO]):
+        outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
+        if protoc.main(["protoc", f"-I{FOLDER / 'proto'}", f"-I{known}", *outputs, PROTO]):
             raise SystemExit(1)
-        return (Path(folder) / PROTO.replace(".proto", "_pb2.py")).read_text(encoding="utf-8")
+        files = (path for path in Path(folder).rglob("*") if path.is_file())
+        return {GRPC_CODE / path.relative_to(folder): path.read_text(encoding="utf-8") for path in files}
 
 
 def main(arguments: list[str]) -> int:
     """Write the schemas, or check them."""
     wanted = {FOLDER / name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for name, schema in schemas()}
     present = {path: path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.json")}
-    if (messages := _grpc_messages()) is not None:
-        wanted[GRPC_MESSAGES], present[GRPC_MESSAGES] = messages, GRPC_MESSAGES.read_text(encoding="utf-8")
+    for path, code in _grpc_code().items():
+        wanted[path] = code
+        if path.exists():
+            present[path] = path.read_text(encoding="utf-8")
     differing = sorted(path for path in wanted.keys() | present.keys() if wanted.get(path) != present.get(path))
     for path in differing:
         print(

@@ -8,7 +8,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from . import scheduler_pb2 as pb
+from ...v1 import scheduler_pb2 as pb
 from .in_process import Refused
 
 

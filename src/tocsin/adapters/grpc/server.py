@@ -15,9 +15,9 @@ from starlette.types import ASGIApp
 from ... import telemetry
 from ...domain.trace_context import parse
 from ...settings import Grpc
+from ...v1 import scheduler_pb2 as pb
 from ..http.api.dependencies import Components
 from ..http.sockets import PortInUseError
-from . import scheduler_pb2 as pb
 from .in_process import Api, Caller, Refused
 from .open_calls import OpenCalls, Places
 from .peers import address_of

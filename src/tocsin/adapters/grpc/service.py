@@ -10,10 +10,10 @@ from urllib.parse import quote
 import grpc
 
 from ...domain.definition import show
+from ...v1 import scheduler_pb2 as pb
 from ..http.api.dependencies import Components
 from ..http.api.events import NO_LONGER, TOO_SLOW
 from ..http.server_sent_events import COMMENT, events
-from . import scheduler_pb2 as pb
 from .in_process import Api, Caller, Refused
 from .messages import event_of, execution_of, job_of, json_of, time_of
 
