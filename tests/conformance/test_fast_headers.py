@@ -54,20 +54,24 @@ def test_lazily_read_header_block_holds_the_same(raw: bytes) -> None:
 
 
 SCOPE = "tocsin.0.execution.j.1.>"
+SIZE = "Nats-Msg-Size"
 GUARD = st.sampled_from(
     [
         *(f"{name}: {SCOPE}" for name in (EXPECTED_SUBJECT, ORIGIN, MESSAGE_ID)),
         *(f"{EXPECTED_SUBJECT}:{space}{SCOPE}{space}" for space in ("", " ", "\t")),
         *(f"{EXPECTED_SUBJECT}: {other}" for other in ("", "tocsin.0.execution.j.2.>", "execution.j.1.>")),
         *(f"{EXPECTED_SEQUENCE}: {number}" for number in (0, 7, "")),
+        f"{SIZE}: 473",
         "",
         "no colon",
     ]
 )
 
 
-@given(st.lists(GUARD, max_size=4))
+@given(st.lists(GUARD, max_size=5))
 @example([f"{EXPECTED_SEQUENCE}: 7", f"{EXPECTED_SUBJECT}: {SCOPE}"])
+@example([f"{EXPECTED_SEQUENCE}: 7", f"{EXPECTED_SUBJECT}: {SCOPE}", f"{SIZE}: 473"])
+@example([f"{EXPECTED_SEQUENCE}: 7", f"{EXPECTED_SUBJECT}: {SCOPE}", f"{ORIGIN}: TOCSIN_LOG"])
 def test_guard_is_judged_as_in_parsed_headers(lines: list[str]) -> None:
     raw = "\r\n".join(lines).encode()
     block = HeaderBlock(HeaderBlock.BEGIN + raw + b"\r\n\r\n")
@@ -75,11 +79,12 @@ def test_guard_is_judged_as_in_parsed_headers(lines: list[str]) -> None:
     for is_reply in (None, True, False):
         judged = foreign_reason(subject, block, is_reply=is_reply)
         assert judged == foreign_reason(subject, parse(raw), is_reply=is_reply)
-    assert (block.sole_guard is not None) <= ({*parse(raw)} == {EXPECTED_SEQUENCE, EXPECTED_SUBJECT})
+    assert (block.sole_guard is not None) <= ({*parse(raw)} - {SIZE} == {EXPECTED_SEQUENCE, EXPECTED_SUBJECT})
 
 
-def test_headers_of_a_plain_decision_are_a_guard() -> None:
-    raw = f"{EXPECTED_SEQUENCE}: 7\r\n{EXPECTED_SUBJECT}: {SCOPE}\r\n\r\n".encode()
+@pytest.mark.parametrize("size", ["", f"{SIZE}: 473\r\n"])
+def test_headers_of_a_plain_decision_are_a_guard(size: str) -> None:
+    raw = f"{EXPECTED_SEQUENCE}: 7\r\n{EXPECTED_SUBJECT}: {SCOPE}\r\n{size}\r\n".encode()
     assert HeaderBlock(HeaderBlock.BEGIN + raw).sole_guard == SCOPE
 
 

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import nats
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -13,7 +16,9 @@ from nats.aio.subscription import Subscription
 
 from tests.system.running import DEADLINE
 from tocsin.adapters.nats.client.connection import Connection
+from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.client.transport import Headers, Outgoing, PublicTransport
+from tocsin.adapters.nats.consumers.pull import Received
 from tocsin.adapters.nats.fast_client import PRIVATE_NAMES, FastTransport, is_supported
 
 
@@ -208,6 +213,14 @@ async def test_what_is_no_message_is_refused_as_ever(client: Client, line: bytes
     for one in (client, other):
         with pytest.raises(errors.ProtocolError):
             await one._ps.parse(line)
+
+
+@given(st.integers(0, 7_952_342_400_000_000_000))
+@example(1_795_835_512_515_059_999)
+def test_time_of_a_delivery_is_truncated_to_microseconds(nanoseconds: int) -> None:
+    reply = f"$JS.ACK.LOG.reader.1.7.7.{nanoseconds}.0"
+    received = Received(Msg(Client(), "subject", reply, b""), Names())
+    assert received.time == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1_000)
 
 
 @pytest.mark.parametrize("name", PRIVATE_NAMES)

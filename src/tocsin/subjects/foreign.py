@@ -54,7 +54,10 @@ _INPUT_KINDS: Final = frozenset(
 
 
 class SoleGuard:
-    """Headers that know whether they are a guard and nothing else."""
+    """Headers that know whether they are a guard and nothing else.
+
+    The size of a body that the server did not send may be among them.
+    """
 
     __slots__ = ()
 

@@ -173,6 +173,8 @@ _HEADERS_BEGIN: Final = b"NATS/1.0\r\n"
 _NEWLINE: Final = b"\r\n"
 _GUARD_LINES: Final = 5
 """Lines of a block with two headers; the last two are empty."""
+_SIZE: Final = b"Nats-Msg-Size:"
+"""The server adds this header, as the last, to a message whose body it does not send."""
 _SEQUENCE: Final = f"{EXPECTED_SEQUENCE}:".encode()
 _SCOPE: Final = f"{EXPECTED_SUBJECT}:".encode()
 
@@ -223,7 +225,10 @@ class HeaderBlock(SoleGuard, Mapping[str, str]):
     @override
     def sole_guard(self) -> str | None:
         lines = self._raw.split(_NEWLINE)
-        if len(lines) != _GUARD_LINES or not lines[1].startswith(_SEQUENCE) or not lines[2].startswith(_SCOPE):
+        number = len(lines)
+        if number != _GUARD_LINES and (number != _GUARD_LINES + 1 or not lines[3].startswith(_SIZE)):
+            return None
+        if not lines[1].startswith(_SEQUENCE) or not lines[2].startswith(_SCOPE):
             return None
         return lines[2][len(_SCOPE) :].decode("utf-8", "replace").strip(_WHITESPACE)
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -125,7 +125,6 @@ def _status(headers: Mapping[str, str]) -> str:
 # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer's sequence>.<nanoseconds>.<pending>. With a domain and
 # an account: $JS.ACK.<domain>.<account>.<stream>.…, and a random token at the end.
 _SHORT: Final = 9
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def deliveries_of(message: Msg) -> int:
@@ -180,8 +179,9 @@ class Received:
     def time(self) -> datetime:
         """The time at which the stream stored it (UTC)."""
         if self._time is None:
-            # Truncated, as the time stamps of direct gets are, so that a message has the same time on every path.
-            self._time = _EPOCH + timedelta(microseconds=int(self._nanoseconds) // 1_000)
+            # Truncated, as the time stamps of direct gets are, so that a message has the same time on every path. A float
+            # holds microseconds exactly until the year 2225, and this takes a third of the time of adding a `timedelta`.
+            self._time = datetime.fromtimestamp(int(self._nanoseconds) // 1_000 / 1_000_000, UTC)
         return self._time
 
     @property
