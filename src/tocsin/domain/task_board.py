@@ -91,11 +91,13 @@ class TaskBoard:
 
     def dispatch(self, task: OpenTask) -> None:
         """Open a task; it replaces an older task of its step."""
-        known = self._task_of(task.key)
-        if known is not None and known.sequence >= task.sequence:
-            return
-        self._drop(task.key)
-        attempt, delivery = self._repeated.pop(task.key, (0, 1))
+        key = task.key
+        known = self._task_of(key)
+        if known is not None:
+            if known.sequence >= task.sequence:
+                return
+            self._drop(key)
+        attempt, delivery = self._repeated.pop(key, (0, 1))
         if attempt == task.attempt:
             task.delivery = delivery
         self._put(task)

@@ -16,7 +16,7 @@ from .hold_up_time import NO_TIMES, Gate, HoldUpCause, added, stopped
 from .namespaces import declared_of
 from .open_task import LaneKey, LimitGroup, OpenTask, RateGroup, StepKey
 from .ownership import function_of, is_owned
-from .task_lines import Group, JobLines, Lane, Line, Starts
+from .task_lines import Group, JobLines, Lane, Line, LineKey, Starts
 from .task_offers import FreeSlots, Offer
 
 
@@ -346,20 +346,27 @@ class TaskLanes:
                 self._turns[of_queue] = self._turn
         line_key = task.group, task.limit, task.rate, task.refused_by
         if (line := job.lines.get(line_key)) is None:
-            group = None if task.group is None else self._groups.setdefault(task.group, Group())
-            starts = None if task.rate is None else self._starts.setdefault(task.rate, Starts())
-            line = job.lines[line_key] = Line(lane, task.job, line_key, group, starts)
-            if starts is not None:
-                starts.lines[line] = None
-            if group is not None:
-                group.lines.setdefault(task.limit, {})[line] = None
-        line.tasks[task.key] = task
-        self._lines[task.key] = line
+            line = job.lines[line_key] = self._new_line(lane, task, line_key)
+        key = task.key
+        line.tasks[key] = task
+        self._lines[key] = line
         self._note_times(task, line)
-        if is_first:
-            line.tasks.move_to_end(task.key, last=False)
         lane.number += 1
-        self._update(line)
+        if is_first:
+            line.tasks.move_to_end(key, last=False)
+        if is_first or len(line.tasks) == 1:  # otherwise the first task of the line is the same
+            self._update(line)
+
+    def _new_line(self, lane: Lane, task: OpenTask, key: LineKey) -> Line:
+        """Return a line without tasks, known to what may hold it back."""
+        group = None if task.group is None else self._groups.setdefault(task.group, Group())
+        starts = None if task.rate is None else self._starts.setdefault(task.rate, Starts())
+        line = Line(lane, task.job, key, group, starts)
+        if starts is not None:
+            starts.lines[line] = None
+        if group is not None:
+            group.lines.setdefault(task.limit, {})[line] = None
+        return line
 
     def _extract(self, task: OpenTask) -> None:
         line = self._lines.pop(task.key)
