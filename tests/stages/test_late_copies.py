@@ -4,6 +4,7 @@ The simulation (`tests/simulation`) found each case; each is replayed here step 
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import cast
 
@@ -41,8 +42,8 @@ from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.engine.kinds import execution_state
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.locks import lock_state
-from tocsin.ports import LogUnavailable, OutdatedState
-from tocsin.stages.recoverer.open_executions import Evidence, OpenExecutions
+from tocsin.ports import Heading, Headings, LogUnavailable, OutdatedState
+from tocsin.stages.recoverer.open_executions import PAUSE_S, Evidence, OpenExecutions
 from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import settle
 
@@ -242,6 +243,26 @@ async def test_recoverer_starts_without_its_stored_position(world: World) -> Non
     following = asyncio.create_task(found.follow())
     await settle()
     assert found.is_complete
+    following.cancel()
+
+
+async def test_recoverer_reads_its_backlog_with_pauses(world: World) -> None:
+    headings = [Heading(f"execution.{JOB}.{number}.admitted.main.1", number, NOON) for number in range(1, 4)]
+
+    async def watch(*_: object, **__: object) -> AsyncIterator[Headings]:
+        for heading in headings:
+            yield Headings([heading], heading.sequence == len(headings), heading.sequence)
+        await asyncio.Event().wait()
+
+    world.log.watch = watch  # type: ignore[method-assign]
+    found = OpenExecutions(world.log, world.projections, world.clock, first_look=timedelta(seconds=5))
+    following = asyncio.create_task(found.follow())
+    known = []
+    for _ in headings:
+        await settle()
+        known.append((len(found), found.is_complete))
+        world.clock.advance(PAUSE_S)
+    assert known == [(1, False), (2, False), (3, True)]
     following.cancel()
 
 

@@ -32,6 +32,11 @@ from ...ports import Clock, EventLog, Heading, LogUnavailable, Progress, Project
 from ...subjects import Bucket, Stream
 
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.RECOVERER)
+PAUSE_S: Final = 0.1
+"""The time between two portions of headings until the log is read up to its end.
+
+At a start, the matcher reads the same events in the same process, and no task starts before it has. Recovery can wait.
+"""
 _log = telemetry.get_logger("tocsin.recoverer")
 
 
@@ -41,6 +46,7 @@ class OpenExecutions:
     def __init__(self, log: EventLog, projections: Projections, clock: Clock, *, first_look: timedelta) -> None:
         """`first_look`: how long after its beginning an execution is examined first."""
         self._log = log
+        self._clock = clock
         self._place = SavedPlace(projections, clock, CURSOR)
         self._first_look = first_look
         self._since: dict[str, int] = {}  # in log order: the first entry is the oldest
@@ -56,6 +62,8 @@ class OpenExecutions:
                 self.learn(heading)
             self._upto = batch.upto
             self.is_complete = self.is_complete or batch.caught_up
+            if not self.is_complete:
+                await self._clock.sleep(PAUSE_S)
 
     def learn(self, heading: Heading) -> None:
         """Note that an execution began or ended."""
