@@ -47,10 +47,17 @@ def _comparable(definition: JobDefinition) -> JsonValue:
 
 def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[DefinitionDiff]:
     if isinstance(before, dict) and isinstance(after, dict):
+        if _adds_null(before, after) or _adds_null(after, before):
+            yield DefinitionDiff(field, before, after)  # of the name alone, null and absence would look the same
+            return
         for name in dict.fromkeys((*before, *after)):
             yield from _differing(f"{field}.{name}" if field else name, before.get(name), after.get(name))
     elif before != after:
         yield DefinitionDiff(field, before, after)
+
+
+def _adds_null(before: dict[str, JsonValue], after: dict[str, JsonValue]) -> bool:
+    return any(after[name] is None for name in after.keys() - before.keys())
 
 
 MAX_INSTANTS: Final = 10_000
