@@ -51,6 +51,14 @@ def test_end_before_the_next_time_is_named(text: str, following: str) -> None:
     assert error.suggestion.startswith(following)
 
 
+def test_suggested_end_is_one_that_fits() -> None:
+    now = NOW.replace(microsecond=300_000)
+    with pytest.raises(ScheduleError) as caught:
+        check_fires(parse("@every 1h until 2026-11-28T03:30"), now)
+    suggested = caught.value.suggestion.split()[0]
+    check_fires(parse(f"@every 1h until {suggested}"), now)
+
+
 @pytest.mark.parametrize("bounds", ["", " until 2025-01-01T00:00", " from 2027-01-01T00:00 until 2030-01-01T00:00"])
 def test_only_skipped_times_blame_the_clocks(bounds: str) -> None:
     assert f"the clocks of {NEW_YORK} skip" in refusal(SKIPPED + bounds).problem

@@ -15,6 +15,7 @@ from .schedule import Schedule
 
 LAST: Final = datetime.max.replace(tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _Reason = Literal["excluded", "skipped", "too-late"]
 
 _REASONS: Final[Mapping[_Reason, tuple[str, str]]] = MappingProxyType(
@@ -62,7 +63,8 @@ def _past_end(schedule: Schedule, now: datetime) -> ScheduleError | None:
     following = None if end is None else replace(schedule, ends_at=None).next_after(now, anchor=now)
     if end is None or following is None:
         return None
-    shown = local_time(schedule.timezone, following).isoformat()
+    # An end is written in whole seconds, so the instant of an interval is rounded up.
+    shown = local_time(schedule.timezone, following + (_SECOND - _MICROSECOND)).isoformat(timespec="seconds")
     if end <= now:
         problem = f"the end is past (now is {utc_text(now, 'seconds')}), so it never fires"
     else:
