@@ -6,6 +6,7 @@ Of a project, `app.start()` belongs into `wsgi.py`: a server imports it in each 
 and executions in a folder instead of in memory. With several processes, use `Tocsin("reports")`, so that they share the NATS of the settings.
 """
 
+from contextlib import suppress
 from datetime import date
 from wsgiref.simple_server import make_server
 
@@ -60,5 +61,5 @@ application = get_wsgi_application()
 scheduler = app.start()
 
 if __name__ == "__main__":
-    with make_server("127.0.0.1", 8000, application) as server:
+    with make_server("127.0.0.1", 8000, application) as server, suppress(KeyboardInterrupt):  # Ctrl-C
         server.serve_forever()
