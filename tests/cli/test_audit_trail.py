@@ -6,7 +6,19 @@ from typing import Any
 
 from tests.cli.conftest import World
 from tests.domain.given import NOON, admitted, first_tasks
-from tocsin.domain.events import Actor, Cancelled, Completed, Failed, Started
+from tocsin.domain.events import Actor, Cancelled, Completed, Failed, QueuePaused, Started
+
+JOBS = """
+jobs:
+  - {name: nightly, schedule: '@daily', function: f}
+  - {name: hourly, schedule: '@hourly', function: f}
+"""
+
+
+def trail_of(world: World, *words: str) -> list[str]:
+    """Return the rows of the table that have all words, with single blanks."""
+    rows = (" ".join(row.split()) for row in world.call("events", "audit-trail").out.splitlines())
+    return [row for row in rows if all(word in row for word in words)]
 
 
 def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
@@ -57,6 +69,44 @@ def test_silences_and_namespaces_are_listed(world: World, tmp_path: Path) -> Non
         "namespaces-defined": "a new team",
     }
     assert all(one["audit"]["user"] for one in listed)
+
+
+def test_silence_names_its_job_and_its_end(world: World) -> None:
+    world.call("jobs", "apply", "-f", world.jobs(JOBS))
+    first = world.call("-o", "json", "silences", "start", "nightly", "--for", "1h", "--reason", "moves").json
+    world.call("silences", "start", "hourly", "--for", "2h", "--reason", "other")
+    world.call("silences", "end", first["id"], "--reason", "moved")
+    world.call("silences", "start", "--tag", "billing", "--for", "1h", "--reason", "release")
+    world.call("silences", "start", "--all", "--for", "1h", "--reason", "network")
+    expected = {
+        "silence started nightly": "moves",
+        "silence started hourly": "other",
+        "silence ended nightly": "moved",
+        "silence started jobs with the tag billing": "release",
+        "silence started all jobs": "network",
+    }
+    for words, reason in expected.items():
+        [row] = trail_of(world, words)
+        assert row.endswith(reason)
+    of_job = world.call("-o", "json", "events", "audit-trail", "--job", "nightly").json
+    assert {record["fact"].get("reason") for record in of_job} == {None, "moves", "moved"}
+    assert {record["audit"]["job"] for record in of_job} == {"nightly"}
+
+
+def test_silence_that_ran_out_is_not_ended(world: World) -> None:
+    world.call("jobs", "apply", "-f", world.jobs(JOBS))
+    world.call("silences", "start", "nightly", "--for", "1m", "--reason", "first")
+    kept = world.call("-o", "json", "silences", "start", "hourly", "--for", "2h", "--reason", "second").json
+    world.clock.advance(600)
+    world.call("silences", "end", kept["id"], "--reason", "third")
+    [ended] = trail_of(world, "silence ended")
+    assert "hourly" in ended
+
+
+def test_what_is_no_job_has_its_kind(world: World) -> None:
+    world.append(QueuePaused(queue="mail.bulk", by=Actor(identity="ops"), reason="release"))
+    [row] = trail_of(world, "release")
+    assert "paused queue mail.bulk" in row
 
 
 def test_decisions_of_stages_are_not_listed(world: World) -> None:

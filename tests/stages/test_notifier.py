@@ -739,6 +739,39 @@ async def test_silenced_notification_is_recorded_and_not_sent(scene: Scene) -> N
     assert [sent.job for sent in scene.ops.sent] == ["load", "report"]
 
 
+async def test_silence_covers_what_waits_for_its_message(scene: Scene) -> None:
+    silences = Silences(scene.world.log, scene.world.clock)
+    await scene.raise_("report")
+    await scene.passes(WINDOW / 2)
+    await silences.start(job="report", tag=None, seconds=60, reason="the database moves")
+    await scene.passes(WINDOW)
+    assert [type(fact) for fact in await facts(scene.world)] == [NotificationRaised, NotificationSilenced]
+    await scene.passes(120)
+    assert scene.ops.sent == []
+
+
+async def test_failure_read_after_a_silence_is_sent(world: World) -> None:
+    silences = Silences(world.log, world.clock)
+    await silences.start(job="report", tag=None, seconds=60, reason="the database moves")
+    fact = NotificationRaised(job="report", id="1", channel="ops", kind=Kind.FAILED, at=world.clock.now())
+    await world.given(fact)
+    world.clock.advance(120)  # no notifier ran meanwhile
+    ops = Receiver()
+    async with sending(world, {"ops": ops}) as sender:
+        await Scene(world, sender, ops).passes(WINDOW)
+    assert [sent.job for sent in ops.sent] == ["report"]
+
+
+async def test_repeated_message_ignores_a_later_silence(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    await scene.raise_("report")
+    await scene.passes(WINDOW)
+    await Silences(scene.world.log, scene.world.clock).start(job="report", tag=None, seconds=3_600, reason="moves")
+    scene.ops.refusal = None
+    await scene.passes(60)
+    assert [type(fact) for fact in await facts(scene.world)][-1] is NotificationDelivered
+
+
 async def test_silence_that_was_ended_covers_nothing(scene: Scene) -> None:
     silences = Silences(scene.world.log, scene.world.clock)
     silence = await silences.start(job=None, tag=None, seconds=3_600, reason="test")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from .events import Silence, SilencesDefined
 
@@ -32,6 +32,31 @@ def in_force(newest: SilencesDefined | None, now: datetime) -> tuple[Silence, ..
 def covering(silences: Iterable[Silence], job: str, tags: Collection[str], now: datetime) -> Silence | None:
     """Return the first silence that covers a job at `now` (UTC)."""
     return next((silence for silence in silences if silence.until > now and _covers(silence, job, tags)), None)
+
+
+def changed_silence(
+    before: SilencesDefined | None, after: SilencesDefined
+) -> tuple[Silence, Literal["started", "ended"]] | None:
+    """Return the silence that an event started or ended; None: it is not known.
+
+    `before`: the preceding event, if it is stored.
+    """
+    if before is None and after.previous:
+        return None
+    known = {} if before is None else {silence.id: silence for silence in before.silences}
+    if after.silences and after.silences[-1].id not in known:
+        return after.silences[-1], "started"
+    left = {silence.id for silence in after.silences}
+    # Silences whose time was over are gone too. The silence that was ended had time left.
+    gone = [silence for silence in known.values() if silence.id not in left]
+    return (max(gone, key=lambda silence: silence.until), "ended") if gone else None
+
+
+def extent(silence: Silence) -> str:
+    """Return which jobs a silence covers, for people."""
+    if silence.job is not None:
+        return silence.job
+    return "all jobs" if silence.tag is None else f"jobs with the tag {silence.tag}"
 
 
 def _covers(silence: Silence, job: str, tags: Collection[str]) -> bool:

@@ -142,9 +142,10 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
         *((f"execution.{of}.*.{end}" for end in ("completed", "completed.locked", "failed")) if runs else ()),
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
+        silences(),  # one scope for all jobs
         *(
             (
-                *(*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), policy(), namespaces(), silences()),
+                *(*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), policy(), namespaces()),
                 filter_for("repair.voided"),
             )
             if job is None

@@ -13,6 +13,7 @@ from ... import __version__, subjects
 from ...archive import Manifest, Selection, extents, read, write
 from ...archive.checkpoints import stored_checkpoints
 from ...domain.events import Terminal, Trigger
+from ...domain.silence import extent
 from ...domain.text import counted
 from ...services.operations.audit_records import AuditRecord, audit_records
 from ...subjects import STREAMS, Stream
@@ -52,7 +53,7 @@ def audit_trail(
         [{**event_lines.as_json(record.recorded), "audit": record.as_json()} for record in records],
         lambda: [
             table(
-                ("WHEN", "TYPE", "WHO", "FROM", "WHAT", "JOB", "STATE", "AGENT", "REASON"),
+                ("WHEN", "TYPE", "WHO", "FROM", "WHAT", "OF", "STATE", "AGENT", "REASON"),
                 [_row(record) for record in records],
                 empty="no operations are recorded",
                 least=("FROM", "AGENT", "STATE", "REASON"),
@@ -77,18 +78,42 @@ def _row(record: AuditRecord) -> tuple[object, ...]:
     by = record.by
     cause = _INITIATORS.get(fact.trigger, "unknown") if isinstance(fact, Terminal) else "unknown"
     who = by.identity if by else cause
-    description = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
     return (
         recorded.time,
         record.type or "",
         Text(who, style="" if by else "dim"),
         by.source if by else "",
-        description,
-        Text(subjects.job_of(recorded.subject), style="bold"),
+        _verb(record),
+        Text(_about(record), style="bold"),
         record.state or "",
         record.agent or "",
         getattr(fact, "reason", None) or "",
     )
+
+
+def _verb(record: AuditRecord) -> str:
+    if record.silence is not None:
+        return f"silence {record.silence[1]}"
+    fact = record.recorded.message
+    return f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
+
+
+def _about(record: AuditRecord) -> str:
+    """Return the job of a record, or what else it is about."""
+    if record.silence is not None:
+        return extent(record.silence[0])
+    if record.job is not None:
+        return record.job
+    kind, name, *_ = record.recorded.subject.split(".")
+    match kind:
+        case "agent":
+            return f"agent {name}"
+        case "queue":
+            return f"queue {subjects.name(name)}"
+        case "repair":
+            return f"stream {name}"
+        case _:
+            return kind
 
 
 def tail(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from ...domain.silence import extent
 from ..input.values import length
 from ..output.format import local
 from ..output.tables import table
@@ -42,7 +43,7 @@ def start(
     started = run(request())
     session.output.answer(
         started.model_dump(mode="json"),
-        lambda: [Text.assemble(("silenced ", "yellow"), (_covered(started), "bold"), f" until {local(started.until)}")],
+        lambda: [Text.assemble(("silenced ", "yellow"), (extent(started), "bold"), f" until {local(started.until)}")],
     )
 
 
@@ -66,7 +67,7 @@ def list_silences(context: typer.Context) -> None:
                 [
                     (
                         Text(silence.id, style="bold"),
-                        _covered(silence),
+                        extent(silence),
                         local(silence.until),
                         silence.by.full_name if silence.by else "",
                         silence.reason,
@@ -98,11 +99,5 @@ def end(
     ended = run(request())
     session.output.answer(
         ended.model_dump(mode="json"),
-        lambda: [Text.assemble(("ended ", "yellow"), f"the silence of {_covered(ended)}")],
+        lambda: [Text.assemble(("ended ", "yellow"), f"the silence of {extent(ended)}")],
     )
-
-
-def _covered(silence: "Silence") -> str:
-    if silence.job is not None:
-        return silence.job
-    return "all jobs" if silence.tag is None else f"jobs with the tag {silence.tag}"

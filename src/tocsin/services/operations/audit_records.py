@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ... import subjects
 from ...domain.events import (
@@ -20,12 +20,15 @@ from ...domain.events import (
     Recorded,
     Requested,
     Resumed,
+    Silence,
+    SilencesDefined,
     Started,
     Terminal,
     Trigger,
     admission_of,
 )
 from ...domain.history import rows_affected
+from ...domain.silence import changed_silence
 from ...ports import EventLog
 from ..jobs.registry import each
 from .audit_trail import asked_by, audit_trail
@@ -58,6 +61,8 @@ class AuditRecord:
     """The worker that ran the last step that started."""
     state: str | None = None
     """The state of the job or the run after the event."""
+    silence: tuple[Silence, Literal["started", "ended"]] | None = None
+    """The silence that was started or ended."""
     rows_affected: int | None = None
     """The member `rows_affected` of the result of a run."""
 
@@ -88,6 +93,9 @@ async def audit_records(
         if isinstance(message, Resumed):
             in_force = await log.get(subjects.ledger(message.job), message.definition)
             return audit_record(recorded, in_force=None if in_force is None else in_force.message)
+        if isinstance(message, SilencesDefined):
+            before = await log.get(subjects.silences(), message.previous) if message.previous else None
+            return _of_silence(recorded, message, None if before is None else before.message)
         if not (runs and isinstance(message, Terminal)):
             return audit_record(recorded)
         started = await log.last(subjects.started(message.job, message.execution_id))
@@ -95,7 +103,16 @@ async def audit_records(
         by = await _requester(log, message) if isinstance(message, Completed | Failed) else None
         return audit_record(recorded, started, by)
 
-    return await each(facts, record)
+    records = await each(facts, record)
+    if job is None:
+        return records
+    # The silences of all jobs are in one scope.
+    return [found for found in records if found.job == job or not isinstance(found.recorded.message, SilencesDefined)]
+
+
+def _of_silence(recorded: Recorded[Message], fact: SilencesDefined, before: Message | None) -> AuditRecord:
+    changed = changed_silence(before if isinstance(before, SilencesDefined) else None, fact)
+    return AuditRecord(recorded, job=None if changed is None else changed[0].job, by=fact.by, silence=changed)
 
 
 async def _requester(log: EventLog, end: Completed | Failed) -> Actor | None:
