@@ -118,8 +118,7 @@ class SearchKeys(JobFollower):
     def _add(self, job: Job) -> None:
         definition = job.definition
         text = "\n".join((definition.name, definition.description or "", *definition.tags)).casefold()
-        queues = dict.fromkeys(step.queue or definition.queue for step in definition.dag) or (definition.queue,)
-        keys = _Keys(text if len(text) <= MAX_TEXT else None, tuple(queues), job.owner, job)
+        keys = _Keys(text if len(text) <= MAX_TEXT else None, definition.step_queues(), job.owner, job)
         number = self._number(job.name)
         block = self._blocks[number]
         block.add(job.name, keys)
