@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -11,8 +11,10 @@ from tests.cli.conftest import World as LocalWorld
 from tests.cli.test_remote import call
 from tests.http.conftest import World
 from tests.http.served import served
+from tocsin.adapters.http.client import HttpOperator
 from tocsin.domain.definition import JobDefinition
 from tocsin.services.jobs import Registry
+from tocsin.services.local_operator import LocalOperator
 
 Call: TypeAlias = Callable[..., CallResult]
 
@@ -73,6 +75,25 @@ def test_rollback_registers_the_earlier_definition(tocsin: Call) -> None:
     [newest, *_] = tocsin("jobs", "history", "nightly", "-o", "json").json
     assert (newest["changed"], newest["reason"], newest["is_current"]) == (["schedule"], "it was right", True)
     assert tocsin("jobs", "rollback", "nightly", "1", "-o", "json").json["changed"] is False
+
+
+def test_rollback_keeps_a_change_of_another(tocsin: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (LocalOperator, HttpOperator):
+        monkeypatch.setattr(kind, "roll_back", after_a_change(kind.roll_back))
+    result = tocsin("jobs", "rollback", "nightly", "1", "-o", "json")
+    assert (result.code != 0, result.error["error_code"]) == (True, "conflict")
+    [newest, *_] = tocsin("jobs", "history", "nightly", "-o", "json").json
+    assert newest["kind"] == "resumed"
+
+
+def after_a_change(roll_back: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method, before which another operator resumes the job."""
+
+    async def late(self: Any, job: str, revision: int, **more: Any) -> None:  # noqa: ANN401 - of either kind
+        await self.resume(job)
+        await roll_back(self, job, revision, **more)
+
+    return late
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Input, Message, Namespace, Recorded, Shard
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
+from ..ports.errors import SequenceConflict
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..settings import Settings
 from ..telemetry.current_trace import current_traceparent
@@ -215,10 +216,15 @@ class LocalOperator:
 
         return await read_definition(self._log, job, revision)
 
-    async def roll_back(self, job: str, revision: int, *, reason: str | None = None) -> None:
+    async def roll_back(self, job: str, revision: int, *, current: int, reason: str | None = None) -> None:
         """See `Operator`."""
         definition = await self.definition(job, revision)
-        await self._registry.define(definition, by=self._by, reason=reason or f"back to {revision}")
+
+        def is_unchanged(newest: Job | None) -> None:
+            if newest is None or newest.sequence != current:
+                raise SequenceConflict(f"{job!r} was changed meanwhile. Look at the difference again.")
+
+        await self._registry.define(definition, by=self._by, reason=reason or f"back to {revision}", check=is_unchanged)
 
     async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
         """See `Operator`."""

@@ -238,12 +238,15 @@ class Operator(Protocol):
         """
         ...
 
-    async def roll_back(self, job: str, revision: int, *, reason: str | None = None) -> None:
+    async def roll_back(self, job: str, revision: int, *, current: int, reason: str | None = None) -> None:
         """Register the definition of a revision again.
+
+        `current`: the sequence of the job that it replaces.
 
         Raises:
             JobNotFound: no job has this name.
             NotFound: the revision defines nothing.
+            SequenceConflict: another writer changed the job.
         """
         ...
 

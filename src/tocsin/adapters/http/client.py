@@ -232,14 +232,23 @@ class HttpOperator:
         fact = await self._of_revision(job, revision, "GET", f"{job_path(job)}/definitions/{revision}")
         return JobDefinition.model_validate(fact["fact"]["definition"], context=STORED)
 
-    async def roll_back(self, job: str, revision: int, *, reason: str | None = None) -> None:
+    async def roll_back(self, job: str, revision: int, *, current: int, reason: str | None = None) -> None:
         """See `Operator`."""
         body: JsonValue = {"sequence": revision, "reason": reason}
-        await self._of_revision(job, revision, "POST", f"{job_path(job)}/rollback", body)
+        headers = {"If-Match": f'"{current}"'}
+        await self._of_revision(job, revision, "POST", f"{job_path(job)}/rollback", body, headers)
 
-    async def _of_revision(self, job: str, revision: int, method: str, path: str, body: JsonValue = None) -> Any:  # noqa: ANN401 - JSON
+    async def _of_revision(
+        self,
+        job: str,
+        revision: int,
+        method: str,
+        path: str,
+        body: JsonValue = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:  # noqa: ANN401 - JSON
         try:
-            return await self._api.request(method, path, body)
+            return await self._api.request(method, path, body, headers=dict(headers or {}))
         except JobNotFound:
             await self.job(job)
             raise no_definition(job, revision) from None

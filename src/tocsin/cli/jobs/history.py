@@ -76,10 +76,10 @@ def rollback(
 
     async def work() -> str:
         async with session.operator() as operator:
-            current, definition = await _in_force(operator, job), await operator.definition(job, revision)
-            text = difference(current, "in force", definition, f"revision {revision}")
+            current, definition = await operator.job(job), await operator.definition(job, revision)
+            text = difference(current.definition, "in force", definition, f"revision {revision}")
             if text and not dry_run:
-                await operator.roll_back(job, revision, reason=reason)
+                await operator.roll_back(job, revision, current=current.sequence, reason=reason)
             return text
 
     text = run(work())
