@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from . import ledger
 from .definition import JobDefinition
 from .events import Defined, Deleted, Due, Recorded
+from .json_text import same_text
 from .ledger import Ledger
 from .schedule import ClockChange, Schedule, clock_changes, parse
 
@@ -52,7 +53,7 @@ def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[Defi
             return
         for name in dict.fromkeys((*before, *after)):
             yield from _differing(f"{field}.{name}" if field else name, before.get(name), after.get(name))
-    elif before != after:
+    elif same_text(before) != same_text(after):
         yield DefinitionDiff(field, before, after)
 
 

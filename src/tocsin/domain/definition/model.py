@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, ValidationInfo, model_validator
 
 from .. import schedule as calendar
 from .. import step_graph
+from ..json_text import same_text
 from ..schedule import DayRules, DstPolicy, Shift
 from .bindings import Bindings, binding_problems
 from .builtin_work import FIELDS, given_fields, with_function, work_problems
@@ -243,6 +244,17 @@ class JobDefinition(StoredModel):
     """What to notify of, and by which channels; None: the rule that the settings have for jobs like this, if any."""
     viewers: tuple[Text, ...] = ()
     """The identities that may see the job, written like `owner`, beside creator, owner and administrators; empty: everyone."""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as JSON does: for Python, the inputs 1 and true are equal."""
+        if self is other or not isinstance(other, JobDefinition):
+            return self is other
+        return super().__eq__(other) and same_text(self.model_dump(mode="json")) == same_text(
+            other.model_dump(mode="json")
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def day_rules(self) -> DayRules | None:

@@ -18,6 +18,7 @@ from pydantic import JsonValue, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
 from ..cel.regex import UnknownSize, program_size
+from ..json_text import same_text
 from ..secret_reference import SecretReferenceError, find_references
 from .errors import show
 from .fields import size_of
@@ -368,7 +369,7 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
 def _unique_items(validator: Any, is_wanted: Any, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401
     if is_wanted and validator.is_type(instance, "array"):
         _budget.get().use(number_of_values(instance) // _VALUES)
-        if len({json.dumps(_comparable(item), sort_keys=True) for item in instance}) < len(instance):
+        if len(set(map(same_text, instance))) < len(instance):
             yield _error(f"{instance!r} has non-unique elements")
 
 
@@ -383,19 +384,6 @@ def number_of_values(value: JsonValue) -> int:
         elif isinstance(part, dict):
             waiting += part.values()
     return number
-
-
-def _comparable(value: Any) -> Any:  # noqa: ANN401
-    """Return a value in which equal numbers are written alike."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case list():
-            return [_comparable(item) for item in value]
-        case Mapping():
-            return {name: _comparable(item) for name, item in value.items()}
-        case _:
-            return value
 
 
 def _error(message: str) -> Any:  # noqa: ANN401
