@@ -59,7 +59,7 @@ async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int
             entries += [row async for row in _rows(client, listing, members)]
             if len(entries) > limit:
                 break
-    rows, places = [row for _, row in entries[:limit]], [place for place, _ in entries[:limit]]
+    rows, places = [row for _, row in entries[:limit]], tuple(place for place, _ in entries[:limit])
     return Page(rows, places[-1].cursor if len(entries) > limit else None, places)
 
 
