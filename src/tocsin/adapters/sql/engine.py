@@ -3,16 +3,18 @@
 Values and statements bypass SQLAlchemy's processing of each value, because recording is where the time goes.
 """
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final
 
 from pydantic_core import from_json
 from sqlalchemy import JSON, Connection, Engine, Table, create_engine, event
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
@@ -108,10 +110,24 @@ def _prepare_file(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     # log again.
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1_000:.0f}")
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(cursor)
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
     cursor.close()
+
+
+def _write_ahead(cursor: DBAPICursor) -> None:
+    """Turn the write-ahead log on; SQLite itself does not wait while another process does the same to a new file."""
+    until = monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > until:
+                raise
+            sleep(0.02)
+        else:
+            return
 
 
 def begin(connection: Connection) -> None:
