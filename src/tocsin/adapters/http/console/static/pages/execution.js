@@ -16,6 +16,7 @@ const LINES_AT_ONCE = 200;
 const MOST_LINES = 2_000;
 const LOGS_MS = 1_500;
 const NEIGHBOURS = 20;
+const LETTER_AWAITED_MS = 60_000; // after the end; the history may be behind the event of the dead letter
 const PROGRESS_MS = 2_000; // the event stream has no events of progress
 
 export function Execution({ name: id }) {
@@ -93,7 +94,8 @@ function Shown({ one, reload, isOfThis }) {
 /** A link to the dead letter, which the dead-letter sink may make a moment after the end. */
 function DeadLetterLink({ one }) {
   const url = v1("dead-letters", { id_prefix: one.execution_id, job: one.job_name, unresolved: "false", limit: 1 });
-  const found = useResource(url, { concerns: (type) => type === "dead-lettered" });
+  const isAwaited = (page) => page.dead_letters.length === 0 && Date.now() - Date.parse(one.completed_at) < LETTER_AWAITED_MS;
+  const found = useResource(url, { concerns: (type) => type === "dead-lettered", every: PROGRESS_MS, needs: isAwaited });
   const letter = found.value?.dead_letters.find((each) => each.execution_id === one.execution_id);
   return letter ? html`<p><a href=${path(to("dead-letters", letter.id), { job: letter.job_name })}>Dead letter</a></p>` : null;
 }
