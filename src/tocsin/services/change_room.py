@@ -57,7 +57,7 @@ class ChangeRoom:
     def of_caller(self, namespaces: Sequence[str] | None, *, is_refused: bool = True) -> Take:
         """Return what takes the room for decisions of a caller in its namespaces.
 
-        If one of them has no room, the decisions count in none. None: the caller is bound to none.
+        If one of them has no room before the first counts, the decisions count in none. None: the caller is bound to none.
         """
 
         async def take(facts: Sequence[Message]) -> None:

@@ -25,7 +25,7 @@ MAX_SIMILAR: Final = 10
 JOBS_TOGETHER: Final = 1_000
 """Jobs that are read between two turns of other requests."""
 MAX_PAUSED_ABSENT: Final = 1_000
-"""Absent queues that may be paused at the same time."""
+"""Absent queues that may be paused at the same time; one more for each other copy of the API that decides meanwhile."""
 
 
 class _Absent(NamedTuple):

@@ -6,7 +6,7 @@ The first request claims the key in KV `answers`; the others wait for its answer
 request takes the claim over once no request of that age can still run. The input carries a name derived from the key
 (`request_name`), so that the log or the decision recognizes it. Only answers with an effect are stored: a rejected request
 may be sent again. An answer of which a part failed for the moment is not stored either (`do_not_keep`): the request is
-handled again, and finds the effect of the other parts.
+handled again, with the jobs as they are then. It finds what it enqueued or retried; what it cancelled is a conflict.
 """
 
 import asyncio
