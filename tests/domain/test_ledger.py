@@ -340,7 +340,7 @@ def test_defining_the_same_again_adds_nothing(log: Log) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, True), (False, 0), ([1], [True])])
-def test_boolean_in_place_of_a_number_is_an_edit(log: Log, before: object, after: object) -> None:
+def test_boolean_for_a_number_is_an_edit(log: Log, before: object, after: object) -> None:
     log.define(JobDefinition.model_validate({"name": "a", "function": "f", "input": {"x": before}}), at("09:00:00"))
     edited = JobDefinition.model_validate({"name": "a", "function": "f", "input": {"x": after}})
     assert edited != log.state.definition

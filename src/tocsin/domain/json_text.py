@@ -6,7 +6,7 @@ from typing import Any
 
 
 def same_text(value: Any) -> str:  # noqa: ANN401 - JSON
-    """Return a text that two JSON values share if, and only if, JSON takes them for the same.
+    """Return a text that only equal JSON values share.
 
     Names have no order, and 1 and 1.0 are one number. For Python, true would be that number too.
     """

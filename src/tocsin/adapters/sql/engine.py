@@ -117,7 +117,10 @@ def _prepare_file(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
 
 
 def _write_ahead(cursor: DBAPICursor) -> None:
-    """Turn the write-ahead log on; SQLite itself does not wait while another process does the same to a new file."""
+    """Turn the write-ahead log on.
+
+    SQLite itself does not wait here while another process does the same to a new file.
+    """
     until = monotonic() + BUSY_TIMEOUT
     while True:
         try:
