@@ -43,7 +43,7 @@ from tocsin.engine.kinds import execution_state
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.locks import lock_state
 from tocsin.ports import Heading, Headings, LogUnavailable, OutdatedState
-from tocsin.stages.recoverer.open_executions import PAUSE_S, Evidence, OpenExecutions
+from tocsin.stages.recoverer.open_executions import MAX_PAUSED_S, PAUSE_S, Evidence, OpenExecutions
 from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import settle
 
@@ -263,6 +263,24 @@ async def test_recoverer_reads_its_backlog_with_pauses(world: World) -> None:
         known.append((len(found), found.is_complete))
         world.clock.advance(PAUSE_S)
     assert known == [(1, False), (2, False), (3, True)]
+    following.cancel()
+
+
+async def test_recoverer_pauses_for_a_limited_time(world: World) -> None:
+    async def watch(*_: object, **__: object) -> AsyncIterator[Headings]:
+        for number in range(1, 4):
+            yield Headings([Heading(f"execution.{JOB}.{number}.admitted.main.1", number, NOON)], False, number)
+            world.clock.advance(MAX_PAUSED_S)
+        await asyncio.Event().wait()
+
+    world.log.watch = watch  # type: ignore[method-assign]
+    found = OpenExecutions(world.log, world.projections, world.clock, first_look=timedelta(seconds=5))
+    following = asyncio.create_task(found.follow())
+    await settle()
+    assert len(found) == 1
+    world.clock.advance(PAUSE_S)
+    await settle()
+    assert len(found) == 3
     following.cancel()
 
 

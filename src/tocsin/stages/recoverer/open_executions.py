@@ -37,6 +37,8 @@ PAUSE_S: Final = 0.1
 
 At a start, the matcher reads the same events in the same process, and no task starts before it has. Recovery can wait.
 """
+MAX_PAUSED_S: Final = 30.0
+"""After this time recovery waits for the matcher no longer, however long the log is."""
 _log = telemetry.get_logger("tocsin.recoverer")
 
 
@@ -56,13 +58,14 @@ class OpenExecutions:
 
     async def follow(self) -> None:
         """Follow beginnings and ends until cancelled."""
+        pauses_until = self._clock.monotonic() + MAX_PAUSED_S
         filters = (*subjects.OPENINGS, *subjects.ENDINGS)
         async for batch in self._log.watch(Stream.LOG, *filters, after=await self._place.load()):
             for heading in batch.headings:
                 self.learn(heading)
             self._upto = batch.upto
             self.is_complete = self.is_complete or batch.caught_up
-            if not self.is_complete:
+            if not self.is_complete and self._clock.monotonic() < pauses_until:
                 await self._clock.sleep(PAUSE_S)
 
     def learn(self, heading: Heading) -> None:
