@@ -258,6 +258,27 @@ async def test_archived_job_does_not_count(world: World) -> None:
     assert await statuses(world) == {"b": "admitted"}
 
 
+async def test_key_taken_long_ago_starts_one_job(world: World) -> None:
+    """The planner died before the job began, and the archive has passed it since."""
+    await planned(world, request("z"))
+    [first] = await world.recorded(KeyTaken)
+    dead = KeyTaken.model_validate(
+        {
+            "job": JOB,
+            "key": KEY,
+            "execution_id": "a",
+            "enqueued_at": NOON,
+            "replaces": ["z"],
+            "others": [{"execution_id": "z", "taken": first.sequence, "enqueued_at": NOON}],
+        }
+    )
+    await world.given(dead)
+    archived = str(await world.log.end(Stream.LOG)).encode()
+    await world.projections.put(Bucket.CURSORS, subjects.cursor(Stream.LOG), archived, expect=0)
+    await planned(world, request("a", "replace"), request("b", "replace"))
+    assert await statuses(world) == {"z": "cancelled", "a": "cancelled", "b": "admitted"}
+
+
 @pytest.mark.parametrize("on_conflict", ["reject", "replace"])
 async def test_key_that_the_archiver_released_is_taken_once(world: World, on_conflict: str) -> None:
     """The planner remembers the key and the open job, and both are gone."""

@@ -75,6 +75,8 @@ def _take(first: Admitted, rule: UniqueRule, enqueued_at: datetime, states: Stat
         rests_on += refs[:-1] if ends_all and not state.is_over else refs
         if state.status is Status.UNKNOWN:
             if holder.taken <= states(ARCHIVED(Stream.LOG)):
+                if ends_all:
+                    rests_on.append(refs[-1])  # it is not ended: this step relies on its absence
                 continue
             if enqueued_at - holder.enqueued_at >= ABANDONED_AFTER:
                 return again(_skipped(first, holder))
@@ -121,16 +123,19 @@ def _skipped(first: Admitted, holder: KeyHolder) -> Events:
 def _end(first: Admitted, execution_id: str, held: UniqueKey, states: States, *, is_last: bool) -> Step | None:
     """End an execution that `first` replaces; None: it is over.
 
-    After the last, the next job that replaces others may take the key: `first` begins before that ends it.
+    After the last, the next job that replaces others may take the key: `first` begins before that ends it. But if
+    `first` took the key long ago, the next would take it for archived.
     """
     state, refs = _current(first.job, execution_id, states)
+    own = held.holder(first.execution_id)
+    lets_pass = is_last and own is not None and own.taken > states(ARCHIVED(Stream.LOG))
     if state.status is Status.UNKNOWN:
         holder = held.holder(execution_id)
         if holder is None or holder.taken <= states(ARCHIVED(Stream.LOG)):
             return None
-        return again(_skipped(first, holder), lets_pass=is_last)
+        return again(_skipped(first, holder), lets_pass=lets_pass)
     events = execution.cancel(state, reason=f"replaced by {first.execution_id}", by=first.by)
-    return again(Events(refs[-1], tuple(events)), lets_pass=is_last) if events else None
+    return again(Events(refs[-1], tuple(events)), lets_pass=lets_pass) if events else None
 
 
 def _current(job: str, execution_id: str, states: States) -> tuple[Execution, tuple[Ref[Any], ...]]:
