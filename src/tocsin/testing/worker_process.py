@@ -231,8 +231,10 @@ class Handling:
         self.in_threads[number] = handler.name
         work = self._threads.submit(call)
         loop = asyncio.get_running_loop()
+        ended = asyncio.wrap_future(work)
+        # After the callback of `ended`, so that the simulation waits until the loop has the result.
         work.add_done_callback(lambda _: loop.call_soon_threadsafe(self.in_threads.pop, number, None))
-        return await asyncio.wrap_future(work)
+        return await ended
 
 
 class WorkerProcess:
