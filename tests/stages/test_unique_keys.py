@@ -57,6 +57,14 @@ async def planned(world: World, *requests: Enqueued) -> None:
     await world.run(world.planner)
 
 
+async def taken_by_dead_planner(world: World, execution_id: str, *, replaces: str) -> None:
+    """Give the key of the only holder to an execution that has not begun."""
+    [first] = await world.recorded(KeyTaken)
+    taken = {"job": JOB, "key": KEY, "execution_id": execution_id, "enqueued_at": NOON, "replaces": [replaces]}
+    others = [{"execution_id": replaces, "taken": first.sequence, "enqueued_at": NOON}]
+    await world.given(KeyTaken.model_validate({**taken, "others": others}))
+
+
 async def ended(world: World, execution_id: str) -> None:
     await world.given(Completed(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="api"))
 
@@ -224,18 +232,7 @@ async def test_job_that_has_not_begun_counts(world: World, on_conflict: str) -> 
 
 async def test_second_replacement_ends_both_earlier_jobs(world: World) -> None:
     await planned(world, request("a"))
-    [first] = await world.recorded(KeyTaken)
-    dead = KeyTaken.model_validate(
-        {
-            "job": JOB,
-            "key": KEY,
-            "execution_id": "b",
-            "enqueued_at": NOON,
-            "replaces": ["a"],
-            "others": [{"execution_id": "a", "taken": first.sequence, "enqueued_at": NOON}],
-        }
-    )
-    await world.given(dead)
+    await taken_by_dead_planner(world, "b", replaces="a")
     await planned(world, request("c", "replace"))
     assert await statuses(world) == {"a": "cancelled", "b": "skipped", "c": "admitted"}
     await planned(world, request("b", "replace"))
@@ -261,18 +258,7 @@ async def test_archived_job_does_not_count(world: World) -> None:
 async def test_key_taken_long_ago_starts_one_job(world: World) -> None:
     """The planner died before the job began, and the archive has passed it since."""
     await planned(world, request("z"))
-    [first] = await world.recorded(KeyTaken)
-    dead = KeyTaken.model_validate(
-        {
-            "job": JOB,
-            "key": KEY,
-            "execution_id": "a",
-            "enqueued_at": NOON,
-            "replaces": ["z"],
-            "others": [{"execution_id": "z", "taken": first.sequence, "enqueued_at": NOON}],
-        }
-    )
-    await world.given(dead)
+    await taken_by_dead_planner(world, "a", replaces="z")
     archived = str(await world.log.end(Stream.LOG)).encode()
     await world.projections.put(Bucket.CURSORS, subjects.cursor(Stream.LOG), archived, expect=0)
     await planned(world, request("a", "replace"), request("b", "replace"))
