@@ -22,6 +22,7 @@ from tocsin.engine.outside_workers import CHANGE_INTERVAL_S, OutsideName
 from tocsin.ports import LogUnavailable
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
+from tocsin.services.operations.claimed_tasks import Claimed, held_by
 from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, ResultTooLarge, TooManyFetches
 from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, TaskFetches
@@ -527,6 +528,21 @@ async def test_tasks_of_a_late_answer_are_handed_back(desk: Desk) -> None:
     desk.hall.fetches.answer = answer  # type: ignore[method-assign]
     [held] = await desk.fetch()
     assert held.task.message.attempt == 1
+
+
+async def test_lost_claims_of_a_fetch_are_left_out(desk: Desk) -> None:
+    """The answer came after the leases, when an agent and another worker had the tasks."""
+    await desk.hall.matcher()
+    await desk.hall.trigger()
+    await desk.hall.trigger()
+    fetched = await desk.fetch(limit=2)
+    claims = [Claimed(subjects.scope_of(held.task.message), "main", held.claim.sequence) for held in fetched]
+    await desk.hall.passes(10)
+    [_] = await desk.fetch(worker="x")
+    agent = await desk.hall.agent()
+    assert len(agent.got) == 1
+    assert len(claims) == 2
+    assert await held_by(desk.hall.world.log, claims, holder=Holder("ada", "w")) == []
 
 
 async def test_claim_with_a_lost_confirmation_reaches_its_fetch(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,13 +30,13 @@ class Claimed:
         `facts` are those of its execution, if they are known.
 
         Raises:
-            OperationError: a holder other than `holder` has it.
+            OperationError: the claim is of a holder other than `holder`.
         """
         if not self._is_in(facts):  # a lagging replica answered, or the read failed
             facts = await event_waiter.until(log, self.scope, self._is_in)
         _, job, execution_id, _ = self.scope.split(".")
-        held = held_of(ExecutionMatch(subjects.name(job), execution_id, tuple(facts)), step=self.step, holder=holder)
-        return held if held is not None and held.claim.sequence == self.sequence else None
+        found = ExecutionMatch(subjects.name(job), execution_id, tuple(facts))
+        return held_of(found, step=self.step, claim=self.sequence, holder=holder)
 
     def _is_in(self, facts: Sequence[Recorded[Message]]) -> bool:
         return bool(facts) and facts[-1].sequence >= self.sequence

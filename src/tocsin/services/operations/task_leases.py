@@ -83,11 +83,17 @@ async def hand_back(log: EventLog, held: Held) -> None:
 
 
 def held_of(
-    found: ExecutionMatch, *, step: str | None = None, holder: Holder | None = None, exactly: bool = False
+    found: ExecutionMatch,
+    *,
+    step: str | None = None,
+    claim: int | None = None,
+    holder: Holder | None = None,
+    exactly: bool = False,
 ) -> Held | None:
     """Return the held step; None unless exactly one step matches.
 
-    With `exactly`, `holder` must also name its worker if the fetch named one.
+    With `claim`, the sequence of a claim, the step matches only while that claim is its newest. With `exactly`, `holder`
+    must also name its worker if the fetch named one.
 
     Raises:
         OperationError: a holder other than `holder` has it, or a worker of the SDK.
@@ -101,16 +107,16 @@ def held_of(
     if len(running) != 1:
         return None
     task = _newest(found.facts, Dispatched, running[0])
-    claim = _newest(found.facts, Started, running[0])
-    if task is None or claim is None:
+    newest = _newest(found.facts, Started, running[0])
+    if task is None or newest is None or claim not in {None, newest.sequence}:
         return None
-    if claim.message.lease is None or claim.message.agent is not None:
+    if newest.message.lease is None or newest.message.agent is not None:
         raise errors.OperationError(
             f"job {found.execution_id} is held by a worker of Tocsin's own", code="held-by-own-worker"
         )
     if holder is not None:
-        _require(holder, claim.message, exactly=exactly)
-    return Held(found, state, task, claim)
+        _require(holder, newest.message, exactly=exactly)
+    return Held(found, state, task, newest)
 
 
 def _require(holder: Holder, claim: Started, *, exactly: bool) -> None:
