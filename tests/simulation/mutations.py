@@ -1005,6 +1005,7 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "believe an answer without a token": (
         "tests/stages/test_mq_bridge.py::test_answer_with_a_guessed_token_is_refused"
     ),
+    "forget the archiver before": "tests/archive/test_manifests.py::test_manifests_are_read_together",
     "archive how things stand": "tests/archive/test_purge_filters.py::test_how_things_stand_is_purged_by_subject",
     "lead without a lease, and move an archive that another copy moved": (
         "tests/stages/test_archiver.py::test_of_two_archivers_one_adds_a_segment"
