@@ -394,3 +394,33 @@ async def test_filter_waits_for_the_history(world: World, monkeypatch: pytest.Mo
     await world.log.append(late, expect=0)
     token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
     assert (await filtered(world, token))[0] == 503
+
+
+LARGE = {"type": "mail.send", "args": [], "meta": {"body": "x" * 300_000}}
+"""A valid definition, and more than a stream of inputs accepts in one message."""
+
+
+@pytest.mark.parametrize("body", [LARGE, {"type": "group", "jobs": [{"type": "a.b", "args": ["x" * 60_000]}] * 5}])
+async def test_request_that_is_too_large_is_refused(world: World, body: dict[str, Any]) -> None:
+    answer = await world.ask("POST", "/ojs/v1/workflows" if "jobs" in body else "/ojs/v1/jobs", body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "envelope_too_large")
+    assert await requests(world) == []
+
+
+async def test_job_that_is_too_large_affects_no_other(world: World) -> None:
+    answer = await world.ask("POST", "/ojs/v1/jobs/bulk", {"jobs": [LARGE, *JOBS]})
+    first, *others = answer.json()["items"]
+    assert (answer.status_code, first["error"]["code"], first["error"]["retryable"]) == (
+        207,
+        "envelope_too_large",
+        False,
+    )
+    assert [item["status"] for item in others] == ["created"] * 3
+    assert len(await requests(world)) == 3
+
+
+@pytest.mark.parametrize("body", [{"atomicity": "atomic"}, {}])
+async def test_batch_with_a_job_too_large_stores_nothing(world: World, body: dict[str, Any]) -> None:
+    answer = await world.ask("POST", f"/ojs/v1/jobs/{'bulk' if body else 'batch'}", {"jobs": [*JOBS, LARGE], **body})
+    assert answer.status_code == (422 if body else 413)
+    assert await requests(world) == []

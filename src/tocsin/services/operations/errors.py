@@ -60,6 +60,18 @@ class ResultTooLarge(OperationError):
         return cls(f"The result is {limit}. Keep large data in a store and refer to it.")
 
 
+class JobTooLarge(OperationError):
+    """A job that is not registered is larger than a request may be."""
+
+    code = "job-too-large"
+
+    @classmethod
+    def of(cls, size: int, limit: int) -> "JobTooLarge":
+        """Return the error of a job whose request has `size` bytes."""
+        reason = f"The job has {size:,} bytes as a request, more than {limit:,}."
+        return cls(f"{reason} Keep large data in a store and refer to it.")
+
+
 class FetchTooLarge(OperationError):
     """A fetch names too many queues, or its token too many functions."""
 

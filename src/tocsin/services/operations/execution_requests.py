@@ -31,11 +31,14 @@ from ...domain.events import (
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
-from .errors import NotFound, OperationError
+from ...subjects import MAX_INPUT_SIZE
+from .errors import JobTooLarge, NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of, until_each
 from .fan_out import fanned_out
 from .lookup import ExecutionMatch, ListExecutions, find
 
+HEADERS_BYTES: Final = 1_024
+"""Room for the headers of a request."""
 MAX_TRIES: Final = 20
 """Tries to append while other writers append to the execution; a running execution changes often."""
 
@@ -161,12 +164,28 @@ async def enqueue(
         fresh: ids that certainly no execution has.
 
     Raises:
+        JobTooLarge: a request is larger than the log accepts.
         Duplicate: an id exists, or is requested twice.
         LogUnavailable: it is unknown whether the requests are stored; retry with the same ids.
     """
+    for wish in wishes:
+        check_size(log, wish)
     for index in await taken(log, wishes, was_there=was_there, fresh=fresh):
         raise Duplicate(wishes[index].execution_id)
     return await request(log, *wishes, arrivals=arrivals)
+
+
+def check_size(log: EventLog, wish: Enqueued) -> None:
+    """Require that the log accepts a request.
+
+    The requests of several jobs are stored as one batch, and the server's refusal names none of them.
+
+    Raises:
+        JobTooLarge: it is larger than the log accepts.
+    """
+    limit = min(MAX_INPUT_SIZE, log.max_message_bytes) - HEADERS_BYTES
+    if (size := len(wish.encode())) > limit:
+        raise JobTooLarge.of(size, limit)
 
 
 async def taken(

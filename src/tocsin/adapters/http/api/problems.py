@@ -32,6 +32,7 @@ from ....services.event_feeds import TooManyReaders
 from ....services.operations.errors import (
     Ambiguous,
     FetchTooLarge,
+    JobTooLarge,
     MatcherUnavailable,
     NotAnId,
     NotFound,
@@ -103,7 +104,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "precondition-failed": ProblemKind(412, "The resource has another version than `If-Match` expects. Read it again."),
     "too-large": ProblemKind(
-        413, "The body or a field is larger than the server accepts. Send less.", (ResultTooLarge, FetchTooLarge)
+        413,
+        "The body or a field is larger than the server accepts. Send less.",
+        (ResultTooLarge, FetchTooLarge, JobTooLarge),
     ),
     "batch-size-exceeded": ProblemKind(
         413, "The request has more jobs than the server accepts at once. Send several requests."

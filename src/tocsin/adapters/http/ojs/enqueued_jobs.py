@@ -14,7 +14,7 @@ from ....domain.events import Enqueued, Requested, Skipped, newest_of, unfold
 from ....domain.namespaces import namespace_of
 from ....services import daily_room
 from ....services.operations import execution_requests, lookup
-from ....services.operations.errors import NotFound
+from ....services.operations.errors import JobTooLarge, NotFound
 from ....services.operations.event_waiter import Awaited, Facts, until_each
 from ....services.operations.lookup import was_archived
 from ..api.dependencies import Components
@@ -205,6 +205,10 @@ async def _refused(here: Components, caller: Principal, batch: Batch, begun: Map
         reason = f"a job with the id {batch.inputs[index].execution_id!r} was enqueued before"
         refused[index] = Problem(409, "duplicate", reason)
     for index, wish in enumerate(batch.inputs):
+        try:
+            execution_requests.check_size(here.log, wish)
+        except JobTooLarge as error:
+            refused[index] = problem_of(error)
         if wish.unique is not None and wish.unique.on_conflict in _REPLACING and not caller.may(Permission.CANCEL):
             refused[index] = forbidden(caller, Permission.CANCEL)
     return {index: problem for index, problem in refused.items() if index not in begun}
