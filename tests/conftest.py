@@ -1,9 +1,13 @@
 """The shared fixtures of all tests: one throw-away nats-server per test process."""
 
+import fcntl
 import gc
 import logging
 import os
+import sys
+import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,19 +66,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect no garbage while tests are collected, and exempt them from then on.
 
     Python would visit half a million objects again and again, of which none is garbage.
     """
     gc.disable()
     try:
-        return (yield)
+        with _after_the_first(session.config):
+            return (yield)
     finally:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
         gc.enable()
+
+
+@contextmanager
+def _after_the_first(config: pytest.Config) -> Iterator[None]:
+    """Let one xdist worker collect before the others, which then read the bytecode that it wrote.
+
+    In a fresh clone, each would otherwise compile every module of the tests.
+    """
+    run = getattr(config, "workerinput", {}).get("testrunuid")
+    if run is None or sys.dont_write_bytecode:
+        yield
+        return
+    with Path(tempfile.gettempdir(), f"tocsin-tests-{run}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+        Path(lock.name).unlink(missing_ok=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -25,6 +25,7 @@ from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
+from tocsin.domain.events import Message
 from tocsin.ports import (
     DurableSpec,
     EventLog,
@@ -32,8 +33,10 @@ from tocsin.ports import (
     Projections,
     StoredLog,
     StreamPurge,
+    Write,
+    Written,
 )
-from tocsin.subjects import Bucket
+from tocsin.subjects import Bucket, Stream
 from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,
@@ -42,6 +45,7 @@ from tocsin.testing import (
 )
 
 PATIENCE = 20.0
+SETTLING = 10.0
 T = TypeVar("T")
 
 
@@ -117,12 +121,47 @@ class MemoryWorld:
         return found
 
 
+class _SettledLog(NatsEventLog):
+    """A log on a cluster whose writes end when the replica that answers the test's reads has them."""
+
+    def __init__(self, connection: Connection, names: Names, *, marks: ReceivedMarks) -> None:
+        super().__init__(connection, names, marks=marks)
+        self._settled: dict[Stream, int] = {}
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        sequence = await super().append(fact, expect=expect)
+        await self._settle()
+        return sequence
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        sequence = await super().publish(subject, message, message_id=message_id, ttl=ttl)
+        await self._settle()
+        return sequence
+
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        written = await super().write(writes)
+        await self._settle()
+        return written
+
+    async def _settle(self) -> None:
+        for stream, newest in tuple(self._writer.newest.items()):
+            if self._settled.get(stream, 0) == newest:
+                continue
+            nearest = DirectGet(self._connection, self._names.stream(stream))
+            with suppress(TimeoutError):  # perhaps it was removed since
+                async with asyncio.timeout(SETTLING):
+                    while await nearest.by_sequence(newest) is None:  # noqa: ASYNC110 - as in `NatsWorld.until`
+                        await asyncio.sleep(0.02)
+            self._settled[stream] = newest
+
+
 class NatsWorld:
     def __init__(self, connection: Connection, names: Names) -> None:
         self.connection = connection
         self.names = names
         self.marks = ReceivedMarks()
-        self.log = NatsEventLog(connection, names, marks=self.marks)
+        log = NatsEventLog if REPLICAS is None else _SettledLog
+        self.log = log(connection, names, marks=self.marks)
         self.stored = NatsStoredLog(connection, names)
         self.housekeeping = NatsStreamPurge(connection, names)
         self.projections = NatsProjections(connection, names)

@@ -14,7 +14,8 @@ from tests.ojs.served import PATIENCE
 
 BROWSER: Final = "TOCSIN_TEST_BROWSER"
 """The variable that names the program of a browser of Chromium's kind."""
-PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+PROGRAMS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
+"""In this order, since a program without windows takes a sixth less of the processor."""
 OPTIONS: Final = (
     "--no-sandbox",  # root has none
     "--disable-gpu",
