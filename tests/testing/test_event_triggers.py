@@ -58,12 +58,13 @@ async def test_debounced_events_start_one_execution_later(worker: Worker, seen: 
 
 
 async def test_batch_starts_one_execution(worker: Worker, seen: list[Any]) -> None:
-    definitions = jobs(input={"order": "body.id"}, batch={"max": 3, "within": "10s"})[:1]
-    async with Simulation(worker, definitions=definitions) as simulation:
+    definitions = jobs(input={"order": "body.id", "at": "time"}, batch={"max": 3, "within": "10s"})[:1]
+    async with Simulation(worker, definitions=definitions, at="2026-11-26T10:00") as simulation:
         for number in range(5):
             await simulation.publish("orders.new", {"id": number})
         await simulation.advance("1h")
     assert [[event["order"] for event in given["events"]] for given in seen] == [[0, 1, 2], [3, 4]]
+    assert {event["at"] for given in seen for event in given["events"]} == {"2026-11-26T10:00:00+00:00"}
 
 
 async def test_subject_that_is_not_open_is_refused() -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -184,10 +184,25 @@ def _key(trigger: EventTrigger, text: str, event: cel.Event) -> str:
 
 
 def _json(trigger: EventTrigger, text: str, event: cel.Event) -> JsonValue:
-    value = cel.compile_(text, trigger.kind).evaluate(event)
+    value = _written(cel.compile_(text, trigger.kind).evaluate(event))
     if reason := json_problem(value):
         raise cel.EvaluationFailed(f"is not plain JSON: {reason}")
     return value  # type: ignore[return-value] # checked above
+
+
+def _written(value: object) -> object:
+    """Return a value with its times and durations as texts."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return f"{value.total_seconds():.6f}".rstrip("0").removesuffix(".") + "s"
+        case Mapping():
+            return {key: _written(inner) for key, inner in value.items()}
+        case list():
+            return [_written(inner) for inner in value]
+        case _:
+            return value
 
 
 def started_by(definition: JobDefinition) -> tuple[str, ...]:
