@@ -544,7 +544,7 @@ def _errors() -> Iterator[str]:
     rows = [
         (code, f"{error.__module__}.{error.__qualname__}", meaning)
         for error in classes
-        for code, meaning in (error.codes or {error.code: _paragraph(error.__doc__)}).items()
+        for code, meaning in (vars(error).get("codes") or {error.code: _paragraph(error.__doc__)}).items()
     ]
     for code, name, meaning in sorted(rows):
         yield f"| `{code}` | `{name}` | {_cell(meaning)} |"

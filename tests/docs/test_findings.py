@@ -10,7 +10,7 @@ from tocsin.services.health.checks import clocks, deadlines
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "symptoms.md").read_text(encoding="utf-8")
-MAKERS = {"Finding", "bad", "ok", "warn"}
+MAKERS = {"Finding", "OverdueKind", "bad", "ok", "warn"}
 KINDS = (*deadlines.EXECUTIONS, deadlines.TIMERS, deadlines.OCCURRENCES, deadlines.LOCKS)
 
 

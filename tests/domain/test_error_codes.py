@@ -1,7 +1,7 @@
 """The codes of schedules, durations and problems: each is documented, each has a cause, and no sentence decides it."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import get_args
@@ -15,6 +15,7 @@ from tocsin.domain.duration import DurationCode, DurationError
 from tocsin.domain.errors import TocsinError
 from tocsin.domain.schedule import DstPolicy, ScheduleError, next_fire_times, parse, validate_timezone
 from tocsin.domain.schedule.errors import ScheduleCode
+from tocsin.services.operations.errors import OperationError
 
 SCHEDULE_CAUSES: dict[str, list[Callable[[], object]]] = {
     "contradictory-timezone": [lambda: parse("every day at 9am Asia/Tokyo", "Europe/Berlin")],
@@ -88,7 +89,7 @@ def test_sentence_does_not_decide_code(code: ScheduleCode) -> None:
 
 
 def test_each_code_of_a_problem_is_documented() -> None:
-    used = set(_literal_codes())
+    used = set(_literal_codes(REPORTERS))
     assert used - PROBLEM_CODES.keys() == set()
     assert used > {"required", "too-large", "nkey-seed-damaged", "unknown-choice"}
 
@@ -104,16 +105,29 @@ def test_each_documented_problem_is_reported_somewhere() -> None:
     assert PROBLEM_CODES.keys() - literals == set()
 
 
+def test_documented_codes_of_operations_are_those_in_use() -> None:
+    used = set(_literal_codes({OperationError.__name__}))
+    assert used | {OperationError.code} == OperationError.codes.keys()
+
+
 def _modules() -> Iterator[tuple[Path, ast.Module]]:
     folder = Path(tocsin.__file__).parent
     return ((path, ast.parse(path.read_text())) for path in folder.rglob("*.py"))
 
 
-def _literal_codes() -> Iterator[str]:
-    """Yield the codes that the source gives to problems by name."""
+def _literal_codes(callees: Collection[str]) -> Iterator[str]:
+    """Yield the codes that the source passes by name to some functions and classes."""
     for _, tree in _modules():
         for call in ast.walk(tree):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in REPORTERS:
+            if isinstance(call, ast.Call) and _name(call.func) in callees:
                 codes = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
                 branches = [[c.body, c.orelse] if isinstance(c, ast.IfExp) else [c] for c in codes]
                 yield from (c.value for each in branches for c in each if isinstance(c, ast.Constant))  # type: ignore[misc]
+
+
+def _name(callee: ast.expr) -> str | None:
+    match callee:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return None

@@ -97,7 +97,8 @@ def restore(
     from ...bootstrap.backups import backup_place, settings_digest  # noqa: PLC0415 - only these commands need it
 
     session, source = session_of(context), backup_place(place)
-    confirm(f"restore {place} and record the history again?", yes=yes, otherwise="nothing was restored")
+    also = " and record the history again" if history else ""
+    confirm(f"restore {place}{also}?", yes=yes, otherwise="nothing was restored")
 
     async def copy() -> "tuple[BackupManifest, int | None]":
         async with session.installation(checked=False) as installation:

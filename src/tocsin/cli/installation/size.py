@@ -19,6 +19,8 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP: Final = 1_000
 _MANY: Final = 1_000_000_000
 _SERVERS: Final = 5
+_MANY_CORES: Final = 10
+_FEW_CORES: Final = 0.001
 
 
 def size(  # noqa: PLR0913, PLR0917 - each is an option of the command
@@ -124,7 +126,7 @@ def _rows(load: "Load", found: "Estimate") -> Iterator[tuple[str, str, str]]:
     yield f"history after {load.retention_days:g} days, SQLite", _bytes(found.sqlite), "installation"
     yield f"history after {load.retention_days:g} days, PostgreSQL", _bytes(found.postgresql), "installation"
     yield "memory of all stages", _bytes(found.stages_memory), "process"
-    yield "cores, without handlers", f"{found.cores:.2g}", "installation"
+    yield "cores, without handlers", _cores(found.cores), "installation"
     yield "executions stay in the streams for", duration.short(round(found.hot_s)), "execution"
 
 
@@ -158,6 +160,19 @@ def _changes(found: "Estimate", limits: "Limits", load: "Load") -> Iterator[str]
 
 
 _LARGE: Final = 10_000_000_000
+
+
+def _cores(cores: float) -> str:
+    """Return a number of cores with two digits, without an exponent."""
+    return (
+        "0"
+        if cores == 0
+        else f"{cores:,.0f}"
+        if cores >= _MANY_CORES
+        else "less than 0.001"
+        if cores < _FEW_CORES
+        else f"{cores:.2g}"
+    )
 
 
 def _bytes(number: float) -> str:

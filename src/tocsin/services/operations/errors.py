@@ -1,13 +1,40 @@
 """Errors of operations. Their texts are shown to the caller."""
 
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
 from ...domain.definition import MAX_INPUT_BYTES
 from ...domain.errors import TocsinError
+
+_MEANINGS: Final[Mapping[str, str]] = {
+    "dead-letter-archived": "A dead letter, or the results of its execution, were archived, so it cannot be replayed as requested.",
+    "dead-letter-resolved": "A dead letter is resolved. `again` replays it once more.",
+    "empty-span": "The end of a backfill is not later than its start.",
+    "future-span": "A backfill ends in the future.",
+    "held-by-other": "Another identity or another worker fetched the task that a request answers.",
+    "held-by-own-worker": "A worker over NATS has the task that a request over HTTP answers.",
+    "input-not-accepted": "A replay of this kind takes no other input.",
+    "job-exists": "`CREATE JOB` names a job that exists with another definition.",
+    "job-not-registered": "A dead letter belongs to a job that is not registered.",
+    "no-calendar": "A backfill of a job whose schedule counts from its last run, which names no past instants.",
+    "no-schedule": "A backfill of a job without a schedule.",
+    "no-steps": "A replay of the failed steps of a message, which has none.",
+    "not-possible": "The state of the installation does not allow an operation, for a reason that has no code of its own.",
+    "not-replayable": "The job does not accept the input of a dead letter.",
+    "nothing-to-replay": "A replay of failed steps, of which none is left.",
+    "replay-open": "The replay of a dead letter is not over.",
+    "too-many-instants": "A backfill has more instants than the limit.",
+    "too-many-paused-queues": "As many queues as the limit allows are paused that no setting and no job names.",
+    "too-many-silences": "As many silences as the limit allows are in force.",
+    "wrong-silence": "A field of a silence is missing, or outside its limits.",
+}
 
 
 class OperationError(TocsinError):
     """The state of the installation does not allow an operation."""
 
     code = "not-possible"
+    codes: ClassVar[Mapping[str, str]] = _MEANINGS
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
