@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from tests.databases import PostgreSql, postgresql
 from tests.domain.given import ID, JOB
 from tests.worker.builtin.sql_given import SqlBench, rows, until
+from tests.worker.builtin.transaction_pooler import transaction_pooler
 from tocsin.settings import SettingsError
 from tocsin.settings.builtin import SqlConnection, SqlRules
 from tocsin.worker.builtin.sql import ProcedureFunction, SqlFunction
@@ -123,6 +124,18 @@ async def test_large_results_use_little_memory(statement: str, max_rows: int, da
     read = await SqlBench(database).execute(statement, parameters=values, max_rows=max_rows)
     assert read == (affected(200, rows=[], is_cut=True) if max_rows else affected(200))
     assert peak_memory() - before < 100_000_000
+
+
+async def test_large_results_of_a_pooler_are_streamed(database: str) -> None:
+    """A pooler may give each transaction another connection of the server."""
+    async with transaction_pooler(database) as url:
+        before = peak_memory()
+        read = await SqlBench(url).execute(f"-- a comment\n{LARGE}", parameters={"n": 7})
+        assert read == affected(200)
+        assert peak_memory() - before < 100_000_000
+        assert await SqlBench(url).execute("DELETE FROM days") == affected(0)
+        wrong = await SqlBench(url).fail("SELECT :n FROM absent", parameters={"n": 7})
+        assert wrong.type == "sql_state_42P01"
 
 
 def peak_memory() -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from psycopg import Error
+from psycopg import Error, generators
 from psycopg.rows import dict_row
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -208,15 +208,25 @@ def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
 def _returns_rows(connection: Connection, statement: str, parameters: Mapping[str, Any]) -> bool:
     """Return whether PostgreSQL says that a statement has rows, which it can send singly.
 
-    It answers outside of the transaction, which an error would end. False also if it needs the values of parameters for that.
+    It answers in a transaction of its own, because an error would end that of the statement, and a pooler such as PgBouncer may give
+    the two requests to different connections otherwise. False also if it needs the values of parameters for that.
     """
     numbered = text(statement).compile(dialect=_NUMBERED)
     driver: Any = connection.connection.dbapi_connection
     if not parameters.keys() >= numbered.params.keys():
         return False
-    prepared = driver.pgconn.prepare(b"", str(numbered).encode(driver.info.encoding))
-    described = None if prepared.error_message else driver.pgconn.describe_prepared(b"")
-    return described is not None and described.nfields > 0
+    try:
+        with driver.transaction(force_rollback=True):
+            prepared = driver.pgconn.prepare(b"", str(numbered).encode(driver.info.encoding))
+            if prepared.error_message:
+                return False
+            driver.pgconn.send_describe_prepared(
+                b""
+            )  # `describe_prepared` holds up all threads until the server answers
+            [described] = driver.wait(generators.execute(driver.pgconn))
+    except Error:  # the statement itself then fails in the same way
+        return False
+    return bool(described.nfields > 0)
 
 
 def _streamed(
