@@ -130,7 +130,7 @@ def running(folder: Path, *more: str, worker: str | None = "work.py:worker", **v
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: Path) -> None:
     with running(tmp_path) as dev:
         first = dev.wait(lambda line: "fact" in line)["fact"]
@@ -147,6 +147,7 @@ def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: P
         assert dev.errors() == ""
 
 
+@pytest.mark.full
 def test_dev_moves_its_default_metrics_port_when_taken(tmp_path: Path) -> None:
     with socket() as squatter:
         with suppress(OSError):  # another process has taken it
@@ -157,6 +158,7 @@ def test_dev_moves_its_default_metrics_port_when_taken(tmp_path: Path) -> None:
             assert dev.ended() == 0
 
 
+@pytest.mark.full
 def test_dev_says_what_an_ephemeral_one_keeps(nats_url: str, tmp_path: Path) -> None:
     def kept(dev: Dev) -> str:
         text: str = next(line for line in dev.lines if line.get("event") == "tocsin")["text"]
@@ -227,6 +229,7 @@ def test_dev_is_visible_and_changeable_from_outside(tmp_path: Path) -> None:
         assert program("jobs", "diff", "-f", "jobs.yaml", "--nats", dev.url, cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.full
 def test_dev_run_can_be_audited_explained_and_kept(tmp_path: Path) -> None:
     with running(tmp_path) as dev:
 
@@ -276,6 +279,7 @@ def test_dev_finishes_its_work_unless_interrupted_twice(tmp_path: Path) -> None:
         assert dev.ended() == 5
 
 
+@pytest.mark.full
 def test_dev_cluster_survives_a_node_and_leaves_none(tmp_path: Path) -> None:
     with running(tmp_path, "--cluster", "3", "--data-dir", str(tmp_path / "kept")) as dev:
         nodes = next(line for line in dev.lines if line.get("event") == "cluster")["nodes"]

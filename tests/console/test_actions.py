@@ -114,6 +114,7 @@ def test_second_editor_gets_a_conflict(sign_in: SignIn, console: Console) -> Non
     assert console.api("GET", "/v1/jobs/contended")["schedule"] == "0 4 * * *"
 
 
+@pytest.mark.full
 def test_new_job_replaces_no_other(sign_in: SignIn, console: Console) -> None:
     define(console, "existing")
     define(console, "renamed")
@@ -185,6 +186,7 @@ def test_silence_is_started_and_ended(sign_in: SignIn, console: Console) -> None
     assert (ended["by"]["identity"], ended["reason"]) == ("scheduler-operator", "it is over")
 
 
+@pytest.mark.full
 def test_job_is_silenced_on_its_page(sign_in: SignIn, console: Console) -> None:
     define(console, "silenced", "scheduler-author")
     page = sign_in(role="scheduler-author", path="/console/jobs/silenced")
@@ -211,6 +213,7 @@ def test_session_ends_when_its_token_is_revoked(sign_in: SignIn, console: Consol
     expect(page.get_by_label("Token")).to_be_visible()
 
 
+@pytest.mark.full
 def test_revoked_token_ends_a_page_of_events(sign_in: SignIn, console: Console) -> None:
     created = console.api("POST", "/v1/tokens", json={"identity": "following", "roles": ["scheduler-viewer"]})
     page = sign_in(path="/console/events", token=created["token"])
@@ -256,6 +259,7 @@ def plan_of(console: Console, execution: str) -> Any:  # noqa: ANN401 - JSON
 
 
 @pytest.mark.parametrize("given", [{}, {"mode": "full"}, {"own": LARGE + 2, "new": 0.1}, {"size": 1}])
+@pytest.mark.full
 def test_run_again_leaves_steps_their_input(given: dict[str, object], sign_in: SignIn, console: Console) -> None:
     console.api("PUT", "/v1/jobs/two-modes", json={"input": {"mode": "full", "size": 2}, "dag": STEPS})
     first = console.run("two-modes", "completed", input=given)
@@ -291,6 +295,7 @@ def test_numbers_are_read_as_they_are(sign_in: SignIn) -> None:
     assert page.evaluate(through, [text for text, _ in NUMBERS]) == [written for _, written in NUMBERS]
 
 
+@pytest.mark.full
 def test_long_fractions_are_shown(sign_in: SignIn, console: Console) -> None:
     define(console, "fractions", input={"share": 0.9523809523809523})
     page = sign_in(path="/console/jobs/fractions")
@@ -300,6 +305,7 @@ def test_long_fractions_are_shown(sign_in: SignIn, console: Console) -> None:
     expect(page.get_by_role("region", name="Input", exact=True)).to_contain_text("0.9523809523809523")
 
 
+@pytest.mark.full
 def test_editor_keeps_large_integers(sign_in: SignIn, console: Console) -> None:
     console.api("PUT", "/v1/jobs/exact", json={"function": "ok", "input": {"id": LARGE, "text": f"{LARGE}"}})
     page = sign_in(path="/console/edit-job/exact")
@@ -317,6 +323,7 @@ def test_editor_keeps_large_integers(sign_in: SignIn, console: Console) -> None:
     assert definition["args"] == [LARGE + 2, LARGE, -LARGE]
 
 
+@pytest.mark.full
 def test_roll_back_replaces_no_later_edit(sign_in: SignIn, console: Console) -> None:
     for text in ("one", "two"):
         console.api("PUT", "/v1/jobs/edited-meanwhile", json={"function": "ok", "description": text})
@@ -373,6 +380,7 @@ def answer(page: Page, route: Route, status: int | None = None) -> None:
 
 @pytest.mark.parametrize("way", ["Escape", "another page"])
 @pytest.mark.parametrize("label", ["Delete", "Silence"])
+@pytest.mark.full
 def test_refused_action_is_shown_after_its_dialog(label: str, way: str, sign_in: SignIn, console: Console) -> None:
     name = f"refused-{label}-{way}".lower().replace(" ", "-")
     define(console, name)
@@ -410,6 +418,7 @@ def leave(page: Page, way: str) -> str:
 
 
 @pytest.mark.parametrize("label", ["Delete", "Trigger"])
+@pytest.mark.full
 def test_left_page_is_not_left_again(label: str, sign_in: SignIn, console: Console) -> None:
     name = f"left-{label.lower()}"
     define(console, name)
@@ -423,6 +432,7 @@ def test_left_page_is_not_left_again(label: str, sign_in: SignIn, console: Conso
     assert page.url == left
 
 
+@pytest.mark.full
 def test_older_run_leaves_a_new_dialog(sign_in: SignIn, console: Console) -> None:
     define(console, "hanging")
     page = sign_in(path="/console/jobs/hanging")

@@ -128,6 +128,7 @@ def instant(console: Console, job: str, status: str) -> str:
     return at
 
 
+@pytest.mark.full
 def test_ledger_shows_other_decisions(sign_in: SignIn, console: Console) -> None:
     define(console, "contents-secondly", schedule="* * * * * *", function="broken", retry={"max_attempts": 1})
     page = sign_in(path="/console/jobs/contents-secondly")
@@ -208,6 +209,7 @@ def test_function_without_worker_stands_out(sign_in: SignIn, console: Console) -
     console.api("POST", f"/v1/executions/{execution}/cancel", json={})
 
 
+@pytest.mark.full
 def test_agent_is_disabled_and_enabled(sign_in: SignIn, console: Console) -> None:
     page = sign_in(role="scheduler-operator", path="/console/agents")
     for action, state in (("Disable", "DISABLED"), ("Enable", "ENABLED")):
@@ -298,6 +300,7 @@ def test_absence_of_the_leader_is_drawn(sign_in: SignIn, console: Console) -> No
         console.api("DELETE", "/v1/jobs/contents-absent")
 
 
+@pytest.mark.full
 def test_herd_is_named_with_a_spread(sign_in: SignIn, console: Console) -> None:
     for number in range(HERD):
         define(console, f"contents-herd-{number:02}", schedule="0 5 * * *")
@@ -312,6 +315,7 @@ def test_herd_is_named_with_a_spread(sign_in: SignIn, console: Console) -> None:
         console.api("DELETE", f"/v1/jobs/contents-herd-{number:02}")
 
 
+@pytest.mark.full
 def test_local_time_that_does_not_exist(sign_in: SignIn, console: Console) -> None:
     define(console, "contents-gap", schedule="30 2 * * *", timezone="Europe/Prague")
     page = sign_in(path="/console/jobs/contents-gap?at=2099-03-29T01:30:00Z")
@@ -362,6 +366,7 @@ def test_shards_are_counted_together(sign_in: SignIn, console: Console) -> None:
     expect(facts.locator("dt").filter(has_text=re.compile("^Shard$"))).to_be_visible()
 
 
+@pytest.mark.full
 def test_link_to_a_queue_leads_to_its_row(sign_in: SignIn, console: Console) -> None:
     define(console, "contents-main", queue="main")  # also the id of the part of each page
     for number in range(8):
@@ -386,6 +391,7 @@ def test_now_says_what_it_does_not_count(sign_in: SignIn) -> None:
     expect(page.get_by_text("Late and coming instants of some jobs are missing")).to_be_visible()
 
 
+@pytest.mark.full
 def test_runs_of_one_instant_are_neighbours(sign_in: SignIn, console: Console) -> None:
     define(console, "contents-replayed", function="broken", retry={"max_attempts": 1}, dead_letter=True)
     first = console.run("contents-replayed", "failed")

@@ -104,6 +104,7 @@ def test_open_replay_needs_consent(sign_in: SignIn, console: Console, job: str) 
     assert replays(console, letter) == ["first", "second"]
 
 
+@pytest.mark.full
 def test_lost_answer_repeats_no_replay(sign_in: SignIn, console: Console, job: str) -> None:
     [letter] = dead_letters(console, job, 1)
     resolve(console, letter)
@@ -126,6 +127,7 @@ def test_lost_answer_repeats_no_replay(sign_in: SignIn, console: Console, job: s
     assert replays(console, letter) == ["once"]
 
 
+@pytest.mark.full
 def test_selection_contains_resolved_letters(sign_in: SignIn, console: Console, job: str) -> None:
     letters = dead_letters(console, job, 3)
     resolve(console, letters[0])
@@ -212,6 +214,7 @@ class HeldRequests:
         self._page.evaluate("new Promise((done) => setTimeout(done))")
 
 
+@pytest.mark.full
 def test_stopped_replay_of_all_goes_on(sign_in: SignIn, console: Console, job: str) -> None:
     letters = dead_letters(console, job, 3)
     page = sign_in(OPERATOR, f"/console/dead-letters?job={job}")
@@ -235,6 +238,7 @@ def test_stopped_replay_of_all_goes_on(sign_in: SignIn, console: Console, job: s
 
 
 @pytest.mark.parametrize("way", ["Escape", "another page"])
+@pytest.mark.full
 def test_left_replay_of_all_stops(sign_in: SignIn, console: Console, job: str, way: str) -> None:
     letters = dead_letters(console, job, 3)
     page = sign_in(OPERATOR, f"/console/jobs/{job}")

@@ -249,6 +249,7 @@ def size(page: Page) -> int:
 
 
 @pytest.mark.parametrize("path", ["/console/events", "/console"])
+@pytest.mark.full
 def test_many_events_neither_grow_nor_flood(path: str, sign_in: SignIn) -> None:
     page = sign_in()
     page.add_init_script(EVENTS)
@@ -266,6 +267,7 @@ def test_many_events_neither_grow_nor_flood(path: str, sign_in: SignIn) -> None:
     assert size(page) < before + 500
 
 
+@pytest.mark.full
 def test_slow_answer_is_shown_although_events_go_on(sign_in: SignIn) -> None:
     page = sign_in(path="/console/jobs")
     page.add_init_script(EVENTS)
@@ -279,6 +281,7 @@ def test_slow_answer_is_shown_although_events_go_on(sign_in: SignIn) -> None:
     expect(page.locator(".figures")).to_be_visible()
 
 
+@pytest.mark.full
 def test_job_with_many_tags_is_shown(sign_in: SignIn, console: Console) -> None:
     define(console, "tagged", tags=[f"tag-{number}" for number in range(2_000)])
     page = sign_in()
@@ -320,6 +323,7 @@ def test_person_comes_from_the_provider_to_the_page(browser: Browser, tmp_path: 
         page.close()
 
 
+@pytest.mark.full
 def test_dense_graph_does_not_stop_the_page(sign_in: SignIn, console: Console) -> None:
     steps = [
         {"step": f"s{number}", "function": "ok", "depends_on": [f"s{before}" for before in range(number)]}

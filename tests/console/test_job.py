@@ -39,6 +39,7 @@ def test_timeline_says_why(sign_in: SignIn) -> None:
     expect(page.locator(".why")).to_contain_text("future")
 
 
+@pytest.mark.full
 def test_timeline_marks_what_a_calendar_excludes(sign_in: SignIn, console: Console) -> None:
     today = datetime.now(UTC).date()
     fair = {"name": "fair", "days": [f"{today}/{today + timedelta(days=2)}"]}
@@ -73,6 +74,7 @@ def test_timeline_moves_by_keyboard(sign_in: SignIn) -> None:
     assert timeline(page) != before
 
 
+@pytest.mark.full
 def test_long_time_is_counted_in_columns(sign_in: SignIn) -> None:
     page = sign_in(path="/console/jobs/minutely")
     page.get_by_role("button", name="30 d", exact=True).click()
@@ -106,6 +108,7 @@ def test_trigger_has_a_form(sign_in: SignIn, console: Console) -> None:
     assert facts[0]["fact"]["plan"]["input"] == {"day": "tuesday", "rows": 3, "deep": False, "kind": "delta"}
 
 
+@pytest.mark.full
 def test_input_that_the_schema_refuses_stays(sign_in: SignIn) -> None:
     page = sign_in(path="/console/jobs/etl")
     page.get_by_role("button", name="Trigger").click()
@@ -136,6 +139,7 @@ def test_what_if_shows_the_difference(sign_in: SignIn) -> None:
     expect(card).not_to_contain_text("Instants that come")
 
 
+@pytest.mark.full
 def test_what_if_counts_other_workers(sign_in: SignIn) -> None:
     page = sign_in(path="/console/what-if?days=-1")
     page.get_by_label("Slots of workers by queue").fill("default=0")
@@ -161,6 +165,7 @@ def test_day_of_the_ledger_begins_in_its_zone(sign_in: SignIn, console: Console)
     assert all(abs(place - other) <= 1 for (_, place), (_, other) in zip(days, instants, strict=True))
 
 
+@pytest.mark.full
 def test_ledger_says_that_it_is_not_complete(sign_in: SignIn) -> None:
     page = sign_in()
     page.route("**/timeline?*", lambda route: route.fulfill(json=route.fetch().json() | {"truncated": True}))

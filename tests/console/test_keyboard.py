@@ -181,6 +181,7 @@ def press(page: Page, control: Locator, key: str = "Enter") -> None:
     page.keyboard.press(key)
 
 
+@pytest.mark.full
 def test_phone_is_used_by_keyboard_alone(sign_in: SignIn, console: Console) -> None:
     name = "walked"
     schema = {"type": "object", "properties": {"day": {"type": "string", "title": "Day"}}, "required": ["day"]}

@@ -148,6 +148,7 @@ def test_job_page_follows_its_job(sign_in: SignIn, console: Console) -> None:
     assert not was_reloaded(page)
 
 
+@pytest.mark.full
 def test_answer_to_why_follows_its_job(sign_in: SignIn, console: Console) -> None:
     name = defined(console)
     at = console.api("GET", f"/v1/jobs/{name}")["next_fire_times"][0]
@@ -189,6 +190,7 @@ def pass_time(page: Page, seconds: int) -> None:
         page.evaluate("fetch('/v1/me')")  # an answer comes after those of requests before it
 
 
+@pytest.mark.full
 def test_lost_stream_costs_one_request(sign_in: SignIn, console: Console) -> None:
     execution = console.run(defined(console, None), "completed")
     page = sign_in()
@@ -204,6 +206,7 @@ def test_lost_stream_costs_one_request(sign_in: SignIn, console: Console) -> Non
     assert len(sent) == 2
 
 
+@pytest.mark.full
 def test_unknown_execution_is_requested_once(sign_in: SignIn) -> None:
     execution = "77777777-7777-7777-8777-777777777777"
     page = sign_in()
@@ -291,6 +294,7 @@ def test_sign_out_reaches_all_documents(sign_in: SignIn, console: Console) -> No
         expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
 
 
+@pytest.mark.full
 def test_stream_changes_with_the_session(sign_in: SignIn, console: Console) -> None:
     """Windows share a stream, but not with an identity that was signed in before."""
     first = opened(sign_in, "/console/events")
@@ -348,6 +352,7 @@ window.hide = (is) => {
 )
 
 
+@pytest.mark.full
 def test_hidden_page_has_no_stream(sign_in: SignIn, console: Console) -> None:
     page = sign_in()
     page.add_init_script(HIDING)
@@ -366,6 +371,7 @@ WINDOWS: Final = 8
 """More than a browser has connections to a server over HTTP/1.1."""
 
 
+@pytest.mark.full
 def test_many_windows_share_a_stream(sign_in: SignIn, console: Console) -> None:
     """A stream for each of them would leave no connection for requests."""
     pages = [sign_in(path="/console/jobs?search=live")]

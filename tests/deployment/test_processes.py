@@ -91,6 +91,7 @@ async def checked(tocsin: Cluster) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_manifests_come_up_and_run_a_job() -> None:
     async with cluster(runnable("tocsin.yaml")) as tocsin:
         await tocsin.ready()

@@ -63,6 +63,7 @@ async def test_changes_come_in_pages(changed: World) -> None:
     assert (len(first["changes"]), len(rest["changes"]), rest["next"]) == (4, 2, None)
 
 
+@pytest.mark.full
 async def test_old_page_reads_few_newer_changes(changed: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(150):
         await changed.registry.pause("open", by=ADA)

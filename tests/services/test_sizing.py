@@ -35,6 +35,7 @@ async def test_prediction_agrees_with_a_run(shape: Shape) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_traces_of_executions_are_measured() -> None:
     found = await kept(JobDefinition(name="measured", function=FUNCTION, overlap_policy="allow"), 50)
 

@@ -33,7 +33,7 @@ RANKED = 4
 LED = 10
 DIVIDED = 6
 ACKNOWLEDGED = 8
-SCHEDULES = (0, 20, *(pytest.param(first, marks=pytest.mark.full) for first in (40, 60, 80)))
+SCHEDULES = (0, *(pytest.param(first, marks=pytest.mark.full) for first in (20, 40, 60, 80)))
 PLAY = """
 import json, sys
 from tests.simulation.simulation import play

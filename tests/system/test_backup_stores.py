@@ -74,7 +74,7 @@ class Outside:
             await self.objects.put(f"nightly/first/{name}", body)
 
 
-@pytest.fixture(params=["s3", "nats-object"])
+@pytest.fixture(params=["s3", pytest.param("nats-object", marks=pytest.mark.full)])
 async def outside(request: pytest.FixtureRequest, nats_url: str) -> AsyncIterator[Outside]:
     if request.param == "s3":
         server: S3Server = request.getfixturevalue("s3")

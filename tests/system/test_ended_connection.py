@@ -47,9 +47,9 @@ def allow_one_connection(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "action"),
     [
-        (["run", "--all"], "stages-started"),
+        pytest.param(["run", "--all"], "stages-started", marks=pytest.mark.full),
         (["worker", "tests.system.worker_process"], "worker-started"),
-        (["serve", "--port", "0"], "api-serving"),
+        pytest.param(["serve", "--port", "0"], "api-serving", marks=pytest.mark.full),
     ],
     ids=["run", "worker", "serve"],
 )

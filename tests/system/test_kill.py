@@ -95,6 +95,7 @@ DEATHS: Final[dict[str, tuple[str, ...]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.full
 async def test_any_process_may_die_after_a_store(tocsin: Site) -> None:
     async with work(tocsin):
         async with asyncio.TaskGroup() as group:
