@@ -6,10 +6,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import grpc
 import pytest
 import structlog
 import trustme
@@ -205,6 +207,39 @@ async def test_endpoint_that_is_no_url_is_named(endpoint: str, monkeypatch: pyte
         await exporter.export([SPAN])
     exporter.close()
     assert "T0KEN" not in str(lost.value)
+
+
+async def test_port_of_grpc_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # the exporter tries again until then
+    exporter = OtlpSpanExporter("1")
+    with pytest.raises(SpansLost, match=r"speaks gRPC .*4318"):
+        await exporter.export([SPAN])
+    exporter.close()
+    server.stop(None)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01",  # the end of a connection, as some servers send it alone
+        b"\0\0\x04\0\0\0\0\0\0",
+        b"SSH-2.0-OpenSSH_9.9\r\n",
+        b"",
+    ],
+)
+async def test_answer_of_another_protocol_is_a_loss(response: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_grpc = response[3:4] == b"\x07"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with (
+        store(lambda connection: connection.sendall(response), monkeypatch) as exporter,
+        pytest.raises(SpansLost) as lost,
+    ):
+        await exporter.export([SPAN])
+    assert ("gRPC" in str(lost.value)) is is_grpc
 
 
 PROVIDER = """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from http.client import BadStatusLine
 from importlib.metadata import entry_points
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -39,6 +40,8 @@ _PROVIDERS: Final = (
 )
 """The variables that name a provider of credentials, in the order of OpenTelemetry."""
 _PROVIDER_GROUP: Final = "opentelemetry_otlp_credential_provider"
+_HTTP2_FRAMES: Final = "\x04\x07"
+"""The types of the frames with which servers of HTTP/2 answer other requests: settings, and the end of the connection."""
 
 T = TypeVar("T")
 
@@ -175,4 +178,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValueError) and isinstance(error, requests.RequestException):
         return "the endpoint is not a URL that begins with http:// or https://"
     cause = error.args[0] if error.args else None
+    if any(_is_http2(part) for part in getattr(cause, "args", ())):
+        return "the endpoint speaks gRPC (HTTP/2); set the URL of its port for OTLP over HTTP, 4318 for most collectors"
     return str(getattr(cause, "reason", None) or error) or type(error).__name__
+
+
+def _is_http2(cause: object) -> bool:
+    """Return whether an error holds a frame of HTTP/2 in place of a status line."""
+    line = str(cause) if isinstance(cause, BadStatusLine) else ""
+    return line[3:4] in _HTTP2_FRAMES and line[5:9] == "\0\0\0\0"
