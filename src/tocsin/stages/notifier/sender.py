@@ -8,7 +8,7 @@ meanwhile becomes one message.
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypedDict
 from urllib.parse import quote
 
 from ... import subjects, telemetry
@@ -70,6 +70,14 @@ _OUTCOMES: Final[Mapping[type[Message], str]] = {
     NotificationAbandoned: "abandoned",
     NotificationSilenced: "silenced",
 }
+
+
+class _About(TypedDict):
+    """The fields that all events about a notification have."""
+
+    job: str
+    id: str
+    execution_id: str | None
 
 
 class Sender:
@@ -266,6 +274,7 @@ class Sender:
     ) -> NotificationFact:
         """Send a message, and return the event about the answer."""
         attempt = message.attempts + 1
+        about = _About(job=raised.job, id=raised.id, execution_id=raised.execution_id)
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await channel.send(self._notification(message, raised))
@@ -274,9 +283,7 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - the other channels go on, and its text may hold a secret
             reason, is_final, wait = type(error).__name__, False, None
         else:
-            return NotificationDelivered(
-                job=raised.job, id=raised.id, execution_id=raised.execution_id, attempt=attempt
-            )
+            return NotificationDelivered(**about, attempt=attempt)
         now = self._clock.now()
         again = None if is_final else next_attempt(attempt, message.newest_at, now, wait)
         _log.warning(
@@ -288,17 +295,8 @@ class Sender:
             **fields(raised),
         )
         if again is None:
-            return NotificationAbandoned(
-                job=raised.job, id=raised.id, execution_id=raised.execution_id, attempt=attempt, error=reason
-            )
-        return NotificationAttemptFailed(
-            job=raised.job,
-            id=raised.id,
-            execution_id=raised.execution_id,
-            attempt=attempt,
-            error=reason,
-            next_attempt_at=again,
-        )
+            return NotificationAbandoned(**about, attempt=attempt, error=reason)
+        return NotificationAttemptFailed(**about, attempt=attempt, error=reason, next_attempt_at=again)
 
     def _notification(self, message: OpenMessage, raised: NotificationRaised) -> Notification:
         return Notification(
