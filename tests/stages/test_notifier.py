@@ -411,10 +411,30 @@ async def test_lines_of_a_group_name_its_executions(scene: Scene) -> None:
         job: [line.get("outcome", line["action"]) for line in lines if line.get("execution_id") == f"run of {job}"]
         for job in ("job-0", "job-1", "job-2")
     }
-    assert ways["job-0"] == ["raised", "prepared", "notification-not-accepted", "attempt-failed", "delivered"]
+    refused, accepted = ["notification-not-accepted", "attempt-failed"], ["delivered", "notification-delivered"]
+    assert ways["job-0"] == ["raised", "prepared", *refused, *accepted]
     assert ways["job-1"] == ways["job-2"] == ["raised", "prepared", "attempt-failed", "delivered"]
     [message] = {line["id"] for line in lines if line["action"] == "prepared"}
     assert {line["message"] for line in lines if line["action"] == "notification-grouped"} == {message}
+
+
+@pytest.mark.usefixtures("restored_logging")
+async def test_each_outcome_has_a_line_at_info(scene: Scene) -> None:
+    stream = io.StringIO()
+    telemetry.configure("info", "json", stream=stream)
+    silence = await Silences(scene.world.log, scene.world.clock).start(job="quiet", tag=None, seconds=60, reason="test")
+    await settle()
+    await scene.raise_("report", "load", "quiet", of_runs=True)
+    await scene.passes(WINDOW)
+    await scene.passes(60)
+    lines = [line for line in map(json.loads, stream.getvalue().splitlines()) if "notification" in line]
+    silenced, delivered = sorted(lines, key=lambda line: str(line["action"]), reverse=True)
+    assert {line["level"] for line in lines} == {"info"}
+    assert {line["channel"] for line in lines} == {"ops"}
+    assert (delivered["action"], delivered["execution_id"]) == ("notification-delivered", "run of report")
+    assert (delivered["attempt"], delivered["others"]) == (1, 1)
+    assert (silenced["action"], silenced["execution_id"]) == ("notification-silenced", "run of quiet")
+    assert silenced["silence"] == silence.id
 
 
 @pytest.mark.full

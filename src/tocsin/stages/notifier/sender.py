@@ -42,7 +42,7 @@ from ...ports import (
 from ...subjects import DecodeError, Stream
 from .backlog import Backlog, OpenMessage, Waiting
 from .decisions import NO_CHANNEL, Decision, decisions
-from .log_fields import fields, note_grouped
+from .log_fields import fields, note_outcome
 
 AT_ONCE: Final = 256
 """Decisions that are stored in one write."""
@@ -216,7 +216,7 @@ class Sender:
         for decision, result in zip(decided, results, strict=True):
             if result.error is None:
                 _count(decision.channel, decision.fact)
-                note_grouped(decision.fact, decision.grouped)
+                note_outcome(decision.channel, decision.fact, decision.grouped)
                 if decision.lane is None:
                     self.backlog.forget(
                         decision.fact.id
@@ -248,7 +248,7 @@ class Sender:
             outcome = await self._outcome(channel, message, raised)
             await self._log.append(outcome, expect=message.sequence)
             _count(raised.channel, outcome)
-            note_grouped(outcome, message.grouped)
+            note_outcome(raised.channel, outcome, message.grouped)
         except (LogUnavailable, OutdatedState) as error:
             _log.info(
                 "outcome of a notification not stored; sending it again",
