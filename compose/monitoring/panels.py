@@ -11,6 +11,8 @@ Kind: TypeAlias = Literal["stat", "timeseries", "bargauge"]
 
 _COPIES: Final = "max without (instance)"
 _HIP: Final = "hanzo_scheduler"
+_SECONDS: Final = {"1h": 3_600, "24h": 86_400}
+"""The windows over which totals of jobs grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,19 @@ def _growth(metric: str, labels: str, window: str) -> str:
     return f"{_COPIES} (max_over_time({values})) - min without (instance) (min_over_time({values}))"
 
 
+def _growth_of_jobs(metric: str, labels: str, window: str) -> str:
+    """Return by how much a total of each job grew.
+
+    The growth of a job that is younger than the window is its whole total, also its ends before the first scrape. Alerts have the same rule.
+    """
+    values, seconds = f"{metric}{labels}", _SECONDS[window]
+    young = f"max by (job) (tocsin_job_registered_timestamp_seconds) > time() - {seconds}"
+    return (
+        f"({_COPIES} (max_over_time({values}[{window}])) unless {_COPIES} ({values} offset {window})) "
+        f"and on (job) {young} or {_growth(metric, labels, window)}"
+    )
+
+
 def _quantiles(metric: str, labels: str = "") -> dict[str, str]:
     summed = f"sum by (le) ({_rate(f'{metric}_bucket', labels)})"
     return {f"{quantile:g}": f"histogram_quantile({quantile:g}, {summed})" for quantile in (0.5, 0.9, 0.99)}
@@ -118,13 +133,13 @@ OVERVIEW: Final = Dashboard(
             ),
             Panel(
                 "Jobs that fail most, 1 h",
-                {"{{job}}": f"topk(10, sum by (job) ({_growth(f'{_HIP}_executions_total', _FAILED, '1h')}))"},
+                {"{{job}}": f"topk(10, sum by (job) ({_growth_of_jobs(f'{_HIP}_executions_total', _FAILED, '1h')}))"},
                 "bargauge",
                 names_job=True,
             ),
             Panel(
                 "Jobs with most retries, 1 h",
-                {"{{job}}": f"topk(10, {_growth(f'{_HIP}_retries_total', '', '1h')})"},
+                {"{{job}}": f"topk(10, {_growth_of_jobs(f'{_HIP}_retries_total', '', '1h')})"},
                 "bargauge",
                 names_job=True,
             ),
@@ -158,7 +173,9 @@ OVERVIEW: Final = Dashboard(
         "What should be zero": (
             Panel(
                 "Instants missed, 1 h",
-                {"{{job}}: {{reason}}": f"sum by (job, reason) ({_growth('tocsin_instants_missed_total', '', '1h')})"},
+                {
+                    "{{job}}: {{reason}}": f"sum by (job, reason) ({_growth_of_jobs('tocsin_instants_missed_total', '', '1h')})"
+                },
                 names_job=True,
             ),
             Panel(
@@ -180,7 +197,7 @@ _OF_JOB: Final = '{job="$job"}'
 
 def _ended(status: str) -> str:
     labels = f'{{job="$job", status="{status}"}}'
-    return f"sum({_growth(f'{_HIP}_executions_total', labels, '24h')})"
+    return f"sum({_growth_of_jobs(f'{_HIP}_executions_total', labels, '24h')})"
 
 
 JOB: Final = Dashboard(
@@ -196,7 +213,7 @@ JOB: Final = Dashboard(
             _stat("Completed, 24 h", _ended("completed")),
             _stat("Failed, 24 h", _ended("failed")),
             _stat("Skipped, 24 h", _ended("skipped")),
-            _stat("Dead letters, 24 h", f"max({_growth(f'{_HIP}_dead_letters_total', _OF_JOB, '24h')})"),
+            _stat("Dead letters, 24 h", f"max({_growth_of_jobs(f'{_HIP}_dead_letters_total', _OF_JOB, '24h')})"),
         ),
         "Executions": (
             Panel(
@@ -219,7 +236,7 @@ JOB: Final = Dashboard(
             ),
             Panel(
                 "Instants missed, 1 h",
-                {"{{reason}}": f"sum by (reason) ({_growth('tocsin_instants_missed_total', _OF_JOB, '1h')})"},
+                {"{{reason}}": f"sum by (reason) ({_growth_of_jobs('tocsin_instants_missed_total', _OF_JOB, '1h')})"},
             ),
         ),
     },
