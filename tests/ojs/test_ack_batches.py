@@ -1,6 +1,7 @@
 """Several jobs reported as completed in one request."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -104,3 +105,14 @@ async def test_id_without_bounds_is_refused(client: httpx.AsyncClient, report: s
     huge = "a" * 1_500_000
     status, _ = await told(client, report, **{field: [huge] if report == "heartbeat" else huge, "worker_id": "w"})
     assert status in {200, 400, 404, 422}
+
+
+async def test_result_that_cannot_be_stored_affects_no_other(client: httpx.AsyncClient) -> None:
+    ids = await taken(client, 3)
+    acks = [{"job_id": id_, "result": result} for id_, result in zip(ids, ("a", "\ud800", "c"), strict=True)]
+    answer = await client.post("/ojs/v1/workers/ack/batch", content=json.dumps({"acks": acks}))
+    assert (answer.status_code, [item["status"] for item in answer.json()["items"]]) == (
+        207,
+        ["acknowledged", "failed", "acknowledged"],
+    )
+    assert answer.json()["items"][1]["error"]["code"] == "invalid_request"

@@ -240,6 +240,37 @@ async def test_result_too_large_fails_once(client: httpx.AsyncClient) -> None:
     assert (job["state"], job["error"]["type"], job["attempt"]) == ("discarded", "invalid_result", 1)
 
 
+@pytest.mark.parametrize("result", ["\ud800", {"a\0": 1}, [10**30]])
+async def test_result_that_cannot_be_stored_fails_once(client: httpx.AsyncClient, result: object) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue)
+    content = json.dumps({"job_id": id_, "result": result})
+    answer = await client.post("/ojs/v1/workers/ack", content=content)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+    job = (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]
+    assert (job["state"], job["error"]["type"], job["attempt"]) == ("discarded", "invalid_result", 1)
+
+
+async def test_error_is_stored_without_unstorable_characters(client: httpx.AsyncClient) -> None:
+    """Programs that cut a text between the halves of an emoji send half a surrogate pair."""
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue)
+    error = {
+        "code": "a\0",
+        "message": "b\ud83d",
+        "backtrace": "c\ud83d",
+        "details": {"d": "\ud83d"},
+        "retryable": False,
+    }
+    answer = await client.post("/ojs/v1/workers/nack", content=json.dumps({"job_id": id_, "error": error}))
+    assert (answer.status_code, answer.json()["state"]) == (200, "discarded")
+    shown = (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]["error"]
+    assert (shown["code"], shown["message"]) == ("a\ufffd", "b\ufffd")
+    assert "cannot be stored" in shown["details"]["left_out"]
+
+
 async def test_error_too_large_is_shortened(client: httpx.AsyncClient) -> None:
     queue = fresh()
     id_ = (await pushed(client, queue))["id"]

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ..domain.definition import MAX_DEPTH
+from ..domain.definition.fields import storable
 from ..domain.events import Failure
 from ..domain.secret_reference import SecretReferenceError
 from ..ports import RequestRefused
@@ -196,8 +197,3 @@ def _without_own_frames(error: BaseException) -> TracebackType | None:
 
 def _is_own_module(module: object) -> bool:
     return isinstance(module, str) and module.startswith(_OWN_PACKAGES)
-
-
-def storable(text: str) -> str:
-    """Return a text without the characters that cannot be stored."""
-    return _UNSTORABLE.sub("\ufffd", text)

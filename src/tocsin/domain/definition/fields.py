@@ -124,6 +124,11 @@ def _scalar_problem(value: object) -> str | None:
             return f"{show(value)} is nothing that JSON knows: put it in quotes"
 
 
+def storable(text: str) -> str:
+    """Return a text without the characters that cannot be stored."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
 def text_problem(text: str) -> str | None:
     """Return the reason why a text cannot be stored; None: it can."""
     # JSON may contain half a surrogate pair, which is not a character; PostgreSQL cannot store U+0000.

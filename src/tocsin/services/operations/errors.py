@@ -87,6 +87,12 @@ class ResultTooLarge(OperationError):
         return cls(f"The result is {limit}. Keep large data in a store and refer to it.")
 
 
+class InvalidResult(OperationError):
+    """A result cannot be stored. The attempt has failed for good."""
+
+    code = "invalid-result"
+
+
 class JobTooLarge(OperationError):
     """A job that is not registered is larger than a request may be."""
 

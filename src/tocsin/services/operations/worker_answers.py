@@ -14,10 +14,11 @@ from pydantic import JsonValue
 from ... import subjects
 from ...domain import execution, ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
+from ...domain.definition.fields import json_problem
 from ...domain.events import DeadLettered, Failed, Failure, Report, Started
 from ...domain.execution import Phase
 from ...ports import EventLog
-from .errors import ResultTooLarge
+from .errors import InvalidResult, OperationError, ResultTooLarge
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_all
 from .lookup import ExecutionMatch
 from .task_leases import Held
@@ -35,11 +36,11 @@ async def complete(
     A result has the same limit as an input, because it is the input of the next step.
 
     Raises:
+        InvalidResult: the result cannot be stored. The attempt has failed without a retry.
         ResultTooLarge: the result is too large. The attempt has failed without a retry.
     """
-    if (size := size_of(result)) > MAX_INPUT_BYTES:
-        error = ResultTooLarge.of(size)
-        await _answer(log, held, _report(held, key, error=_too_large(error)), arrivals)
+    if (error := _refusal_of(result)) is not None:
+        await _answer(log, held, _report(held, key, error=_failure(error)), arrivals)
         raise error
     return await _answer(log, held, _report(held, key, result=result), arrivals)
 
@@ -61,8 +62,9 @@ async def complete_each(
             *(_published(log, held, result, key) for held, result in answers), return_exceptions=True
         )
         is_enough = [partial(_is_decided, held.claim.message) for held, _ in answers]
-        # a result that is too large was reported too, as a failure
-        sent = [index for index, error in enumerate(reported) if error is None or isinstance(error, ResultTooLarge)]
+        # a result that is refused was reported too, as a failure
+        refusals = (InvalidResult, ResultTooLarge)
+        sent = [index for index, error in enumerate(reported) if error is None or isinstance(error, refusals)]
         await until_all(log, [(awaited[index], is_enough[index]) for index in sent])
     outcomes: list[ExecutionMatch | Exception] = []
     for (held, _), error, each in zip(answers, reported, awaited, strict=True):
@@ -74,22 +76,29 @@ async def complete_each(
 
 
 async def _published(log: EventLog, held: Held, result: JsonValue, key: bytes) -> None:
-    """Publish a report of success, or of failure if the result is too large.
+    """Publish a report of success, or of failure if the result is refused.
 
     Raises:
+        InvalidResult: the result cannot be stored.
         ResultTooLarge: the result is too large.
     """
-    error: ResultTooLarge | None = None
-    if (size := size_of(result)) > MAX_INPUT_BYTES:
-        error = ResultTooLarge.of(size)
-    report = _report(held, key, result=result) if error is None else _report(held, key, error=_too_large(error))
+    error = _refusal_of(result)
+    report = _report(held, key, result=result) if error is None else _report(held, key, error=_failure(error))
     subject = subjects.subject_of(report)
     await log.publish(subject, report, message_id=ids.report_id(report.proof or "", subject))
     if error is not None:
         raise error
 
 
-def _too_large(error: ResultTooLarge) -> Failure:
+def _refusal_of(result: JsonValue) -> OperationError | None:
+    """Return why a result is refused; None: it is accepted."""
+    if problem := json_problem(result):
+        return InvalidResult(f"The result cannot be stored: {problem}.")
+    size = size_of(result)
+    return ResultTooLarge.of(size) if size > MAX_INPUT_BYTES else None
+
+
+def _failure(error: OperationError) -> Failure:
     return Failure(type=INVALID_RESULT, message=str(error), retryable=False)
 
 

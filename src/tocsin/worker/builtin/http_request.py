@@ -13,7 +13,7 @@ import httpx
 from pydantic import JsonValue
 
 from ...domain.definition import DefinitionProblem, size_of
-from ...domain.definition.fields import json_problem
+from ...domain.definition.fields import json_problem, storable
 from ...domain.definition.http_request import MAX_URL, HttpRequest, HttpUrl, is_success, split_url, target_problem
 from ...domain.events.triggers import HOPS_HEADER
 from ...domain.http_answer import is_retryable, retry_after
@@ -21,7 +21,7 @@ from ...settings import SettingsError
 from ...settings.builtin import HttpRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
 from ..outcome import WRONG_INPUT
-from ..results import INVALID_RESULT, MAX_RESULT_BYTES, storable
+from ..results import INVALID_RESULT, MAX_RESULT_BYTES
 from .guarded_network import NOT_ALLOWED, GuardedNetwork
 
 CONNECTION_FAILED: Final = "http_connection_failed"

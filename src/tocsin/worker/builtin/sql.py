@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import DBAPIError
 
 from ...domain.definition import DefinitionProblem, size_of
+from ...domain.definition.fields import storable
 from ...domain.definition.sql_work import ProcedureCall, SqlStatement
 from ...domain.formats.document import listed
 from ...settings import SettingsError
@@ -22,7 +23,6 @@ from ...settings.builtin import SqlRules
 from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed
 from ..handler_runner import Threads
 from ..outcome import WRONG_INPUT
-from ..results import storable
 from .database import MAX_REASON, Check, Database
 
 NOT_ALLOWED: Final = "sql_not_allowed"

@@ -32,6 +32,7 @@ from ....services.event_feeds import TooManyReaders
 from ....services.operations.errors import (
     Ambiguous,
     FetchTooLarge,
+    InvalidResult,
     JobTooLarge,
     MatcherUnavailable,
     NotAnId,
@@ -124,7 +125,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "invalid-request": ProblemKind(
         422,
         "A field of the request is invalid. Correct the fields that `errors` names. Paths of the Open Job Spec answer 400.",
-        (RequestValidationError, InvalidQuery, NotAnId),
+        (RequestValidationError, InvalidQuery, InvalidResult, NotAnId),
     ),
     "invalid-statement": ProblemKind(
         422,

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from ....domain.access import Principal
 from ....domain.definition import size_of
+from ....domain.definition.fields import json_problem, storable
 from ....domain.events import Failure
 from ....domain.task_fetch import MAX_WORKER_ID_LENGTH
 from ....domain.visibility_lease import MAX_LEASE_S
@@ -35,20 +36,21 @@ def failure(body: dict[str, Any]) -> Failure:
         raise refused("error", "must be an object: `code` and `message` are strings, `details` is an object")
     kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
     return Failure(
-        type=next(kind for kind in kinds if isinstance(kind, str) and kind)[:MAX_NAME_LENGTH],
-        message=message[:MAX_MESSAGE_LENGTH],
-        traceback=error["backtrace"][-MAX_TRACEBACK_LENGTH:] if isinstance(error.get("backtrace"), str) else None,
+        type=storable(next(kind for kind in kinds if isinstance(kind, str) and kind)[:MAX_NAME_LENGTH]),
+        message=storable(message[:MAX_MESSAGE_LENGTH]),
+        traceback=storable(error["backtrace"][-MAX_TRACEBACK_LENGTH:])
+        if isinstance(error.get("backtrace"), str)
+        else None,
         retryable=error.get("retryable") is not False,
-        code=None if code is None else code[:MAX_NAME_LENGTH],
+        code=None if code is None else storable(code[:MAX_NAME_LENGTH]),
         details=_bounded(details),
     )
 
 
 def _bounded(details: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the details of an error, or only their size.
-
-    Details that are too large could not be stored.
-    """
+    """Return the details of an error, or why they cannot be stored."""
+    if problem := json_problem(details):
+        return {"left_out": problem}
     if details is None or (size := size_of(details)) <= MAX_DETAILS_BYTES:
         return details
     return {"left_out": f"{size:,} bytes, more than {MAX_DETAILS_BYTES:,}"}
