@@ -57,6 +57,27 @@ async def test_a_request_that_takes_too_long_is_answered(world: World, monkeypat
     assert answer.json()["type"] == "urn:tocsin:problem:timeout"
 
 
+async def test_body_too_large_has_the_shape_of_ojs(world: World) -> None:
+    """The server knows that it is too large before a handler reads it."""
+    answer = await world.client.post("/ojs/v1/jobs", content=b" " * 5_000_000, headers={"X-Request-Id": "a-request"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "envelope_too_large")
+    assert answer.json()["error"]["request_id"] == answer.headers["X-Request-Id"] == "a-request"
+
+
+async def test_slow_request_has_the_shape_of_ojs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.settings = Settings(server=Server(request_timeout=0.05))
+    monkeypatch.setattr(world.log, "now", asyncio.Event().wait)
+    answer = await world.copy().get("/ojs/v1/health")
+    assert (answer.status_code, answer.json()["error"]["retryable"], answer.headers["Retry-After"]) == (503, True, "1")
+
+
+async def test_every_answer_of_ojs_has_a_request_id(world: World) -> None:
+    answers = [await world.ask("GET", path) for path in ("/ojs/manifest", "/ojs/v1/queues", "/ojs/v1/none")]
+    ids = [answer.headers["X-Request-Id"] for answer in answers]
+    assert len(set(ids)) == 3
+    assert answers[2].json()["error"]["request_id"] == ids[2]
+
+
 # --- Redis -----------------------------------------------------------------------------------------------------------
 
 

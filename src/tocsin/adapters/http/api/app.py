@@ -279,9 +279,9 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit, code_f
     app.state.closing = asyncio.Event()
     app.state.feeds = EventFeeds(parts.log, most=server.max_event_streams)
     app.add_middleware(FastRoutes)  # the first is the innermost
-    app.add_middleware(ErrorHandler)
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)
+    app.add_middleware(ErrorHandler)
     app.add_middleware(protocol.OjsHeaders)
     app.add_middleware(SafeHeaders)
     app.add_middleware(Latency)

@@ -1,7 +1,7 @@
 """Limits on the size and the duration of requests, and safe response headers.
 
 `BodyLimit` counts the bytes received, because a `Content-Length` may be wrong. `Timeouts` cancels slow requests, so that a slow
-client cannot hold resources. `connections` limits what precedes and follows a request.
+client cannot hold resources. `ErrorHandler` answers what they raise, in the shape that the path calls for. `connections` limits what precedes and follows a request.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..api.problems import Problem, as_response
+from ..api.problems import Problem
 
 
 class BodyLimit:
@@ -31,8 +31,7 @@ class BodyLimit:
         reason = f"the body is larger than {self._size:,} bytes. Send less in one request"
         declared = Headers(scope=scope).get("Content-Length", "")
         if declared.isdecimal() and int(declared[:20]) > self._size:
-            await as_response(Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", reason))(scope, receive, send)
-            return
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
         received = 0
 
         async def counted() -> Message:
@@ -40,7 +39,7 @@ class BodyLimit:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self._size:
-                # Raised inside the application, where the body is read. `ErrorHandler` answers it.
+                # Raised inside the application, where the body is read.
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message
 
@@ -79,7 +78,7 @@ class Timeouts:
             if not timeout.expired() or has_begun:
                 raise
             detail = f"not done within {self._seconds:g} seconds. The outcome is unknown: read the state, then retry"
-            await as_response(Problem(503, "timeout", detail))(scope, receive, send)
+            raise Problem(503, "timeout", detail) from None
 
 
 SAFE_HEADERS: Final = {

@@ -122,7 +122,7 @@ class OjsResponse(JSONResponse):
 
 
 class OjsHeaders:
-    """Add the headers of the version and of the caller's request rate.
+    """Add the headers of the version, of the request and of the caller's request rate.
 
     Clients that accept only plain JSON receive that.
     """
@@ -139,11 +139,13 @@ class OjsHeaders:
         accepted = Headers(scope=scope).get("Accept", "")
         is_plain = PLAIN in accepted and MEDIA_TYPE not in accepted
         state = scope.setdefault("state", {})  # what the request says of itself
+        state["request_id"] = Headers(scope=scope).get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}"
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["OJS-Version"] = VERSION
+                headers["X-Request-Id"] = state["request_id"]
                 headers.update(_rate_headers(state.get("allowance")))
                 if is_plain and headers.get("Content-Type") == MEDIA_TYPE:
                     headers["Content-Type"] = PLAIN
@@ -176,8 +178,7 @@ def error_code(problem: Problem) -> str:
 
 def as_response(problem: Problem, request: Request) -> Response:
     """Return a problem in the error shape of the specification."""
-    request_id = request.headers.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}"
-    answer = OjsErrorAnswer(error=as_error(problem, request_id)).model_dump(exclude_none=True)
+    answer = OjsErrorAnswer(error=as_error(problem, request.state.request_id)).model_dump(exclude_none=True)
     status = status_of(problem)
     headers = {"Retry-After": RETRY_AFTER} | (problem.headers or {}) if status in _RETRYABLE else problem.headers
     return OjsResponse(answer, status, headers)
