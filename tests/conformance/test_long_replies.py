@@ -82,6 +82,25 @@ async def test_page_of_a_lagging_replica_is_read_again(
         assert [message.sequence for message in await reading] == sequences
 
 
+async def test_known_messages_are_not_transferred(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = await stored(nats, 4)
+    request_many, transferred = nats.connection.request_many, list[int]()
+
+    async def counted(subject: str, body: bytes) -> tuple[list[Reply], Reply]:
+        messages, end = await request_many(subject, body)
+        transferred.append(len(messages))
+        return messages, end
+
+    monkeypatch.setattr(nats.connection, "request_many", counted)
+    for known in (sequences[1], sequences[-1], sequences[-1] + 1_000):
+        loaded = await nats.log.load_each(SCOPE, after={SCOPE: known})
+        assert [one.sequence for one in loaded.facts[0]] == [one for one in sequences if one > known]
+        assert loaded.upto == sequences[-1]
+    assert transferred == [2, 0, 0]
+    await nats.log.load_each(SCOPE, "execution.another.one.>", after={SCOPE: sequences[-1]})
+    assert transferred[-1] == 4  # a scope of which nothing is known is read from its beginning
+
+
 async def test_long_replies_keep_the_connection(nats: NatsWorld) -> None:
     """The server disconnects a client that has more than 64 MiB to read."""
     sequences = await stored(nats, 50)

@@ -386,6 +386,10 @@ class Life(Log):
         if findings is None:
             return None
         assert self.now < findings.next_look <= self.now + THRESHOLD
+        if not (findings.is_expired or findings.overdue or findings.stalled):
+            before = findings.deadline - SECOND / 1_000 if findings.deadline else self.now + timedelta(days=400)
+            later = found(self.examine(before - NOON, outside))
+            assert (later.is_expired, later.overdue, later.stalled) == (False, (), ())
         if expired := recovery.expire(findings):
             self.store(*expired)
             return None

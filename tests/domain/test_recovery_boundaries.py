@@ -171,6 +171,30 @@ def test_the_next_look_is_the_earliest_of_all() -> None:
     assert looks == [160, 260, 420]
 
 
+def test_waiting_task_has_no_deadline() -> None:
+    findings = found(running().examine(HOUR))
+    assert (findings.deadline, findings.interval) == (None, LIMIT)
+    assert findings.next_look == NOON + HOUR + LIMIT
+
+
+def test_claimed_attempt_sets_the_deadline() -> None:
+    log = running()
+    log.store(started())
+    assert found(log.examine(SECOND)).deadline == NOON + LIMIT
+
+
+def test_time_limit_of_waiting_execution_is_the_deadline() -> None:
+    log = running(plan().model_copy(update={"execution_timeout": 1_000.0}))
+    assert found(log.examine(SECOND)).deadline == NOON + 1_000 * SECOND
+
+
+@pytest.mark.parametrize("after", [THRESHOLD, HOUR])
+def test_due_loss_is_examined_until_it_is_proven(after: timedelta) -> None:
+    findings = found(Log(planned()).examine(after))
+    assert len(findings.stalled) == 1
+    assert findings.deadline == NOON + after + LIMIT
+
+
 def test_a_step_that_waits_has_not_stalled() -> None:
     log = running(plan({"a": (), "b": ("a",)}))
     log.store(started("a"))

@@ -58,7 +58,7 @@ from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder.stage import Recorder
-from tocsin.stages.recoverer.open_executions import Evidence
+from tocsin.stages.recoverer.open_executions import Evidence, OpenExecutions
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
 from tocsin.worker.agent import AgentAnnouncer
@@ -412,6 +412,18 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         Evidence._is_past_the_dag_advancer,
         "return await self._has_handled(",
         "return True or await self._has_handled(",
+    ),
+    _bug(
+        "read no execution at its deadline without news",
+        OpenExecutions.with_news,
+        "(known.deadline is None or now < known.deadline)",
+        "True",
+    ),
+    _bug(
+        "believe that an execution was read beyond the answer",
+        OpenExecutions.with_news,
+        "max(known.upto, loaded.upto)",
+        "max(known.upto, loaded.upto) + 10",
     ),
     # --- leases ------------------------------------------------------------------------------------------------------
     _bug(
@@ -1025,6 +1037,12 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     ),
     "take a step for lost before its reports are handled": (
         "tests/stages/test_recoverer.py::test_step_behind_an_unhandled_success_is_not_lost"
+    ),
+    "read no execution at its deadline without news": (
+        "tests/stages/test_recoverer_looks.py::test_running_attempt_is_read_again_at_its_deadline"
+    ),
+    "believe that an execution was read beyond the answer": (
+        "tests/stages/test_recoverer_looks.py::test_claim_after_a_long_wait_has_its_deadline"
     ),
     "purge without recording the cursors": (
         "tests/stages/test_archiver.py::test_finished_executions_move_to_the_archive_readable"

@@ -111,7 +111,7 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The result of an examination; `next_look` is the time of the next examination."""
+    """The result of an examination at `now`."""
 
     state: Execution
     sequence: int
@@ -119,7 +119,16 @@ class Findings:
     is_expired: bool
     overdue: tuple[Overdue, ...]
     stalled: tuple[Stalled, ...]
-    next_look: datetime
+    now: datetime
+    interval: timedelta
+    """The time within which a new event, such as a claim, makes nothing due."""
+    deadline: datetime | None
+    """The next time at which something is due without a new event; None: never, as while every task waits for a worker."""
+
+    @property
+    def next_look(self) -> datetime:
+        """Return the time of the next examination."""
+        return next_look(self.now, self.interval, self.deadline)
 
 
 def examine(
@@ -143,29 +152,38 @@ def examine(
         return None
     plan = state.request.plan
     times = _Times(facts)
-    # Any step that starts now has at least until then.
-    looks = [now + policy.threshold, *(_end(now, step, policy) for step in plan.steps)]
+    # Any step that starts now has at least so long.
+    interval = min([policy.threshold, *(_limit(step, policy) for step in plan.steps)])
     expires = _expiry(plan, times)
-    late_attempts, stalls = [], []
+    late_attempts, stalls, dates = [], [], []
     for attempt, at in _overdue(state, times, policy, outside):
         if at <= now:
             late_attempts.append(attempt)
-        looks.append(at)
+        dates.append(at)
     for stall in _stalled(state, times):
         at = stall.lost.since + policy.threshold
         if at <= now:
             stalls.append(stall)
-        looks.append(at)
+        dates.append(at)
     if expires is not None:
-        looks.append(expires)
+        dates.append(expires)
+    if late_attempts or stalls:
+        dates.append(now + interval)  # the proof may come without an event of the execution
     return Findings(
         state=state,
         sequence=facts[-1].sequence,
         is_expired=expires is not None and expires <= now,
         overdue=tuple(late_attempts),
         stalled=tuple(stalls),
-        next_look=min(at for at in looks if at > now),
+        now=now,
+        interval=interval,
+        deadline=min((at for at in dates if at > now), default=None),
     )
+
+
+def next_look(now: datetime, interval: timedelta, deadline: datetime | None) -> datetime:
+    """Return when to look at an execution again that was looked at `now`."""
+    return now + interval if deadline is None else min(now + interval, deadline)
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------
@@ -263,8 +281,8 @@ class _Times:
         return max(facts, key=lambda fact: fact.sequence)
 
 
-def _end(begin: datetime, step: PlannedStep, policy: Policy) -> datetime:
-    return begin + _span(step.timeout) + policy.grace
+def _limit(step: PlannedStep, policy: Policy) -> timedelta:
+    return _span(step.timeout) + policy.grace
 
 
 def _span(seconds: float) -> timedelta:
@@ -303,7 +321,7 @@ def _overdue(
                 step.claims,
                 is_outside=plan_step.queue in outside,
             ),
-            _end(begin, plan_step, policy),
+            begin + _limit(plan_step, policy),
         )
 
 

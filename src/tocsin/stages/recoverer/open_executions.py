@@ -1,6 +1,8 @@
 """Open executions: when to examine each, and the proof that a stalled one is lost.
 
-They are followed by headings only; an ordinary execution costs two headings. A cursor in the KV bucket `cursors` holds the
+They are followed by headings only; an ordinary execution costs two headings. Claims are not followed, so each open execution is looked at
+again and again. Its events are read only if there are new events, or if something is due: one request finds the new events of
+many executions, and of tasks that wait for a worker there are none. A cursor in the KV bucket `cursors` holds the
 place of the first event of the oldest open execution, so that a restart reads from there. If the cursor is lost, a restart
 reads all headings from the beginning of the log.
 
@@ -15,12 +17,14 @@ The proof is conservative. If a proof were ever wrong, the task that is dispatch
 (`execution.claim`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from ... import subjects, telemetry
-from ...domain import execution, lock
+from ...domain import execution, lock, recovery
 from ...domain.events import Report, RetryTimer
 from ...domain.execution import Execution
 from ...domain.lock import Lock
@@ -42,6 +46,21 @@ MAX_PAUSED_S: Final = 30.0
 _log = telemetry.get_logger("tocsin.recoverer")
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Result of an examination, which holds until the next event or the deadline.
+
+    Attributes:
+        upto: the sequence of the stream up to which its events were read.
+        interval: as in `recovery.Findings`.
+        deadline: as in `recovery.Findings`.
+    """
+
+    upto: int
+    interval: timedelta
+    deadline: datetime | None
+
+
 class OpenExecutions:
     """The scopes of all executions that began and have not ended."""
 
@@ -53,6 +72,7 @@ class OpenExecutions:
         self._first_look = first_look
         self._since: dict[str, int] = {}  # in log order: the first entry is the oldest
         self._agenda = DueQueue()
+        self._known: dict[str, Known] = {}
         self._upto = 0
         self.is_complete = False
 
@@ -77,18 +97,48 @@ class OpenExecutions:
             self._since[scope] = heading.sequence
             self._agenda.put(scope, heading.time + self._first_look)
 
-    def take(self, now: datetime) -> Iterator[str]:
-        """Yield the scopes that are due for an examination."""
-        yield from self._agenda.take(now)
+    def take(self, now: datetime, limit: int) -> list[str]:
+        """Take up to `limit` scopes that are due off the agenda, the oldest first."""
+        return list(islice(self._agenda.take(now), limit))
+
+    async def with_news(self, scopes: Sequence[str], now: datetime) -> list[str]:
+        """Return scopes to read whole, and put the others back on the agenda."""
+        after = {
+            scope: known.upto
+            for scope in scopes
+            if (known := self._known.get(scope)) is not None and (known.deadline is None or now < known.deadline)
+        }
+        if not after:
+            return list(scopes)
+        try:
+            loaded = await self._log.load_each(*after, after=after)
+        except Exception:  # noqa: BLE001 - the read of whole executions shows which of them has the error
+            return list(scopes)
+        if not loaded.upto:
+            return list(scopes)  # it found none of them, and its age is unknown
+        unchanged = {scope for scope, news in zip(after, loaded.facts, strict=True) if not news}
+        for scope in unchanged:
+            if (known := self._known.get(scope)) is not None:  # it did not end meanwhile
+                upto = max(known.upto, loaded.upto)
+                self.note(scope, Known(upto, known.interval, known.deadline), now)
+        return [scope for scope in scopes if scope not in unchanged]
+
+    def note(self, scope: str, known: Known, now: datetime) -> None:
+        """Note what is known of an execution since it was looked at `now`."""
+        if scope in self._since:
+            self._known[scope] = known
+            self._agenda.put(scope, recovery.next_look(now, known.interval, known.deadline))
 
     def look_again(self, scope: str, at: datetime) -> None:
-        """Examine an execution again at `at`, unless it ended."""
+        """Read an execution again at `at`, unless it ended."""
+        self._known.pop(scope, None)
         if scope in self._since:
             self._agenda.put(scope, at)
 
     def forget(self, scope: str) -> None:
         """Remove an execution that ended."""
         self._since.pop(scope, None)
+        self._known.pop(scope, None)
         self._agenda.put(scope, None)
 
     def __contains__(self, scope: object) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from ... import telemetry
 from ...domain import recovery
@@ -24,9 +24,15 @@ from ...engine.stage import Access, Stage, StageContext
 from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Write, Written
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
 from .attempt_deadlines import Change, Deadlines
-from .open_executions import CURSOR, Evidence, OpenExecutions
+from .open_executions import CURSOR, Evidence, Known, OpenExecutions
 
 AT_ONCE: Final = 16
+PORTION: Final = 64
+"""The number of executions that are due after which the recoverer rests, if more are."""
+REST_S: Final = 0.1
+"""The time of such a rest, in which the other stages of the process have it to themselves."""
+EVIDENCE_AGE_S: Final = 10.0
+"""How long the portions of a backlog share the evidence. Older evidence proves no loss that newer evidence would not prove."""
 FIRST_LOOK: Final = timedelta(seconds=5)
 """How long an execution may run before the first read. A shorter `execution_timeout` is noticed after that."""
 SOON: Final = timedelta(seconds=1)
@@ -43,10 +49,19 @@ class Decision:
     Attributes:
         next_look: when the execution is examined again; None: it is over.
         changes: what to store.
+        known: what holds until the next event; None: the execution must be read again.
     """
 
     next_look: datetime | None
     changes: tuple[Change, ...] = ()
+    known: Known | None = None
+
+
+class Read(NamedTuple):
+    """The events of an execution, read up to a sequence of the stream; 0: unknown."""
+
+    facts: Sequence[Recorded[Message]]
+    upto: int
 
 
 class Recoverer:
@@ -73,6 +88,8 @@ class Recoverer:
         self._outside = outside
         self._interval = interval
         self._ledgers = LedgerReader(log)
+        self._shared_evidence = Evidence(log, projections, key)
+        self._evidence_since: float | None = None
         self._deadlines = Deadlines(log, key, policy)
         self.open = OpenExecutions(log, projections, clock, first_look=min(FIRST_LOOK, policy.grace, policy.threshold))
 
@@ -88,26 +105,41 @@ class Recoverer:
         """Examine executions, as long as this recoverer leads."""
         while True:
             now = await self._leadership.time()
-            if now is not None and self.open.is_complete:
-                await self.run_once(now)
-            await self._clock.sleep(self._interval)
+            has_more = now is not None and self.open.is_complete and await self.run_once(now)
+            await self._clock.sleep(REST_S if has_more else self._interval)
 
-    async def run_once(self, now: datetime) -> None:
-        """Examine every execution that is due at `now` (UTC)."""
-        evidence = Evidence(self._log, self._projections, self._key)
-        scopes = list(self.open.take(now))
+    async def run_once(self, now: datetime) -> bool:
+        """Examine a portion of the executions due at `now`, and return whether more may be."""
+        evidence = self._evidence()
+        due = self.open.take(now, PORTION)
+        scopes = await self.open.with_news(due, now)
         for i in range(0, len(scopes), AT_ONCE):
             await self._wave(scopes[i : i + AT_ONCE], now, evidence)
         await self.open.save()
+        has_more = len(due) == PORTION
+        if not has_more:
+            self._evidence_since = None
+        return has_more
+
+    def _evidence(self) -> Evidence:
+        """Return the evidence of a round; a backlog shares it.
+
+        So a lock for which many executions wait is read once for many of them.
+        """
+        time, since = self._clock.monotonic(), self._evidence_since
+        if since is None or time - since >= EVIDENCE_AGE_S:
+            self._shared_evidence = Evidence(self._log, self._projections, self._key)
+            self._evidence_since = time
+        return self._shared_evidence
 
     async def _wave(self, scopes: Sequence[str], now: datetime, evidence: Evidence) -> None:
         """Read executions together, decide on each, and store all decisions in one write.
 
         An error of one execution does not affect the others.
         """
-        facts = await self._load(scopes)
+        reads = await self._load(scopes)
         examinations = await asyncio.gather(
-            *(self._examine(scope, facts[scope], now, evidence) for scope in scopes), return_exceptions=True
+            *(self._examine(scope, reads[scope], now, evidence) for scope in scopes), return_exceptions=True
         )
         decisions = [decision for decision in examinations if isinstance(decision, Decision)]
         results = iter(await self._store([change.write for decision in decisions for change in decision.changes]))
@@ -118,13 +150,14 @@ class Recoverer:
                 error = decision
             else:
                 raise decision  # a cancellation
-            next_look = decision.next_look if isinstance(decision, Decision) else None
             if error is not None:
-                next_look = now + _delay_after(error, scope)
-            if next_look is not None:
-                self.open.look_again(scope, next_look)
+                self.open.look_again(scope, now + _delay_after(error, scope))
+            elif isinstance(decision, Decision) and decision.known is not None:
+                self.open.note(scope, decision.known, now)
+            elif isinstance(decision, Decision) and decision.next_look is not None:
+                self.open.look_again(scope, decision.next_look)
 
-    async def _load(self, scopes: Sequence[str]) -> Mapping[str, Sequence[Recorded[Message]] | Exception]:
+    async def _load(self, scopes: Sequence[str]) -> Mapping[str, Read | Exception]:
         """Return the events of each execution, or the error of its read."""
         try:
             reads = await self._log.load_each(*scopes)
@@ -134,8 +167,8 @@ class Recoverer:
             if len(scopes) == 1:
                 return {scopes[0]: error}
             parts = await asyncio.gather(*(self._load([scope]) for scope in scopes))
-            return {scope: facts for part in parts for scope, facts in part.items()}
-        return dict(zip(scopes, reads.facts, strict=True))
+            return {scope: read for part in parts for scope, read in part.items()}
+        return {scope: Read(facts, reads.upto) for scope, facts in zip(scopes, reads.facts, strict=True)}
 
     async def _store(self, writes: Sequence[Write]) -> list[Written]:
         try:
@@ -153,12 +186,11 @@ class Recoverer:
                 _log.warning(**change.notice)
         return errors[0] if errors else None
 
-    async def _examine(
-        self, scope: str, facts: Sequence[Recorded[Message]] | Exception, now: datetime, evidence: Evidence
-    ) -> Decision:
+    async def _examine(self, scope: str, read: Read | Exception, now: datetime, evidence: Evidence) -> Decision:
         """Decide on an execution."""
-        if isinstance(facts, Exception):
-            raise facts
+        if isinstance(read, Exception):
+            raise read
+        facts, upto = read
         if not facts and await self._log.tail(scope):
             return Decision(now + SOON)  # a lagging replica answered
         findings = recovery.examine(facts, now=now, policy=self._policy, outside=self._outside)
@@ -170,7 +202,9 @@ class Recoverer:
         ends = [
             await self._deadlines.end(overdue, facts, findings.state, now, evidence) for overdue in findings.overdue
         ]
-        return Decision(findings.next_look, tuple(change for change in ends if change is not None))
+        if changes := tuple(change for change in ends if change is not None):
+            return Decision(findings.next_look, changes)
+        return Decision(findings.next_look, known=Known(upto, findings.interval, findings.deadline) if upto else None)
 
     async def _recover(self, findings: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:
         losses: list[Lost] = [stall.lost for stall in findings.stalled if await evidence.is_lost(stall, findings.state)]

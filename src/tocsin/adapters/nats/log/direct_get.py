@@ -58,10 +58,10 @@ class DirectGet:
         """Return the newest message of each matching subject, oldest first."""
         return (await self.newest_of_filters(filters))[0]
 
-    async def newest_of_filters(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
+    async def newest_of_filters(self, filters: Sequence[str], *, after: int = 0) -> tuple[list[Stored], int]:
         """Return the newest message of each subject, and the last sequence that the reply covers.
 
-        The sequence is 0 if the reply does not name it.
+        The sequence is 0 if the reply does not name it. Messages up to the sequence `after` are not transferred.
 
         A long reply comes in pages. A subject that gets a newer message between two of them is in a later page, so that none is missing.
         A later page may come from a replica that is behind the first. It may lack a subject whose newest message the first page left to it,
@@ -71,22 +71,24 @@ class DirectGet:
             LaggingReplica: each attempt got such a page.
         """
         for pause in (*LAG_PAUSES_S, None):
-            reply = await self._newest_of_filters(filters)
+            reply = await self._newest_of_filters(filters, after)
             if reply is not None:
                 return reply
             if pause is not None:
                 await asyncio.sleep(pause)
         raise LaggingReplica("a replica that is behind others answered a part of a long read")
 
-    async def _newest_of_filters(self, filters: Sequence[str]) -> tuple[list[Stored], int] | None:
+    async def _newest_of_filters(self, filters: Sequence[str], after: int) -> tuple[list[Stored], int] | None:
         """Read all pages; None: a later page comes from a replica that is behind."""
         request: Json = {"multi_last": filters, "max_bytes": PAGE_BYTES}
+        if after:
+            request["seq"] = after + 1
         stored: list[Stored] = []
         covered: int | None = None
         while True:
             messages, end = await self._connection.request_many(self._api, _json(request))
             if status_of(end) == wire.TOO_MANY_SUBJECTS:
-                return await self._in_parts(filters)
+                return await self._in_parts(filters, after)
             _check(end)
             stored.extend(map(_stored, messages))
             upto = int((end.headers or {}).get(wire.UP_TO, 0))
@@ -104,12 +106,14 @@ class DirectGet:
         """
         return _newest_of_each(await self.scan(filter_subject, after=after))
 
-    async def _in_parts(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
+    async def _in_parts(self, filters: Sequence[str], after: int) -> tuple[list[Stored], int]:
         """Split a request that matches more subjects than the server's limit of 1,024."""
         if len(filters) == 1:  # scan all messages; later messages replace earlier messages of the same subject
-            return await self.newer(filters[0], after=0), 0
+            return await self.newer(filters[0], after=after), 0
         half = len(filters) // 2
-        parts = await asyncio.gather(self.newest_of_filters(filters[:half]), self.newest_of_filters(filters[half:]))
+        parts = await asyncio.gather(
+            *(self.newest_of_filters(part, after=after) for part in (filters[:half], filters[half:]))
+        )
         newest = _newest_of_each(stored for messages, _ in parts for stored in messages)
         return newest, min(upto for _, upto in parts)
 

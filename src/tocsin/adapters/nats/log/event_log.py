@@ -146,14 +146,22 @@ class NatsEventLog:
 
     @skips_set_aside
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
-        """Return the facts of each scope as `load` does, with few requests."""
+        """Return the facts of each scope as `load` does, with few requests.
+
+        If `after` names all scopes of a request, only messages after the oldest of these sequences are transferred.
+        """
         known = after or {}
         stream = self._streams[subjects.stream_of(scopes[0])]
-        filters = list(map(self._names.to_wire, dict.fromkeys(scopes)))
-        portions = (
-            filters[first : first + FILTERS_PER_REQUEST] for first in range(0, len(filters), FILTERS_PER_REQUEST)
+        wanted = list(dict.fromkeys(scopes))
+        portions = (wanted[first : first + FILTERS_PER_REQUEST] for first in range(0, len(wanted), FILTERS_PER_REQUEST))
+        replies = await asyncio.gather(
+            *(
+                stream.newest_of_filters(
+                    list(map(self._names.to_wire, portion)), after=min(known.get(scope, 0) for scope in portion)
+                )
+                for portion in portions
+            )
         )
-        replies = await asyncio.gather(*map(stream.newest_of_filters, portions))
         facts: dict[str, list[Recorded[Message]]] = {scope: [] for scope in scopes}
         for messages, _ in replies:
             for recorded in await self._messages.read(stream, messages):
