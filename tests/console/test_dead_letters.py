@@ -181,9 +181,10 @@ def test_all_that_match_are_replayed_in_several_requests(sign_in: SignIn, consol
     again = dialog.get_by_role("button", name="Replay all that match")
     again.click()
     expect(dialog.get_by_role("alert")).to_contain_text("The API cannot be reached.")
-    expect(dialog.get_by_role("status")).to_have_text("2 replayed so far.")
+    expect(dialog.get_by_role("status")).to_have_text("2 of 3 replayed so far.")
     again.click()
     expect(dialog).to_have_count(0)
+    expect(page.get_by_text("3 dead letters replayed.")).to_be_visible()
     assert [replays(console, letter) for letter in letters] == [["mended"]] * 3
 
 
@@ -228,7 +229,7 @@ def test_stopped_replay_of_all_goes_on(sign_in: SignIn, console: Console, job: s
     dialog.get_by_role("button", name="Stop").click()
     requests.answer()
     expect(dialog.get_by_role("alert")).to_contain_text("Stopped before the last dead letter.")
-    expect(dialog.get_by_role("status")).to_have_text("2 replayed so far.")
+    expect(dialog.get_by_role("status")).to_have_text("2 of 3 replayed so far.")
     assert requests.number == 1
     assert sorted(len(replays(console, letter)) for letter in letters) == [0, 1, 1]
     page.unroute_all()
@@ -257,6 +258,8 @@ def test_left_replay_of_all_stops(sign_in: SignIn, console: Console, job: str, w
         page.go_back()
     expect(dialog).to_have_count(0)
     requests.answer()
+    if way == "Escape":
+        expect(page.get_by_text("2 dead letters replayed.")).to_be_visible()
     assert requests.number == 1
     assert sorted(len(replays(console, letter)) for letter in letters) == [0, 1, 1]
 

@@ -106,6 +106,22 @@ async def test_cursor_continues_a_preview_and_after_refusals(world: World) -> No
     assert (previewed, replayed, refused) == (letters, letters[2:], letters[:2])
 
 
+@pytest.mark.parametrize("limit", [2, 100])
+async def test_slow_replays_end_a_request_early(world: World, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(dead_letter_replays, "MAX_REPLAY_SECONDS", 0.0)
+    await world.given()
+    letters = [_id(number) for number in range(3)]
+    await add_letters(world, letters)
+    cursor, answers = None, []
+    for number in range(3):
+        answer = await replay_all(world, limit=limit, cursor=cursor)
+        answers.append(ids_of(answer["replayed"]))
+        cursor = answer["next"]
+        assert answer["complete"] is (cursor is None) is (number == 2)
+        await fail(world, answer["replayed"])  # no answer may lead to these
+    assert answers == [[letter] for letter in letters]
+
+
 async def test_preview_counts_all_that_match(world: World) -> None:
     await world.given()
     letters = [_id(number) for number in range(12)]

@@ -29,6 +29,8 @@ MAX_SEARCHED: Final = 2_000
 """Dead letters that a request reads to find some that the caller may replay."""
 MAX_SECONDS: Final = 10.0
 """The time after which a request reads no further page to find some."""
+MAX_REPLAY_SECONDS: Final = 5.0
+"""The time after which a request replays no further dead letter, so that it ends before its timeout also on a busy machine."""
 _SORT: Final = "oldest"
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=IdempotentRoute)
@@ -114,36 +116,53 @@ class _Cursor:
         return f"{self.page}.{self.end.cursor}"
 
 
-async def _page(
-    history: History, query: DeadLetterQuery, cursor: _Cursor | None
-) -> tuple[Sequence[DeadLetterRow], _Cursor | None]:
-    """Return the dead letters after a cursor, or the first, and the next cursor."""
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The dead letters of a request, with the cursors after each of them; None after the last of all."""
+
+    rows: Sequence[DeadLetterRow]
+    cursors: Sequence[_Cursor | None]
+    next: _Cursor | None
+
+
+async def _page(history: History, query: DeadLetterQuery, cursor: _Cursor | None) -> _Batch:
+    """Return the dead letters after a cursor, or the first."""
     page = await history.dead_letters(replace(query, sort=_SORT, cursor=cursor.page if cursor else None))
+    rows, is_last = page.rows, page.cursor is None
     if cursor is not None:
-        rows = [row for row in page.rows if microseconds(row.last_attempt) <= cursor.end.key]
-        is_last = page.cursor is None or len(rows) < len(page.rows)
-        return rows, None if is_last else replace(cursor, page=page.cursor or "")
-    if page.cursor is None:
-        return page.rows, None
-    [newest, *_] = (await history.dead_letters(replace(query, sort="newest", limit=1))).rows or page.rows[-1:]
-    return page.rows, _Cursor(page.cursor, Place(_SORT, microseconds(newest.last_attempt), newest.id))
+        rows = [row for row in rows if microseconds(row.last_attempt) <= cursor.end.key]
+        is_last |= len(rows) < len(page.rows)
+        end = cursor.end
+    elif rows:
+        newest = () if is_last else (await history.dead_letters(replace(query, sort="newest", limit=1))).rows
+        [last, *_] = newest or rows[-1:]
+        end = Place(_SORT, microseconds(last.last_attempt), last.id)
+    else:
+        return _Batch((), (), None)
+    cursors = [_Cursor(place.cursor, end) for place in page.places[: len(rows)]]
+    following = None if is_last else _Cursor(page.cursor or "", end)
+    return _Batch(rows, [*cursors[:-1], following] if rows else (), following)
 
 
 async def _permitted_page(
     here: Components, caller: Principal, query: DeadLetterQuery, cursor: _Cursor | None
-) -> tuple[Sequence[DeadLetterRow], _Cursor | None]:
-    """Return the next dead letters that the caller may replay, and the next cursor.
+) -> _Batch:
+    """Return the next dead letters that the caller may replay.
 
     There may be none before the cursor: a search among those of others ends within its limits.
     """
     clock = asyncio.get_running_loop()
     end, searched = clock.time() + MAX_SECONDS, 0
     while True:
-        page, cursor = await _page(here.history, query, cursor)
-        rows = [row for row in page if await here.visibility.permits_replay(caller, Run.of(row))]
-        searched += len(page)
-        if rows or cursor is None or searched >= MAX_SEARCHED or clock.time() >= end:
-            return rows, cursor
+        page = await _page(here.history, query, cursor)
+        tried = [
+            (row, after)
+            for row, after in zip(page.rows, page.cursors, strict=True)
+            if await here.visibility.permits_replay(caller, Run.of(row))
+        ]
+        cursor, searched = page.next, searched + len(page.rows)
+        if tried or cursor is None or searched >= MAX_SEARCHED or clock.time() >= end:
+            return _Batch([row for row, _ in tried], [after for _, after in tried], cursor)
         await asyncio.sleep(0)  # what is in memory is read without a turn of others
 
 
@@ -170,7 +189,7 @@ async def replay_all(
 ) -> ReplayedAll:
     """Replay unresolved dead letters, oldest first.
 
-    A request tries up to `limit`; repeat it with `next` as `cursor` for the others. A dead letter with an open replay is
+    A request tries up to `limit`, for five seconds; repeat it with `next` as `cursor` for the others. A dead letter with an open replay is
     refused. Dead letters that appear after the first request are left out.
     """
     body = body or ReplayAllRequest()
@@ -185,17 +204,17 @@ async def replay_all(
         namespaces=caller.reached,
     )
     cursor = None if body.cursor is None else _Cursor.read(body.cursor)
-    rows, cursor = await _permitted_page(here, caller, query, cursor)
-    outcome = ReplayedAll(
-        replayed=[], refused=[], complete=cursor is None, next=None if cursor is None else str(cursor)
-    )
+    batch = await _permitted_page(here, caller, query, cursor)
     if body.dry_run:
-        outcome.matching = [MatchingLetter(id=row.id, job=row.job_name) for row in rows]
+        preview = _answer([], [], batch.next)
+        preview.matching = [MatchingLetter(id=row.id, job=row.job_name) for row in batch.rows]
         if body.cursor is None:
-            outcome.total = len(rows) if cursor is None else await _total(here, caller, query)
-        return outcome
-    name = request_name(request)
-    for row in rows:
+            preview.total = len(batch.rows) if batch.next is None else await _total(here, caller, query)
+        return preview
+    name, clock = request_name(request), asyncio.get_running_loop()
+    end, following = clock.time() + MAX_REPLAY_SECONDS, batch.next
+    replayed, refused = list[Replayed](), list[NotReplayed]()
+    for row, after in zip(batch.rows, batch.cursors, strict=True):
         try:
             replay = await dead_letters.replay(
                 here.log,
@@ -207,7 +226,19 @@ async def replay_all(
                 stored=here.stored,
             )
         except (NotPossible, DefinitionError) as error:
-            outcome.refused.append(NotReplayed(id=row.id, reason=str(error)))
+            refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
-            outcome.replayed.append(Replayed.of(replay))
-    return outcome
+            replayed.append(Replayed.of(replay))
+        if clock.time() >= end and row is not batch.rows[-1]:
+            following = after
+            break
+    return _answer(replayed, refused, following)
+
+
+def _answer(replayed: list[Replayed], refused: list[NotReplayed], following: _Cursor | None) -> ReplayedAll:
+    return ReplayedAll(
+        replayed=replayed,
+        refused=refused,
+        complete=following is None,
+        next=None if following is None else str(following),
+    )

@@ -29,6 +29,7 @@ export function DeadLetters({ query }) {
   const groups = useResource(v1("dead-letters/groups", { job, unresolved }), isLive);
   const [selected, setSelected] = useState(() => new Map()); // rows by name, also of pages that are no longer shown
   const filter = (changes) => setQuery({ ...changes, cursor: null });
+  const [replayed, setReplayed] = useState(0);
   const reload = () => {
     setSelected(new Map());
     page.reload();
@@ -48,9 +49,10 @@ export function DeadLetters({ query }) {
       <${SearchField} label="Error" value=${error || ""} placeholder="text in the last error" onChange=${(text) => filter({ error: text })} />
       <${Choice} label="Show" value=${unresolved} options=${KINDS} onChange=${(value) => filter({ unresolved: value })} />
       ${pattern ? html`<button onClick=${() => filter({ pattern: null })}>Pattern: ${pattern.slice(0, 60)} ✕</button>` : null}
-      ${mayReplay ? html`<${ReplayFilter} filters=${{ job, error, pattern }} reload=${reload} />` : null}
+      ${mayReplay ? html`<${ReplayFilter} filters=${{ job, error, pattern }} replayed=${replayed} setReplayed=${setReplayed} reload=${reload} />` : null}
       ${mayReplay && selected.size > 0 ? html`<${ReplaySelection} letters=${[...selected.values()]} replayed=${toggle} done=${reload} />` : null}
     </search>
+    ${replayed > 0 ? html`<p class="hint" role="status">${counted(replayed, "dead letter")} replayed. Each stays unresolved until its replay has completed.</p>` : null}
     <${Groups} groups=${groups} unresolved=${query.unresolved} />
     <${Loaded} resource=${page}>${({ dead_letters: letters, next }) => html`
       <${Table} label="dead letters" empty="No dead letter matches." rows=${letters} keyOf=${nameOf}
@@ -126,12 +128,11 @@ async function previewOf(filters, run) {
 }
 
 /** Replay all that the filter finds, after a look at them. After an error, the next try goes on where it occurred. */
-function ReplayFilter({ filters, reload }) {
+function ReplayFilter({ filters, replayed, setReplayed, reload }) {
   const [found, setFound] = useState({ preview: null, error: null });
-  const [replayed, setReplayed] = useState(0);
   const place = useRef(null);
   const look = (run) => {
-    place.current = { filters, cursor: null, request: 0, refused: [] };
+    place.current = { filters, cursor: null, request: 0, replayed: 0, refused: [] };
     setReplayed(0);
     setFound({ preview: null, error: null });
     const show = (changes) => run.isLeft || setFound({ preview: null, error: null, ...changes });
@@ -139,7 +140,7 @@ function ReplayFilter({ filters, reload }) {
   };
   return html`<${ActionButton} label="Replay all that match" title="Replay all unresolved dead letters that match" danger inSteps done=${reload} prepare=${look}
     details=${html`<${Refusal} error=${found.error} /><${Preview} preview=${found.preview} />
-      ${replayed > 0 ? html`<p role="status">${replayed} replayed so far.</p>` : null}`}
+      ${replayed > 0 ? html`<p role="status">${replayed.toLocaleString("en")}${found.preview?.total ? ` of ${found.preview.total.toLocaleString("en")}` : ""} replayed so far.</p>` : null}`}
     act=${async (reason, _form, key, run) => {
       const at = place.current;
       do {
@@ -147,8 +148,8 @@ function ReplayFilter({ filters, reload }) {
         const headers = { "Idempotency-Key": `${key}-${at.request}` };
         const body = { ...at.filters, cursor: at.cursor, reason: reason || null };
         const answer = await post(v1("dead-letters/replay-all"), body, { headers });
-        Object.assign(at, { cursor: answer.next, request: at.request + 1, refused: [...at.refused, ...answer.refused] });
-        if (!run.isLeft) setReplayed((number) => number + answer.replayed.length);
+        Object.assign(at, { cursor: answer.next, request: at.request + 1, replayed: at.replayed + answer.replayed.length, refused: [...at.refused, ...answer.refused] });
+        if (place.current === at) setReplayed(at.replayed); // it was not opened again
       } while (at.cursor !== null);
       const refused = at.refused.splice(0);
       if (refused.length > 0) throw notReplayed(refused.length, refused[0].reason);
