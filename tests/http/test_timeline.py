@@ -16,6 +16,7 @@ from tocsin.domain.events import Actor, Admitted, Cancelled, Due
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import ExecutionRow
 from tocsin.ports.queries import ExecutionQuery, Page
+from tocsin.services.timeline import reader
 from tocsin.subjects import Stream
 
 HOUR = timedelta(hours=1)
@@ -43,9 +44,9 @@ async def record(world: World) -> None:
     """Record everything in the history."""
     for stream, filter_subject in ((Stream.LEDGER, "ledger.>"), (Stream.LOG, "execution.>")):
         after = await world.history.offset(stream)
-        facts = [fact for fact in await world.facts(filter_subject) if fact.sequence > after]
-        if facts:
+        while facts := await world.log.read(filter_subject, after=after):
             await world.history.record(stream, facts, after=after, upto=facts[-1].sequence)
+            after = facts[-1].sequence
 
 
 async def timeline(world: World, token: str | None = None, name: str = "job", **query: str | int) -> dict[str, Any]:
@@ -157,6 +158,44 @@ async def test_hidden_executions_are_not_read(world: World, monkeypatch: pytest.
     shown = [await timeline(world, token, until=(START + 20 * HOUR).isoformat()) for token in tokens]
     assert ["cancelled" in [mark["decision"] for mark in each["marks"]] for each in shown] == [True, False]
     assert len(pages) == 1
+
+
+@pytest.mark.parametrize(("buckets", "shape"), [(120, "marks"), (2, "buckets")])
+async def test_few_hidden_executions_are_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, buckets: int, shape: str
+) -> None:
+    """Only those of hidden definitions that are among the others are read, and not more than a limit."""
+    monkeypatch.setattr(reader, "MAX_READ", 500)
+    await world.given(schedule="0 * * * *", owner="token:ann", viewers=["token:bob"])
+    await passes(world, 1)
+    [due] = [fact.message for fact in await world.facts("ledger.>") if isinstance(fact.message, Due)]
+    for number in range(600):
+        at = START + number * timedelta(seconds=1)
+        await run(world, ids.occurrence_id("job", at), "cron", due.model_copy(update={"scheduled_time": at}))
+    await world.registry.delete("job")
+    world.clock.advance(1_800)
+    await world.given(schedule="0 * * * *", owner="token:eve")
+    await passes(world, 0.5)
+    await record(world)
+    pages: list[Page[ExecutionRow]] = []
+    executions = world.history.executions
+
+    async def counted(query: ExecutionQuery) -> Page[ExecutionRow]:
+        pages.append(await executions(query))
+        return pages[-1]
+
+    monkeypatch.setattr(world.history, "executions", counted)
+    until = (START + 3 * HOUR).isoformat()
+    shown = await timeline(world, await world.token("eve", Role.VIEWER), until=until, buckets=buckets)
+    counts = Counter[str]()
+    if shape == "marks":
+        counts.update(mark["decision"] for mark in shown["marks"])
+        assert sum(len(page.rows) for page in pages) == 1
+    else:
+        for bucket in shown["buckets"]:
+            counts.update(bucket["counts"])
+        assert len(pages) == 1
+    assert counts["cancelled"] == 1
 
 
 async def test_history_that_expired_is_said(world: World) -> None:

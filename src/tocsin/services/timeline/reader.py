@@ -18,6 +18,8 @@ from .regimes import Ledger, gaps_of, seen_everything
 
 MAX_MARKS: Final = 500
 """Marks of one answer; more are counted in buckets."""
+MAX_READ: Final = 2_000
+"""Executions that are read to find those that the caller sees; beyond it, they are counted in buckets."""
 MAX_VERSIONS: Final = 500
 MAX_GAPS: Final = 500
 MAX_PASSED: Final = 10_000
@@ -83,7 +85,7 @@ class TimelineReader:
             ScheduleError: its schedule is no longer valid.
         """
         ledger = await self.ledger(job, sees, with_leadership=True)
-        buckets, has_executions = await self._buckets(ledger, window)
+        buckets, executed = await self._buckets(ledger, window)
         versions, gaps = ledger.versions(window), gaps_of(ledger.evidence.leadership, window, ledger.evidence.now)
         timeline = Timeline(
             window.since,
@@ -94,14 +96,14 @@ class TimelineReader:
             truncated=len(versions) > MAX_VERSIONS or len(gaps) > MAX_GAPS,
         )
         if buckets.total <= MAX_MARKS:
-            marks, is_complete = await self._marks(ledger, window, has_executions=has_executions)
+            marks, is_complete = await self._marks(ledger, window, executed)
             if is_complete:
                 return replace(timeline, marks=tuple(marks))
         is_cut = not buckets.is_complete or self._forgets(ledger, window)
         return replace(timeline, buckets=tuple(buckets.result()), truncated=timeline.truncated or is_cut)
 
-    async def _buckets(self, ledger: Ledger, window: Window) -> tuple[Buckets, bool]:
-        """Return buckets, and whether they have executions that the caller sees."""
+    async def _buckets(self, ledger: Ledger, window: Window) -> tuple[Buckets, Window | None]:
+        """Return buckets, and the part of the window with all executions that the caller sees; None: it sees none."""
         job, width = ledger.evidence.job, window.width
         spans = window.spans(width)
         covered = window.covered(spans)
@@ -117,28 +119,38 @@ class TimelineReader:
 
         buckets = await self._calculate(counted)
         buckets.is_complete &= len(passed) < MAX_PASSED
-        return buckets, any(ledger.has_seen(count.definition) for count in counts)
+        starts = [count.start for count in counts if ledger.has_seen(count.definition)]
+        if not starts:
+            return buckets, None
+        since, until = max(window.since, min(starts)), min(window.until, max(starts) + width)
+        return buckets, replace(window, since=since, until=until)
 
-    async def _marks(self, ledger: Ledger, window: Window, *, has_executions: bool) -> tuple[list[Mark], bool]:
+    async def _marks(self, ledger: Ledger, window: Window, executed: Window | None) -> tuple[list[Mark], bool]:
         job = ledger.evidence.job
         decisions = await read_decisions(self._stored, job, window.since, window.until, most=2 * MAX_MARKS)
         ledger = ledger.with_evidence(with_decisions(ledger.evidence, decisions))
         # Executions of hidden definitions may be many, and each would be read only to be left out.
-        rows = await self._rows(ledger, window) if has_executions else ()
+        rows = () if executed is None else await self._rows(ledger, executed)
+        if rows is None:
+            return [], False
         return await self._calculate(lambda effort: marks_of(ledger, rows, window, effort, most=MAX_MARKS))
 
-    async def _rows(self, ledger: Ledger, window: Window) -> list[ExecutionRow]:
-        """Return the executions of a window that the caller sees.
+    async def _rows(self, ledger: Ledger, window: Window) -> Sequence[ExecutionRow] | None:
+        """Return the executions of a window that the caller sees; None: too many others are among them.
 
         They are at most one more than `MAX_MARKS`.
         """
+        read = 0
         query = ExecutionQuery(job=ledger.evidence.job, since=window.since, until=window.until, limit=MAX_MARKS)
         rows = list[ExecutionRow]()
         async for row in every(self._history.executions, query):
             if ledger.has_seen(row.definition):
                 rows.append(row)
+            read += 1
             if len(rows) > MAX_MARKS:
                 break
+            if read >= MAX_READ:
+                return None
         return rows
 
     def _forgets(self, ledger: Ledger, window: Window) -> bool:
