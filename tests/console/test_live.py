@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import SignIn
+from tests.console.conftest import SignIn, violations
 from tests.console.served import Console
 from tests.console.vendored import VENDOR
 from tests.ojs.served import PATIENCE
@@ -292,6 +292,65 @@ def test_sign_out_reaches_all_documents(sign_in: SignIn, console: Console) -> No
     second.get_by_role("button", name="Sign in", exact=True).click()
     for page in (first, second):
         expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_page_acts_as_no_other_caller(sign_in: SignIn, console: Console, *, is_heard: bool) -> None:
+    name = defined(console)
+    first = sign_in(path=f"/console/jobs/{name}")
+    if not is_heard:
+        first.add_init_script("window.BroadcastChannel = class { postMessage() {} };")
+        first.reload()
+    first.get_by_role("button", name="Pause").wait_for()
+    second = first.context.new_page()
+    sign_in_again(second, console, "scheduler-operator")
+    if not is_heard:  # a change that has the CSRF token of the first session tells the page
+        first.get_by_role("button", name="Pause").click()
+        first.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    told = first.get_by_role("alert")
+    expect(told).to_contain_text("Another window signed this browser in as scheduler-operator (scheduler-operator).")
+    expect(told).to_contain_text("This page was opened as")
+    expect(first.get_by_role("navigation", name="Pages")).to_have_count(0)
+    assert not console.api("GET", f"/v1/jobs/{name}")["paused"]
+    assert not violations(first)
+    first.get_by_role("button", name="Continue as scheduler-operator").click()
+    expect(first.get_by_role("heading", name=name)).to_be_visible()
+    expect(first.get_by_role("banner")).to_contain_text("scheduler-operator")
+
+
+POST_SESSION: Final = """async (body) => {
+    const given = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    const answer = await fetch("/console/session", given);
+    if (!answer.ok) throw new Error(await answer.text());
+}"""
+
+
+def test_page_goes_on_as_the_same_caller(sign_in: SignIn, console: Console) -> None:
+    """An identity provider issues another token at each sign-in."""
+    first = sign_in(token=console.token("scheduler-admin"))
+    first.get_by_role("navigation", name="Pages").wait_for()
+    first.get_by_role("link", name="What if").click()
+    first.locator("textarea").fill("not sent yet")
+    second = first.context.new_page()
+    with first.expect_response(re.compile(r"/v1/me$")):
+        sign_in_again(second, console, "scheduler-admin")
+    expect(first.locator("textarea")).to_have_value("not sent yet")
+    name = defined(console)
+    first.get_by_role("link", name="Jobs", exact=True).click()
+    first.get_by_label("Search").fill(name)
+    first.get_by_role("link", name=name).click()
+    first.get_by_role("button", name="Pause").click()
+    first.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(first.get_by_role("button", name="Resume")).to_be_visible()
+
+
+def sign_in_again(page: Page, console: Console, role: str) -> None:
+    """Replace the session of a browser, as a callback of an identity provider does: only the next page loads a script."""
+    page.goto("/console/assets/icon.svg")
+    body = {"token": console.token(role)}
+    page.evaluate(POST_SESSION, body)
+    page.goto("/console")
+    expect(page.get_by_role("banner")).to_contain_text(role)
 
 
 @pytest.mark.full

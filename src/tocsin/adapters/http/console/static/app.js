@@ -3,10 +3,10 @@
 import { Component, html, render, useEffect, useState } from "./lib/html.js";
 import { followLinks, usePlace } from "./lib/router.js";
 import { permitStream } from "./lib/live.js";
-import { loadSession, Viewer } from "./lib/session.js";
+import { isSameCaller, keepSession, loadSession, Viewer } from "./lib/session.js";
 import { Empty, Refusal } from "./components/basics.js";
 import { Layout } from "./components/layout.js";
-import { SignIn } from "./pages/sign-in.js";
+import { Replaced, SignIn } from "./pages/sign-in.js";
 
 /** The module and the component of each page. A page is loaded when it is first shown. */
 const PAGES = {
@@ -91,16 +91,26 @@ function App() {
   const [known, setKnown] = useState(null);
   const [error, setError] = useState(null);
   useEffect(() => {
-    const signedOut = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
-    const signedIn = (loaded) => {
-      if (loaded.viewer) permitStream(loaded.viewer.permissions.includes("history"), loaded.session.csrf_token || "");
+    let viewer = null;
+    const ended = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
+    const replaced = () =>
+      loadSession().then((loaded) => {
+        if (!loaded.viewer) ended();
+        else if (isSameCaller(loaded.viewer, viewer)) keep(loaded);
+        else setKnown({ ...loaded, before: viewer });
+      }, setError);
+    const keep = (loaded) => {
+      viewer = loaded.viewer;
+      if (viewer) permitStream(viewer.permissions.includes("history"), loaded.session.csrf_token || "");
+      keepSession(loaded, { ended, replaced });
       setKnown(loaded);
     };
-    loadSession(signedOut).then(signedIn, setError);
+    loadSession().then(keep, setError);
   }, []);
   if (error) return html`<main id="main"><${Refusal} error=${error} retry=${() => location.reload()} /></main>`;
   if (!known) return html`<p class="loading" role="status">Loading …</p>`;
   if (!known.viewer) return html`<${SignIn} session=${known.session} />`;
+  if (known.before) return html`<${Replaced} viewer=${known.viewer} before=${known.before} />`;
   const home = homeOf(known.viewer);
   return html`<${Viewer.Provider} value=${known.viewer}>
     <${Layout} session=${known.session} page=${place.parts[0] || home}>

@@ -4,6 +4,7 @@ import { jsonText, parseJson } from "./json.js";
 
 let csrfToken = null;
 let onSignedOut = () => {};
+let onTokenRefused = () => {};
 
 /** A problem (RFC 9457) with which the API refused a request, or the reason why it could not be reached. */
 export class Problem extends Error {
@@ -20,9 +21,11 @@ export function isPassing(problem) {
   return problem.status === 0 || problem.status === 429 || problem.status >= 500;
 }
 
-export function keepSession(session, signedOut) {
-  csrfToken = session.csrf_token;
-  onSignedOut = signedOut;
+/** Send a CSRF token with changes. `ended`: called if there is no session any more; `refused`: if it is another. */
+export function keepToken(token, { ended, refused }) {
+  csrfToken = token;
+  onSignedOut = ended;
+  onTokenRefused = refused;
 }
 
 /** Return the path of a resource, with its query. Undefined and empty values are left out; a list repeats its name. */
@@ -76,7 +79,9 @@ export async function request(method, url, { body, headers = {}, signal } = {}) 
   }
   if (!answer.ok) {
     if (answer.status === 401) onSignedOut();
-    throw new Problem(answer.status, parsed || {});
+    const problem = new Problem(answer.status, parsed || {});
+    if (problem.code === "csrf-token") onTokenRefused();
+    throw problem;
   }
   return { value: parsed, etag: answer.headers.get("ETag") };
 }

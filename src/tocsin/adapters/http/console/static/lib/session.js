@@ -1,11 +1,24 @@
 // Who is signed in, and what that identity may do.
 
 import { createContext, useContext } from "./html.js";
-import { get, keepSession, request } from "./api.js";
+import { get, keepToken, request } from "./api.js";
+import { jsonText } from "./json.js";
 
-/** All documents of the console in this browser hear when its session begins or ends. */
+/** All documents of the console in this browser hear which session it has: its CSRF token, or null. They share its cookie. */
 const documents = new BroadcastChannel("tocsin-session");
-documents.onmessage = () => location.reload();
+let own; // the CSRF token of the session with which this document was loaded
+let heard;
+let onOtherSession = () => {};
+documents.onmessage = ({ data }) => {
+  heard = data;
+  if (own !== undefined) compare();
+};
+
+function compare() {
+  if (heard === undefined || heard === own) return;
+  if (heard === null || own === null) location.reload(); // to the sign-in, or from it
+  else onOtherSession();
+}
 
 export const Viewer = createContext(null);
 
@@ -21,19 +34,32 @@ export function useMay() {
 }
 
 /** Return the session and the caller; the caller is null if nobody is signed in although a token is required. */
-export async function loadSession(onSignedOut) {
+export async function loadSession() {
   const session = await get("/console/session");
-  keepSession(session, onSignedOut);
   if (session.required && !session.signed_in) return { session, viewer: null };
   return { session, viewer: await get("/v1/me") };
 }
 
+/** Act in a session that was loaded, until `calls.ended()` or `calls.replaced()`: then the browser has another session. */
+export function keepSession({ session }, { ended, replaced }) {
+  own = session.csrf_token ?? null;
+  onOtherSession = replaced;
+  keepToken(own, { ended, refused: replaced });
+  if (own !== null) documents.postMessage(own);
+  compare();
+}
+
+/** Return whether two sessions are of one caller with the same rights. */
+export function isSameCaller(first, second) {
+  return jsonText(first) === jsonText(second);
+}
+
 export async function signIn(token) {
-  await request("POST", "/console/session", { body: { token } });
-  documents.postMessage("begun");
+  const { value } = await request("POST", "/console/session", { body: { token } });
+  documents.postMessage(value.csrf_token);
 }
 
 export async function signOut() {
   await request("DELETE", "/console/session");
-  documents.postMessage("ended");
+  documents.postMessage(null);
 }

@@ -28,3 +28,16 @@ export function SignIn({ session }) {
     </form>
   </main>`;
 }
+
+/** A page whose session another window replaced: it does nothing as another caller without the user's consent. */
+export function Replaced({ viewer, before }) {
+  useTitle("Other sign-in");
+  return html`<main class="sign-in" id="main">
+    <h1><img src="/console/assets/icon.svg" alt="" width="40" height="40" /> Tocsin</h1>
+    <div role="alert">
+      <p>Another window signed this browser in as <strong>${viewer.identity}</strong> (${viewer.roles.join(", ")}).</p>
+      <p>This page was opened as <strong>${before.identity}</strong> (${before.roles.join(", ")}). A browser has one session for all of its windows.</p>
+    </div>
+    <button class="primary" onClick=${() => location.reload()}>Continue as ${viewer.identity}</button>
+  </main>`;
+}
