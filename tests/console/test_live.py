@@ -304,7 +304,7 @@ def test_page_acts_as_no_other_caller(sign_in: SignIn, console: Console, *, is_h
     first.get_by_role("button", name="Pause").wait_for()
     second = first.context.new_page()
     sign_in_again(second, console, "scheduler-operator")
-    if not is_heard:  # a change that has the CSRF token of the first session tells the page
+    if not is_heard:  # the CSRF token of the first session is refused
         first.get_by_role("button", name="Pause").click()
         first.get_by_role("dialog").get_by_role("button", name="Pause").click()
     told = first.get_by_role("alert")

@@ -103,7 +103,10 @@ class TimelineReader:
         return replace(timeline, buckets=tuple(buckets.result()), truncated=timeline.truncated or is_cut)
 
     async def _buckets(self, ledger: Ledger, window: Window) -> tuple[Buckets, Window | None]:
-        """Return buckets, and the part of the window with all executions that the caller sees; None: it sees none."""
+        """Return buckets, and the part of the window with executions that the caller sees.
+
+        None: it sees none.
+        """
         job, width = ledger.evidence.job, window.width
         spans = window.spans(width)
         covered = window.covered(spans)
@@ -136,9 +139,9 @@ class TimelineReader:
         return await self._calculate(lambda effort: marks_of(ledger, rows, window, effort, most=MAX_MARKS))
 
     async def _rows(self, ledger: Ledger, window: Window) -> Sequence[ExecutionRow] | None:
-        """Return the executions of a window that the caller sees; None: too many others are among them.
+        """Return the executions of a window that the caller sees.
 
-        They are at most one more than `MAX_MARKS`.
+        None: too many others are among them. They are at most one more than `MAX_MARKS`.
         """
         read = 0
         query = ExecutionQuery(job=ledger.evidence.job, since=window.since, until=window.until, limit=MAX_MARKS)

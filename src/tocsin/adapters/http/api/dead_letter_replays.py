@@ -118,7 +118,10 @@ class _Cursor:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The dead letters of a request, with the cursors after each of them; None after the last of all."""
+    """The dead letters of a request, each with the cursor after it.
+
+    None: it is the last of all.
+    """
 
     rows: Sequence[DeadLetterRow]
     cursors: Sequence[_Cursor | None]
