@@ -171,3 +171,9 @@ def assert_panels_show(
     written = {"tests": [{"interval": "15s", "input_series": series, "promql_expr_test": cases}]}
     (folder / "panels.yml").write_text(yaml.safe_dump(written))
     promtool(folder, "test", "rules", "panels.yml")
+
+
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    for path in (RULES, ROOT / "tests/alerts.test.yml"):
+        shutil.copy(path, tmp_path)
+    promtool(tmp_path, "test", "rules", "alerts.test.yml")
