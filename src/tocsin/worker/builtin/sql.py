@@ -220,9 +220,8 @@ def _returns_rows(connection: Connection, statement: str, parameters: Mapping[st
             prepared = driver.pgconn.prepare(b"", str(numbered).encode(driver.info.encoding))
             if prepared.error_message:
                 return False
-            driver.pgconn.send_describe_prepared(
-                b""
-            )  # `describe_prepared` holds up all threads until the server answers
+            # `describe_prepared` would hold up all threads until the server answers.
+            driver.pgconn.send_describe_prepared(b"")
             [described] = driver.wait(generators.execute(driver.pgconn))
     except Error:  # the statement itself then fails in the same way
         return False
