@@ -4,7 +4,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -40,17 +40,17 @@ def passages(path: Path) -> Iterator[Passage]:
 
 
 def _python(source: str, *, is_test: bool) -> Iterator[Passage]:
-    tree = ast.parse(source)
-    docstrings = set[int]()
-    for node in ast.walk(tree):
+    nodes, docstrings = [*ast.walk(ast.parse(source))], set[int]()
+    for node in nodes:
         for constant, kind in _docstrings(node):
             docstrings.add(id(constant))
             yield Passage(constant.lineno, kind, str(constant.value))
     if is_test:
-        yield from _test_names(tree)
+        yield from _test_names(nodes)
     else:
-        yield from _messages(tree, docstrings)
-    yield from _python_comments(source)
+        yield from _messages(nodes, docstrings)
+    if "#" in source:
+        yield from _python_comments(source)
 
 
 def _docstrings(node: ast.AST) -> Iterator[tuple[ast.Constant, Kind]]:
@@ -63,14 +63,14 @@ def _docstrings(node: ast.AST) -> Iterator[tuple[ast.Constant, Kind]]:
             yield constant, "docstring" if has_docstring and i == 0 else "text"
 
 
-def _test_names(tree: ast.AST) -> Iterator[Passage]:
-    for node in ast.walk(tree):
+def _test_names(nodes: Iterable[ast.AST]) -> Iterator[Passage]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield Passage(node.lineno, "test name", node.name)
 
 
-def _messages(tree: ast.AST, docstrings: set[int]) -> Iterator[Passage]:
-    for node in ast.walk(tree):
+def _messages(nodes: Iterable[ast.AST], docstrings: set[int]) -> Iterator[Passage]:
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             words = [word for word in node.value.split() if re.fullmatch(r"[A-Za-z',.;:-]+", word)]
             if len(words) >= _FEWEST_WORDS and not _SQL.match(node.value):
