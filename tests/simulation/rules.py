@@ -129,7 +129,7 @@ def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -
     tasks = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in everything.facts(Dispatched)}
     tasks = {named: recorded for named, recorded in tasks.items() if recorded.message.queue == BRIDGED}
     taken = {(t.execution_id, t.step, t.attempt): t for t in around.handed.taken}
-    cancelled = {fact.execution_id for fact in _all(everything, Cancelled)}
+    cancelled = {recorded.message.execution_id: recorded.time for recorded in everything.facts(Cancelled)}
     claimed = {(fact.execution_id, fact.step, fact.attempt) for fact in _all(everything, Started)}
     reports = everything.facts(Report)
     succeeded = {
@@ -149,7 +149,9 @@ def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -
             (missing[0], missing[1], earlier) in succeeded for earlier in range(1, missing[2])
         ):
             continue  # the late answer to an earlier attempt ended the execution first
-        if missing[0] not in cancelled or has_timed_out:  # a task of a cancelled execution is not handed over
+        # A task of a cancelled execution is not handed over. The recoverer may have read it before the cancellation.
+        ended_before = has_timed_out and end is not None and end.time < cancelled.get(missing[0], end.time)
+        if missing[0] not in cancelled or ended_before:
             yield f"I3: it was never handed over: {missing}"
     for named, data in taken.items():
         task = tasks[named].message if named in tasks else None
