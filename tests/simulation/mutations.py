@@ -416,7 +416,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "read no execution at its deadline without news",
         OpenExecutions.with_news,
-        "(known.deadline is None or now < known.deadline)",
+        "now < known.until",
         "True",
     ),
     _bug(

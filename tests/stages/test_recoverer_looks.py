@@ -7,6 +7,7 @@ import pytest
 
 from tests.stages.recovering import GRAPH, HOUR, JOB, MINUTE, Scene, begin, begin_and_lose, recovering
 from tests.stages.world import World
+from tocsin import subjects
 from tocsin.domain.events import Failed, Recovered, Report
 from tocsin.ports import Loaded, LogUnavailable
 from tocsin.stages.recoverer import stage
@@ -62,15 +63,17 @@ async def test_waiting_tasks_are_read_once(scene: Scene, monkeypatch: pytest.Mon
     await look(scene, 10)
     assert len(reads.whole) == 3
     events = reads.events
-    await look(scene, MINUTE, times=60)
+    await look(scene, MINUTE, times=55)
     assert (len(reads.whole), reads.events) == (3, events)
     assert len(reads.news) > 100
+    await look(scene, MINUTE, times=10)
+    assert len(reads.whole) == 6  # once an hour
     assert len(scene.it.open) == 3
 
 
 async def test_claim_after_a_long_wait_has_its_deadline(scene: Scene) -> None:
     await begin(scene)
-    await look(scene, 30, times=120)
+    await look(scene, 30, times=100)
     await look(scene, 17)
     await scene.claim()
     await look(scene, 1, times=39)
@@ -146,6 +149,36 @@ async def test_executions_without_events_are_forgotten(scene: Scene) -> None:
         log._streams[Stream.LOG].remove(recorded.sequence)
     await look(scene, 5 * MINUTE)
     assert len(scene.it.open) == 0
+
+
+async def test_execution_without_events_is_forgotten_beside_others(scene: Scene) -> None:
+    for message_id in ("a", "b"):
+        await begin(scene, message_id)
+    await look(scene, 10)
+    events = await scene.world.log.read("execution.>")
+    removed = subjects.execution_scope(events[0].subject)
+    for recorded in events:
+        if subjects.execution_scope(recorded.subject) == removed:
+            scene.world.log._streams[Stream.LOG].remove(recorded.sequence)
+    await look(scene, 5 * MINUTE, times=15)
+    assert (removed in scene.it.open, len(scene.it.open)) == (False, 1)
+
+
+async def test_claim_after_lost_messages_has_its_deadline(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without power lost its newest messages, and stores others at their sequences."""
+    await begin(scene)
+    load_each = scene.world.log.load_each
+
+    async def before(*scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+        loaded = await load_each(*scopes, after=after)
+        return Loaded(loaded.facts, loaded.upto + 1_000)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.world.log, "load_each", before)
+        await look(scene, 10)
+    await scene.claim()
+    await look(scene, MINUTE, times=70)
+    assert (await scene.only(Report)).error.type == "timed_out"
 
 
 # --- a backlog -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 They are followed by headings only; an ordinary execution costs two headings. Claims are not followed, so each open execution is looked at
 again and again. Its events are read only if there are new events, or if something is due: one request finds the new events of
-many executions, and of tasks that wait for a worker there are none. A cursor in the KV bucket `cursors` holds the
+many executions, and of tasks that wait for a worker there are none. Each is read whole once an hour nevertheless. Its events may be gone
+without an end, and a server that lost its newest messages may store others at sequences that were read. A cursor in the KV bucket `cursors` holds the
 place of the first event of the oldest open execution, so that a restart reads from there. If the cursor is lost, a restart
 reads all headings from the beginning of the log.
 
@@ -18,7 +19,7 @@ The proof is conservative. If a proof were ever wrong, the task that is dispatch
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
@@ -48,17 +49,17 @@ _log = telemetry.get_logger("tocsin.recoverer")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Result of an examination, which holds until the next event or the deadline.
+    """Result of an examination, which holds until the next event or until a time.
 
     Attributes:
         upto: the sequence of the stream up to which its events were read.
         interval: as in `recovery.Findings`.
-        deadline: as in `recovery.Findings`.
+        until: when the execution is read whole again, also without an event.
     """
 
     upto: int
     interval: timedelta
-    deadline: datetime | None
+    until: datetime
 
 
 class OpenExecutions:
@@ -104,9 +105,7 @@ class OpenExecutions:
     async def with_news(self, scopes: Sequence[str], now: datetime) -> list[str]:
         """Return scopes to read whole, and put the others back on the agenda."""
         after = {
-            scope: known.upto
-            for scope in scopes
-            if (known := self._known.get(scope)) is not None and (known.deadline is None or now < known.deadline)
+            scope: known.upto for scope in scopes if (known := self._known.get(scope)) is not None and now < known.until
         }
         if not after:
             return list(scopes)
@@ -120,14 +119,14 @@ class OpenExecutions:
         for scope in unchanged:
             if (known := self._known.get(scope)) is not None:  # it did not end meanwhile
                 upto = max(known.upto, loaded.upto)
-                self.note(scope, Known(upto, known.interval, known.deadline), now)
+                self.note(scope, replace(known, upto=upto), now)
         return [scope for scope in scopes if scope not in unchanged]
 
     def note(self, scope: str, known: Known, now: datetime) -> None:
         """Note what is known of an execution since it was looked at `now`."""
         if scope in self._since:
             self._known[scope] = known
-            self._agenda.put(scope, recovery.next_look(now, known.interval, known.deadline))
+            self._agenda.put(scope, recovery.next_look(now, known.interval, known.until))
 
     def look_again(self, scope: str, at: datetime) -> None:
         """Read an execution again at `at`, unless it ended."""

@@ -35,6 +35,8 @@ EVIDENCE_AGE_S: Final = 10.0
 """How long the portions of a backlog share the evidence. Older evidence proves no loss that newer evidence would not prove."""
 FIRST_LOOK: Final = timedelta(seconds=5)
 """How long an execution may run before the first read. A shorter `execution_timeout` is noticed after that."""
+READ_WHOLE_INTERVAL: Final = timedelta(hours=1)
+"""How often an execution is read whole if no news of it come."""
 SOON: Final = timedelta(seconds=1)
 """When an execution is examined again that another writer changed, or that needs another decision."""
 RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
@@ -49,7 +51,7 @@ class Decision:
     Attributes:
         next_look: when the execution is examined again; None: it is over.
         changes: what to store.
-        known: what holds until the next event; None: the execution must be read again.
+        known: what holds without a new event; None: the execution must be read again.
     """
 
     next_look: datetime | None
@@ -204,7 +206,10 @@ class Recoverer:
         ]
         if changes := tuple(change for change in ends if change is not None):
             return Decision(findings.next_look, changes)
-        return Decision(findings.next_look, known=Known(upto, findings.interval, findings.deadline) if upto else None)
+        until = now + READ_WHOLE_INTERVAL
+        if findings.deadline is not None:
+            until = min(until, findings.deadline)
+        return Decision(findings.next_look, known=Known(upto, findings.interval, until) if upto else None)
 
     async def _recover(self, findings: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:
         losses: list[Lost] = [stall.lost for stall in findings.stalled if await evidence.is_lost(stall, findings.state)]
