@@ -31,6 +31,7 @@ from tocsin.ports import (
     EventLog,
     LogUnavailable,
     Projections,
+    Publish,
     StoredLog,
     StreamPurge,
     Write,
@@ -46,6 +47,7 @@ from tocsin.testing import (
 
 PATIENCE = 20.0
 SETTLING = 10.0
+READS = 4
 T = TypeVar("T")
 
 
@@ -121,12 +123,21 @@ class MemoryWorld:
         return found
 
 
+async def until_replicated(stream: DirectGet, sequence: int) -> None:
+    """Wait until several reads in a row find a message: each replica answers some, if the nearest is busy."""
+    found = 0
+    while found < READS:
+        found = 0 if await stream.by_sequence(sequence) is None else found + 1
+        await asyncio.sleep(0 if found else 0.02)
+
+
 class _SettledLog(NatsEventLog):
-    """A log on a cluster whose writes end when the replica that answers the test's reads has them."""
+    """A log on a cluster whose writes end when the replicas that answer the test's reads have them."""
 
     def __init__(self, connection: Connection, names: Names, *, marks: ReceivedMarks) -> None:
         super().__init__(connection, names, marks=marks)
         self._settled: dict[Stream, int] = {}
+        self._turn = asyncio.Lock()
 
     async def append(self, fact: Message, *, expect: int) -> int:
         sequence = await super().append(fact, expect=expect)
@@ -138,20 +149,26 @@ class _SettledLog(NatsEventLog):
         await self._settle()
         return sequence
 
+    async def publish_together(self, inputs: Sequence[Publish]) -> None:
+        await super().publish_together(inputs)
+        await self._settle()
+
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         written = await super().write(writes)
         await self._settle()
         return written
 
     async def _settle(self) -> None:
+        async with self._turn:  # what was written together is waited for once
+            await self._settle_all()
+
+    async def _settle_all(self) -> None:
         for stream, newest in tuple(self._writer.newest.items()):
             if self._settled.get(stream, 0) == newest:
                 continue
-            nearest = DirectGet(self._connection, self._names.stream(stream))
             with suppress(TimeoutError):  # perhaps it was removed since
                 async with asyncio.timeout(SETTLING):
-                    while await nearest.by_sequence(newest) is None:  # noqa: ASYNC110 - as in `NatsWorld.until`
-                        await asyncio.sleep(0.02)
+                    await until_replicated(DirectGet(self._connection, self._names.stream(stream)), newest)
             self._settled[stream] = newest
 
 
@@ -204,8 +221,8 @@ class NatsWorld:
         stored = json.loads(reply.data)
         sequence: int = stored["seq"]
         if REPLICAS is not None:  # the server of this connection may lag, and answers the test's reads
-            nearest = DirectGet(self.connection, stored["stream"])
-            await self.until(lambda: nearest.by_sequence(sequence))
+            async with asyncio.timeout(PATIENCE):
+                await until_replicated(DirectGet(self.connection, stored["stream"]), sequence)
         return sequence
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
