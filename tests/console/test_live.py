@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.console.conftest import SignIn, violations
 from tests.console.served import Console
@@ -342,6 +342,65 @@ def test_page_goes_on_as_the_same_caller(sign_in: SignIn, console: Console) -> N
     first.get_by_role("button", name="Pause").click()
     first.get_by_role("dialog").get_by_role("button", name="Pause").click()
     expect(first.get_by_role("button", name="Resume")).to_be_visible()
+
+
+@pytest.mark.full
+def test_late_window_keeps_no_other_busy(sign_in: SignIn, console: Console) -> None:
+    """A window that loads while another caller signs in names the older session to the other windows."""
+    first = sign_in()
+    release = hold_caller(first)
+    with first.expect_request("**/v1/me"):
+        first.goto("/console")
+    second = first.context.new_page()
+    sign_in_again(second, console, "scheduler-operator")
+    sent = list[str]()
+
+    def note(request: Request) -> None:
+        sent.append(request.url)
+
+    second.on("request", note)
+    with second.expect_request("**/console/session"):
+        release()
+    expect(first.get_by_role("alert")).to_contain_text("signed this browser in as scheduler-operator")
+    for _ in range(20):
+        second.evaluate("fetch('/v1/me')")
+    assert len([url for url in sent if url.endswith("/console/session")]) == 1
+    expect(second.get_by_role("banner")).to_contain_text("scheduler-operator")
+
+
+def test_late_answer_revives_no_older_session(sign_in: SignIn, console: Console) -> None:
+    first = sign_in(token=console.token("scheduler-admin"))
+    first.get_by_role("navigation", name="Pages").wait_for()
+    release = hold_caller(first)
+    second = first.context.new_page()
+    with first.expect_request("**/v1/me"):
+        sign_in_again(second, console, "scheduler-admin")
+    sign_in_again(second, console, "scheduler-operator")
+    expect(first.get_by_role("alert")).to_contain_text("signed this browser in as scheduler-operator")
+    second.close()  # it would correct the first window
+    with first.expect_response("**/v1/me"):
+        release()
+    first.evaluate("fetch('/v1/me')")
+    expect(first.get_by_role("alert")).to_contain_text("signed this browser in as scheduler-operator")
+
+
+def hold_caller(page: Page) -> Callable[[], None]:
+    """Hold back the next answer that names the caller; return what lets it through."""
+    held = list[Callable[[], None]]()
+
+    def hold(route: Route) -> None:
+        if held:
+            route.continue_()
+            return
+        answer = route.fetch()
+        held.append(lambda: route.fulfill(response=answer))
+
+    def release() -> None:
+        [let_through] = held
+        let_through()
+
+    page.route("**/v1/me", hold)
+    return release
 
 
 def sign_in_again(page: Page, console: Console, role: str) -> None:

@@ -92,13 +92,18 @@ function App() {
   const [error, setError] = useState(null);
   useEffect(() => {
     let viewer = null;
+    let loads = 0;
     const ended = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
-    const replaced = () =>
-      loadSession().then((loaded) => {
-        if (!loaded.viewer) ended();
-        else if (isSameCaller(loaded.viewer, viewer)) keep(loaded);
-        else setKnown({ ...loaded, before: viewer });
-      }, setError);
+    const replaced = () => {
+      const load = (loads += 1);
+      const unlessOlder = (act) => (result) => load === loads && act(result); // answers may come in another order
+      const loaded = (found) => {
+        if (!found.viewer) ended();
+        else if (isSameCaller(found.viewer, viewer)) keep(found);
+        else setKnown({ ...found, before: viewer });
+      };
+      loadSession().then(unlessOlder(loaded), unlessOlder(setError));
+    };
     const keep = (loaded) => {
       viewer = loaded.viewer;
       if (viewer) permitStream(viewer.permissions.includes("history"), loaded.session.csrf_token || "");

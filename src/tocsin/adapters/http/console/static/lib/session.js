@@ -14,9 +14,12 @@ documents.onmessage = ({ data }) => {
   if (own !== undefined) compare();
 };
 
+/** Compare a message once: a document that was slow to load may have sent a session that the browser no longer has. */
 function compare() {
-  if (heard === undefined || heard === own) return;
-  if (heard === null || own === null) location.reload(); // to the sign-in, or from it
+  const other = heard;
+  heard = undefined;
+  if (other === undefined || other === own) return;
+  if (other === null || own === null) location.reload(); // to the sign-in, or from it
   else onOtherSession();
 }
 
