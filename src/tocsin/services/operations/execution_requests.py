@@ -30,15 +30,13 @@ from ...domain.events import (
 )
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
+from ...engine.request_size import max_request_bytes
 from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
-from ...subjects import MAX_INPUT_SIZE
 from .errors import JobTooLarge, NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of, until_each
 from .fan_out import fanned_out
 from .lookup import ExecutionMatch, ListExecutions, find
 
-HEADERS_BYTES: Final = 1_024
-"""Room for the headers of a request."""
 MAX_TRIES: Final = 20
 """Tries to append while other writers append to the execution; a running execution changes often."""
 
@@ -183,7 +181,7 @@ def check_size(log: EventLog, wish: Enqueued) -> None:
     Raises:
         JobTooLarge: it is larger than the log accepts.
     """
-    limit = min(MAX_INPUT_SIZE, log.max_message_bytes) - HEADERS_BYTES
+    limit = max_request_bytes(log)
     if (size := len(wish.encode())) > limit:
         raise JobTooLarge.of(size, limit)
 

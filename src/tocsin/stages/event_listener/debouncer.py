@@ -17,6 +17,7 @@ from ...domain.event_trigger import ignored_event
 from ...domain.events import DebounceTimer, EventReference, IgnoredReason, Message, Recorded, Trigger
 from ...domain.ledger import Ledger
 from ...engine.kinds import ENTRY, LEDGER, LOG_TIME
+from ...engine.request_size import max_request_bytes
 from ...engine.step import DONE, Later, Put, Ref, Send, States, Step, again, done, wait
 from ...ports import (
     Clock,
@@ -28,7 +29,7 @@ from ...ports import (
     RequestRefused,
     SequenceConflict,
 )
-from ...subjects import MAX_INPUT_SIZE, Bucket
+from ...subjects import Bucket
 from .requests import WaitingEvent
 from .trigger_index import ActiveTrigger
 
@@ -36,8 +37,6 @@ KEPT_S: Final = 86_400.0
 """How long a window is kept after its end: an event that is delivered late again until then opens no other window."""
 PATIENCE: Final = timedelta(seconds=30)
 """How long a timer waits for its window, which a lagging replica may not show yet."""
-HEADERS_BYTES: Final = 1_024
-"""Bytes for the headers of a request, and for the other fields of its window."""
 HOUR_S: Final = 3_600.0
 FULL_INTERVAL_S: Final = 60.0
 """How often it is recorded that a trigger has too many keys."""
@@ -79,7 +78,7 @@ class Debouncer:
         """
         by_key: dict[str, dict[str, WaitingEvent]] = {}
         errors: dict[str, Exception] = {}
-        most = min(MAX_INPUT_SIZE, self._log.max_message_bytes) - HEADERS_BYTES
+        most = max_request_bytes(self._log)
         for message_id, event in events.items():
             if (size := len(event.request.encode())) > most:  # the end of the window could not request it
                 errors[message_id] = MessageTooLarge.of(subjects.trigger(active.job), size, most)
