@@ -39,10 +39,11 @@ async def complete(
         InvalidResult: the result cannot be stored. The attempt has failed without a retry.
         ResultTooLarge: the result is too large. The attempt has failed without a retry.
     """
-    if (error := _refusal_of(result)) is not None:
-        await _answer(log, held, _report(held, key, error=_failure(error)), arrivals)
-        raise error
-    return await _answer(log, held, _report(held, key, result=result), arrivals)
+    report, refusal = _report_on(held, key, result)
+    found = await _answer(log, held, report, arrivals)
+    if refusal is not None:
+        raise refusal
+    return found
 
 
 async def complete_each(
@@ -82,12 +83,20 @@ async def _published(log: EventLog, held: Held, result: JsonValue, key: bytes) -
         InvalidResult: the result cannot be stored.
         ResultTooLarge: the result is too large.
     """
-    error = _refusal_of(result)
-    report = _report(held, key, result=result) if error is None else _report(held, key, error=_failure(error))
+    report, refusal = _report_on(held, key, result)
     subject = subjects.subject_of(report)
     await log.publish(subject, report, message_id=ids.report_id(report.proof or "", subject))
-    if error is not None:
-        raise error
+    if refusal is not None:
+        raise refusal
+
+
+def _report_on(held: Held, key: bytes, result: JsonValue) -> tuple[Report, OperationError | None]:
+    """Return the report of a result, or of its refusal, and the refusal."""
+    refusal = _refusal_of(result)
+    if refusal is None:
+        return _report(held, key, result=result), None
+    failure = Failure(type=INVALID_RESULT, message=str(refusal), retryable=False)
+    return _report(held, key, error=failure), refusal
 
 
 def _refusal_of(result: JsonValue) -> OperationError | None:
@@ -96,10 +105,6 @@ def _refusal_of(result: JsonValue) -> OperationError | None:
         return InvalidResult(f"The result cannot be stored: {problem}.")
     size = size_of(result)
     return ResultTooLarge.of(size) if size > MAX_INPUT_BYTES else None
-
-
-def _failure(error: OperationError) -> Failure:
-    return Failure(type=INVALID_RESULT, message=str(error), retryable=False)
 
 
 async def fail(
