@@ -111,7 +111,7 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The result of an examination at `now`."""
+    """The result of an examination; `next_look` is the time of the next examination."""
 
     state: Execution
     sequence: int
@@ -119,16 +119,11 @@ class Findings:
     is_expired: bool
     overdue: tuple[Overdue, ...]
     stalled: tuple[Stalled, ...]
-    now: datetime
+    next_look: datetime
     interval: timedelta
     """The time within which a new event, such as a claim, makes nothing due."""
     deadline: datetime | None
     """The next time at which something is due without a new event; None: never, as while every task waits for a worker."""
-
-    @property
-    def next_look(self) -> datetime:
-        """Return the time of the next examination."""
-        return next_look(self.now, self.interval, self.deadline)
 
 
 def examine(
@@ -169,15 +164,16 @@ def examine(
         dates.append(expires)
     if late_attempts or stalls:
         dates.append(now + interval)  # the proof may come without an event of the execution
+    deadline = min((at for at in dates if at > now), default=None)
     return Findings(
         state=state,
         sequence=facts[-1].sequence,
         is_expired=expires is not None and expires <= now,
         overdue=tuple(late_attempts),
         stalled=tuple(stalls),
-        now=now,
+        next_look=next_look(now, interval, deadline),
         interval=interval,
-        deadline=min((at for at in dates if at > now), default=None),
+        deadline=deadline,
     )
 
 
