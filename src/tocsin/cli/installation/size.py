@@ -164,15 +164,9 @@ _LARGE: Final = 10_000_000_000
 
 def _cores(cores: float) -> str:
     """Return a number of cores with two digits, without an exponent."""
-    return (
-        "0"
-        if cores == 0
-        else f"{cores:,.0f}"
-        if cores >= _MANY_CORES
-        else "less than 0.001"
-        if cores < _FEW_CORES
-        else f"{cores:.2g}"
-    )
+    if cores >= _MANY_CORES:
+        return f"{cores:,.0f}"
+    return "less than 0.001" if 0 < cores < _FEW_CORES else f"{cores:.2g}"
 
 
 def _bytes(number: float) -> str:

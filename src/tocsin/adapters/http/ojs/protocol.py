@@ -136,10 +136,11 @@ class OjsHeaders:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self._app(scope, receive, send)
             return
-        accepted = Headers(scope=scope).get("Accept", "")
+        received = Headers(scope=scope)
+        accepted = received.get("Accept", "")
         is_plain = PLAIN in accepted and MEDIA_TYPE not in accepted
         state = scope.setdefault("state", {})  # what the request says of itself
-        state["request_id"] = Headers(scope=scope).get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}"
+        state["request_id"] = received.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}"
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

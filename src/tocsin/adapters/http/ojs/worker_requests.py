@@ -34,13 +34,12 @@ def failure(body: dict[str, Any]) -> Failure:
     code, message = error.get("code"), error.get("message", "")
     if not isinstance(message, str) or not isinstance(code, str | None) or not isinstance(details, dict | None):
         raise refused("error", "must be an object: `code` and `message` are strings, `details` is an object")
+    backtrace = error.get("backtrace")
     kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
     return Failure(
         type=storable(next(kind for kind in kinds if isinstance(kind, str) and kind)[:MAX_NAME_LENGTH]),
         message=storable(message[:MAX_MESSAGE_LENGTH]),
-        traceback=storable(error["backtrace"][-MAX_TRACEBACK_LENGTH:])
-        if isinstance(error.get("backtrace"), str)
-        else None,
+        traceback=storable(backtrace[-MAX_TRACEBACK_LENGTH:]) if isinstance(backtrace, str) else None,
         retryable=error.get("retryable") is not False,
         code=None if code is None else storable(code[:MAX_NAME_LENGTH]),
         details=_bounded(details),
