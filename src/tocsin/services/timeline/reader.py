@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from ...domain.events import DefinitionFact, Recorded
 from ...domain.ledger import JobNotFound
 from ...ports import EventLog, ExecutionRow, History, StoredLog
-from ...ports.queries import CountQuery, ExecutionQuery, every
+from ...ports.queries import CountQuery, ExecutionQuery
 from ..calculations import Calculator, Effort, in_place
 from ..explain.reader import read_decisions, read_evidence, with_decisions
 from .buckets import Buckets
@@ -143,18 +143,17 @@ class TimelineReader:
 
         None: too many others are among them. They are at most one more than `MAX_MARKS`.
         """
-        read = 0
         query = ExecutionQuery(job=ledger.evidence.job, since=window.since, until=window.until, limit=MAX_MARKS)
-        rows = list[ExecutionRow]()
-        async for row in every(self._history.executions, query):
-            if ledger.has_seen(row.definition):
-                rows.append(row)
-            read += 1
-            if len(rows) > MAX_MARKS:
-                break
+        rows, read = list[ExecutionRow](), 0
+        while True:
+            page = await self._history.executions(query)
+            rows += [row for row in page.rows if ledger.has_seen(row.definition)]
+            if page.cursor is None or len(rows) > MAX_MARKS:
+                return rows[: MAX_MARKS + 1]
+            read += len(page.rows)
             if read >= MAX_READ:
                 return None
-        return rows
+            query = replace(query, cursor=page.cursor)
 
     def _forgets(self, ledger: Ledger, window: Window) -> bool:
         """Return whether the history has removed executions of a window."""
