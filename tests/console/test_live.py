@@ -176,6 +176,30 @@ def test_page_is_current_after_a_lost_stream(sign_in: SignIn, console: Console) 
     console.api("POST", f"/v1/executions/{execution}/cancel", json={})
 
 
+def lose(page: Page, path: str, failure: str) -> None:
+    """Lose the next answer to the requests of a path."""
+    if failure == "refused":
+        page.route(
+            path, lambda route: route.fulfill(status=503, json={"type": "urn:tocsin:problem:unavailable"}), times=1
+        )
+    else:
+        page.route(path, lambda route: route.abort(), times=1)
+
+
+@pytest.mark.parametrize("failure", ["refused", "lost"])
+def test_failure_that_passes_is_tried_again(sign_in: SignIn, console: Console, failure: str) -> None:
+    name = fails(console)
+    page = sign_in()
+    for path in ("**/me", "**/durations?*", "**/revisions?*", "**/dead-letters?*"):
+        lose(page, path, failure)
+    page.goto(f"/console/jobs/{name}")
+    for region, text in (("Durations", "p95"), ("Revisions", "defined")):
+        expect(page.get_by_role("region", name=region, exact=True)).to_contain_text(text)
+    page.get_by_role("link", name="Dead letters", exact=True).click()
+    expect(page.get_by_role("region", name="dead letters", exact=True)).to_be_visible()
+    expect(page.locator(".refusal")).to_have_count(0)
+
+
 def requests_of(page: Page, path: str) -> list[str]:
     """Return a list that the requests of a path are added to."""
     sent: list[str] = []

@@ -286,3 +286,4 @@ async def test_half_sent_body_is_answered_in_time(world: World) -> None:
             answer = await reader.read()  # until the server closes the connection
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"urn:tocsin:problem:timeout" in answer
+    assert b"outcome is unknown" in answer

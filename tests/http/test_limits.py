@@ -55,6 +55,7 @@ async def test_a_request_that_takes_too_long_is_answered(world: World, monkeypat
     answer = await world.copy().get("/v1/health")
     assert answer.status_code == 503
     assert answer.json()["type"] == "urn:tocsin:problem:timeout"
+    assert "unknown" not in answer.json()["detail"]  # it changed nothing
 
 
 async def test_body_too_large_has_the_shape_of_ojs(world: World) -> None:

@@ -154,7 +154,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unreadable": ProblemKind(
         500, "The log holds a message that this version cannot read. Upgrade the server.", (DecodeError,)
     ),
-    "timeout": ProblemKind(503, "The request took too long, and its outcome is unknown. Read the state, then retry."),
+    "timeout": ProblemKind(
+        503,
+        "The request took too long. Retry a GET; the outcome of a change is unknown, so read the state before you retry.",
+    ),
     "busy": ProblemKind(
         503,
         "Too many calculations, statements with `SELECT`, searches for events or replays of the past wait already, of the caller and its namespaces or of all. Retry after `Retry-After` seconds.",

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..api.problems import Problem
+from ..auth.session import SAFE_METHODS
 
 
 class BodyLimit:
@@ -77,8 +78,9 @@ class Timeouts:
         except TimeoutError:
             if not timeout.expired() or has_begun:
                 raise
-            detail = f"not done within {self._seconds:g} seconds. The outcome is unknown: read the state, then retry"
-            raise Problem(503, "timeout", detail) from None
+            is_read = scope["method"] in SAFE_METHODS
+            remedy = "It changes nothing: retry" if is_read else "The outcome is unknown: read the state, then retry"
+            raise Problem(503, "timeout", f"not done within {self._seconds:g} seconds. {remedy}") from None
 
 
 SAFE_HEADERS: Final = {

@@ -2,11 +2,14 @@
 
 import { Component, html, render, useEffect, useState } from "./lib/html.js";
 import { followLinks, usePlace } from "./lib/router.js";
+import { isPassing } from "./lib/api.js";
 import { permitStream } from "./lib/live.js";
 import { isSameCaller, keepSession, loadSession, Viewer } from "./lib/session.js";
 import { Empty, Refusal } from "./components/basics.js";
 import { Layout } from "./components/layout.js";
 import { Replaced, SignIn } from "./pages/sign-in.js";
+
+const RETRY_MS = 5_000;
 
 /** The module and the component of each page. A page is loaded when it is first shown. */
 const PAGES = {
@@ -94,23 +97,30 @@ function App() {
     let viewer = null;
     let loads = 0;
     const ended = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
+    const failed = (load) => (refused) => {
+      setError(refused);
+      if (isPassing(refused)) setTimeout(load, RETRY_MS);
+    };
     const replaced = () => {
       const load = (loads += 1);
       const unlessOlder = (act) => (result) => load === loads && act(result); // answers may come in another order
       const loaded = (found) => {
+        setError(null);
         if (!found.viewer) ended();
         else if (isSameCaller(found.viewer, viewer)) keep(found);
         else setKnown({ ...found, before: viewer });
       };
-      loadSession().then(unlessOlder(loaded), unlessOlder(setError));
+      loadSession().then(unlessOlder(loaded), unlessOlder(failed(replaced)));
     };
     const keep = (loaded) => {
+      setError(null);
       viewer = loaded.viewer;
       if (viewer) permitStream(viewer.permissions.includes("history"), loaded.session.csrf_token || "");
       keepSession(loaded, { ended, replaced });
       setKnown(loaded);
     };
-    loadSession().then(keep, setError);
+    const begin = () => loadSession().then(keep, failed(begin));
+    begin();
   }, []);
   if (error) return html`<main id="main"><${Refusal} error=${error} retry=${() => location.reload()} /></main>`;
   if (!known) return html`<p class="loading" role="status">Loading …</p>`;

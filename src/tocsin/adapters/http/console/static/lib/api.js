@@ -58,6 +58,7 @@ export async function request(method, url, { body, headers = {}, signal } = {}) 
     if (method === "POST") sent["Idempotency-Key"] ??= newKey();
   }
   let answer;
+  let text;
   try {
     answer = await fetch(url, {
       method,
@@ -66,11 +67,11 @@ export async function request(method, url, { body, headers = {}, signal } = {}) 
       credentials: "same-origin",
       signal,
     });
+    text = await answer.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, { detail: "The API cannot be reached.", type: "unreachable" });
   }
-  const text = await answer.text();
   let parsed = null;
   try {
     parsed = text ? parseJson(text) : null;

@@ -4,7 +4,7 @@
 // next load waits for the last, so that a slow answer is shown although events go on, and rests nine times as long as the
 // last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded once more SETTLE_MS after
 // the last event, because the history follows the log with a delay. After a lost stream it is loaded once, at a random
-// moment, because all pages of all readers lose it together.
+// moment, because all pages of all readers lose it together. After a failure that may pass, a page is loaded again too.
 //
 // A page that is hidden follows no stream, and is loaded again when it is shown.
 
@@ -17,6 +17,8 @@ const REST_MS = 1000;
 const REST_SHARE = 9;
 const SETTLE_MS = 2500;
 const RECONNECT_MS = 5000;
+const RETRY_MS = 2000; // after a failure that may pass; twice as long after each further failure
+const MAX_RETRY_MS = 60_000;
 const POLL_MS = 15_000; // for callers without the event stream
 const listeners = new Set();
 const watchers = new Set();
@@ -115,12 +117,14 @@ export function useLiveState() {
 
 /** Load a resource, and again after events that `concerns` accepts, and every `every` milliseconds while the last value `needs` it.
  *
- * An error that stays, such as that of an unknown name, is not requested again before an event or `reload`.
+ * After an error that may pass, it is loaded again. One that stays, such as that of an unknown name, waits for an event or `reload`.
  * Returns `{value, error, reload}`. The last value stays while a newer one is loaded or cannot be.
  */
 export function useResource(url, { concerns = null, every = 0, needs = () => true } = {}) {
   const [loaded, setLoaded] = useState({ url: null, value: null, error: null });
   const running = useRef(null);
+  const again = useRef(null);
+  const failures = useRef(0);
   const wanted = useRef(null);
   wanted.current = { concerns, isNeeded: loaded.error ? isPassing(loaded.error) : loaded.value === null || needs(loaded.value) };
 
@@ -174,6 +178,7 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       clearTimeout(settling);
       settling = setTimeout(refresh, delay);
     };
+    again.current = refresh;
     const changed = () => {
       refresh();
       settle(SETTLE_MS);
@@ -194,6 +199,14 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       document.removeEventListener("visibilitychange", turned);
     };
   }, [load, isLive, every]);
+
+  useEffect(() => {
+    failures.current = loaded.url === url && loaded.error ? failures.current + 1 : 0;
+    if (failures.current === 0 || !isPassing(loaded.error)) return undefined;
+    const delay = Math.min(RETRY_MS * 2 ** (failures.current - 1), MAX_RETRY_MS);
+    const timer = setTimeout(() => again.current(), delay * (1 + Math.random()));
+    return () => clearTimeout(timer);
+  }, [loaded, url]);
 
   const isCurrent = loaded.url === url;
   return { value: isCurrent ? loaded.value : null, error: isCurrent ? loaded.error : null, reload: load };
