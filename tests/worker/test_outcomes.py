@@ -40,6 +40,10 @@ class Level(IntEnum):
     HIGH = 3
 
 
+class Panic(BaseException):
+    """A panic of a library in Rust, as `pyo3_runtime.PanicException` is."""
+
+
 class Money(float):
     """A float of a library, as `numpy.float64` is."""
 
@@ -246,7 +250,12 @@ async def test_error_without_text_is_reported(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(SystemExit(3), "SystemExit"), (StopIteration(), "RuntimeError"), (TimeoutError(), "TimeoutError")],
+    [
+        (SystemExit(3), "SystemExit"),
+        (StopIteration(), "RuntimeError"),
+        (TimeoutError(), "TimeoutError"),
+        (Panic(), f"{Panic.__module__}.Panic"),
+    ],
 )
 async def test_any_exception_of_sync_handler_is_reported(bench: Bench, error: BaseException, kind: str) -> None:
     def handler(_: Context) -> NoReturn:
@@ -262,6 +271,15 @@ async def test_exit_in_async_handler_is_a_failure(bench: Bench) -> None:
 
     await bench.run(handler)
     assert (await failure_of(bench)).type == "SystemExit"
+
+
+async def test_panic_in_async_handler_is_a_failure(bench: Bench) -> None:
+    async def handler(_: Context) -> NoReturn:
+        raise BaseExceptionGroup("two", [Panic("index out of range"), ValueError()])
+
+    await bench.run(handler)
+    assert (await failure_of(bench)).type == "BaseExceptionGroup"
+    assert bench.handed_back == []
 
 
 async def test_awaiting_a_cancelled_task_is_a_failure(bench: Bench) -> None:

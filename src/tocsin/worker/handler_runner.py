@@ -177,7 +177,9 @@ class HandlerRunner:
                 )
         except asyncio.CancelledError as error:
             return _interrupted(error, held_task)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler may raise any exception
+        except (KeyboardInterrupt, GeneratorExit):  # Ctrl-C, and the end of the event loop
+            raise
+        except BaseException as error:  # noqa: BLE001 - a handler may raise any, such as the panic of a library in Rust
             if held_task.stopped is not None:
                 return Stopped(held_task.stopped)
             if limit.expired():
