@@ -13,7 +13,15 @@ PAGE: Final = (ROOT / "docs" / "internals" / "open-job-spec.md").read_text()
 NUMBERED: Final = {"PRI": 6, "PRG": 8, "GS": 5, "ERR": 15, "DT": 7, "CE": 17, "BLK": 5, "RL": 6, "ADM": 8}
 """The required capabilities that the texts number from 1: ojs-priority, ojs-progress and so on."""
 HEADINGS: Final = (
-    *("Unique jobs", "Workflows", "Several jobs, statistics and rate limits", "Priorities", "Progress", "Results"),
+    *(
+        "HTTP binding",
+        "Unique jobs",
+        "Workflows",
+        "Several jobs, statistics and rate limits",
+        "Priorities",
+        "Progress",
+        "Results",
+    ),
     *(
         "Admin API",
         "Graceful shutdown",

@@ -375,7 +375,7 @@ async def test_list_is_paged(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(world.log, "last", counted_last)
     page = (await world.ask("GET", "/ojs/v1/cron?limit=2&offset=2")).json()
     assert [cron["name"] for cron in page["crons"]] == ["report-2", "report-3"]
-    assert page["pagination"] == {"total": 5, "limit": 2, "offset": 2, "has_more": True}
+    assert page["pagination"] == {"total": 5, "limit": 2, "offset": 2, "has_more": True, "next_cursor": "report-3"}
     assert page["count"] == 2
     assert len([subject for subject in read if "triggered" in subject]) == 2
     end = (await world.ask("GET", "/ojs/v1/cron?limit=2&offset=4")).json()

@@ -43,7 +43,7 @@ async def test_unknown_parameter_is_named(path: str, field: str, value: str, all
     ("method", "path", "field"),
     [
         ("GET", "/ojs/v1/cron?enabld=true", "enabld"),
-        ("GET", "/ojs/v1/queues?cursor=x", "cursor"),
+        ("GET", "/ojs/v1/queues?page=x", "page"),
         ("GET", "/ojs/v1/events?type=a", "type"),
         ("POST", "/ojs/v1/workers/fetch?queue=a", "queue"),
         ("POST", "/ojs/v1/workers/heartbeat?worker_id=a", "worker_id"),
@@ -68,7 +68,7 @@ async def test_unknown_parameter_of_ojs_is_400(method: str, path: str, field: st
         ("/v1/executions?limit=5&stat=x", {"stat": '"x"'}),
         ("/v1/events?jobs=a&type=defined&type=due", {"jobs": '"a"'}),
         ("/v1/stats?snce=1d&since=soon", {"snce": '"1d"', "since": '"soon"'}),
-        ("/ojs/v1/queues?cursor=x&limit=-1", {"cursor": '"x"', "limit": '"-1"'}),
+        ("/ojs/v1/queues?page=x&limit=-1", {"page": '"x"', "limit": '"-1"'}),
     ],
 )
 async def test_unknown_and_invalid_parameters_are_reported_together(
@@ -142,7 +142,7 @@ async def test_pages_of_queues_end(world: World) -> None:
     world.client = world.copy()
     page = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=2")).json()
     assert [queue["name"] for queue in page["queues"]] == ["c", "d"]
-    assert page["pagination"] == {"total": 5, "limit": 2, "offset": 2, "has_more": True}
+    assert page["pagination"] == {"total": 5, "limit": 2, "offset": 2, "has_more": True, "next_cursor": "d"}
     end = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=4")).json()
     assert ([queue["name"] for queue in end["queues"]], end["pagination"]["has_more"]) == (["e"], False)
     beyond = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=1000000")).json()

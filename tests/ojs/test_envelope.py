@@ -34,6 +34,8 @@ INVALID: Final[list[tuple[Mapping[str, Any], str, str]]] = [
     ({"priority": True}, "priority", "priority"),
     ({"priority": "high"}, "priority", "priority"),
     ({"rate_limit": 5}, "rate_limit", "rate_limit"),
+    ({"options": {"pending": True}}, "options.pending", "pending"),
+    ({"pending": "yes"}, "pending", "pending"),
     ({"rate_limit": {"key": ""}}, "rate_limit.key", "rate_limit.key"),
     ({"rate_limit": {"max_per_second": 0.5}}, "rate_limit.max_per_second", "rate_limit.max_per_second"),
     ({"rate_limit": {"rate": {"limit": 1}}}, "rate_limit.rate", "rate_limit.rate"),

@@ -18,14 +18,13 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
-from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ...settings import Server
-from .api.problems import Problem, as_response
+from .refusals import too_many_connections, without_head
 
 MAX_HEAD_BYTES: Final = 65_536
 """Size of a request line and its headers. A head may exceed it by the last piece received."""
@@ -52,6 +51,7 @@ class Connection(HttpToolsProtocol):
         """Take part in the limits of `table`."""
         super().__init__(config, server_state, app_state, _loop)
         self._table = table
+        self.url = b""
         self._head_bytes = 0
         self._is_in_head = False
         self.has_begun_head = True
@@ -98,18 +98,20 @@ class Connection(HttpToolsProtocol):
             self.has_begun_head = False
             self._table.await_request(self)
 
+    @override
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(without_head(self.url, HTTPStatus.BAD_REQUEST, msg))
+        self.transport.close()
+
     def refuse(self) -> None:
         """Answer the next request by 503, and close the connection."""
-        self.app = _refuse
+        self.app = too_many_connections
 
     def expire(self) -> None:
         """Close a connection whose next request did not come in time."""
         if self._is_in_head and self.has_no_request:
-            answer = "the head of the request did not arrive in time"
-            self.transport.write(
-                b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"
-                b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer.encode())
-            )
+            detail = "the head of the request did not arrive in time"
+            self.transport.write(without_head(self.url, HTTPStatus.REQUEST_TIMEOUT, detail))
         self.transport.close()
 
     @property
@@ -290,14 +292,3 @@ def _networks(proxies: Sequence[str]) -> Iterator[ipaddress.IPv4Network | ipaddr
             yield from (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
         with suppress(ValueError):  # a name, which uvicorn compares with the peer of a local socket
             yield ipaddress.ip_network(proxy, strict=False)
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    detail = "the server or this client has too many connections with running requests. Close some, or retry later"
-    problem = Problem(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "too-many-connections",
-        detail,
-        headers={"Retry-After": "1", "Connection": "close"},
-    )
-    await as_response(problem)(scope, receive, send)

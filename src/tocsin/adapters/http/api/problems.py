@@ -145,6 +145,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "invalid-shard-map": ProblemKind(
         422, "The shard map cannot be applied. Correct the shard that the detail names.", (WrongShardMap,)
     ),
+    "unsupported": ProblemKind(
+        422,
+        "The server does not support the requested version, or an option, of the Open Job Spec. Leave out what `errors` names.",
+    ),
     "too-many-requests": ProblemKind(429, "The caller exceeds its request rate. Wait as long as `Retry-After` says."),
     "namespace-quota": ProblemKind(
         429,

@@ -28,7 +28,8 @@ from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
-from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
+from .pages import DEFAULT_LIMIT, Cursor, Limit, Offset, PageInfo, page_of
+from .protocol import OjsResponse, documented
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 
@@ -37,7 +38,7 @@ router = APIRouter(
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
     route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 409, 412, 413, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 409, 412, 413, 422, 429, 500, 503),
 )
 
 
@@ -80,15 +81,6 @@ class CronRegistered(CronAnswer):
     """Consequences of the schedule that its author may not expect: days that some months lack, clock changes, and so on."""
 
 
-class CronPage(BaseModel):
-    """The place of a page in the list (ojs-http-binding §17)."""
-
-    total: int
-    limit: int
-    offset: int
-    has_more: bool
-
-
 class CronList(BaseModel):
     """The cron jobs, under both names."""
 
@@ -98,7 +90,7 @@ class CronList(BaseModel):
     crons: list[CronJob]
     count: int
     """The number of cron jobs in this page."""
-    pagination: CronPage
+    pagination: PageInfo
 
 
 class CronName(BaseModel):
@@ -171,6 +163,7 @@ async def list_crons(
     enabled: Annotated[bool | None, Query(description="Return enabled or disabled cron jobs only.")] = None,
     limit: Limit = DEFAULT_LIMIT,
     offset: Offset = 0,
+    cursor: Cursor = None,
 ) -> CronList:
     """List the cron jobs by name."""
     now = here.clock.now()
@@ -180,12 +173,10 @@ async def list_crons(
         if caller.may_see(job) and (enabled is None or enabled == job.definition.enabled)
     ]
     jobs = await calculate(lambda effort: [job for job in visible_jobs if _is_cron(job, effort)])
-    end = offset + limit
-    selected = jobs[offset:end]
+    selected, place = page_of(jobs, lambda job: job.name, limit=limit, offset=offset, cursor=cursor)
     events = await each(selected, lambda job: _last_triggered(here, job))
     crons = await calculate(lambda _: [_cron_of(job, event, now) for job, event in zip(selected, events, strict=True)])
-    page = CronPage(total=len(jobs), limit=limit, offset=offset, has_more=len(jobs) > end)
-    return CronList(cron_jobs=crons, crons=crons, count=len(crons), pagination=page)
+    return CronList(cron_jobs=crons, crons=crons, count=len(crons), pagination=place)
 
 
 @router.get("/{name}", operation_id="getCron")

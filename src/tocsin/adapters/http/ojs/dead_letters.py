@@ -26,7 +26,9 @@ from .fresh_history import catches_up
 from .jobs import visible_match
 from .protocol import OjsResponse, OptionalBody, documented
 
-MAX_LIMIT: Final = 100
+MAX_LIMIT: Final = 200
+MAX_READ_TOGETHER: Final = 100
+"""Dead letters whose events are read at the same time."""
 MAX_OFFSET: Final = 10_000
 MAX_COUNTED: Final = MAX_OFFSET + MAX_LIMIT + 1
 """Dead letters that a request reads from the history."""
@@ -41,7 +43,7 @@ router = APIRouter(
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
     route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 409, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
 )
 
 
@@ -183,8 +185,8 @@ async def _views(here: Components, caller: Principal, rows: Sequence[_Letter]) -
     Those that were retried are left out, and executions whose events are gone.
     """
     views: list[tuple[_Letter, dict[str, Any]]] = []
-    for start in range(0, len(rows), MAX_LIMIT):
-        part = rows[start : start + MAX_LIMIT]
+    for start in range(0, len(rows), MAX_READ_TOGETHER):
+        part = rows[start : start + MAX_READ_TOGETHER]
         jobs = await asyncio.gather(*(_dead_job(here, caller, letter.row) for letter in part))
         views += [(row, job) for row, job in zip(part, jobs, strict=True) if job is not None]
     return views

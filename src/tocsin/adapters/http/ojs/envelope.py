@@ -179,6 +179,7 @@ class _Envelope(BaseModel):
     retry: _Retry | None = None
     unique: UniquePolicy | None = None
     rate_limit: RatePolicy | None = None
+    pending: Literal[False] = False
     args: list[Any]
     queue: str = Field(default="default", pattern=f"^{QUEUE.pattern}$")
     timeout_ms: _Milliseconds | None = None
@@ -229,6 +230,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "retry.max_interval": _INTERVAL_RULE,
     "unique": _OBJECT,
     "rate_limit": _OBJECT,
+    # Such a job must not run before its activation, so the option cannot be ignored.
+    "pending": Rule("must be false or absent: activation of pending jobs is not supported", "unsupported", 422),
     **{
         f"{policy}.{field}": Rule(requirement)
         for policy, requirements in _POLICIES.items()
@@ -378,6 +381,7 @@ def _flattened(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]
         fields["args"] = body["args"]
     sources: dict[str, str] = {}
     names = [(name, name) for name in _OPTIONS] + [("start_at", "scheduled_at"), ("start_at", "delay_until")]
+    names.append(("pending", "pending"))
     for field, name in names:
         is_inner = inner.get(name) is not None
         value = inner[name] if is_inner else body.get(name)

@@ -15,7 +15,7 @@ router = APIRouter(
     prefix="/ojs/v1/events",
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 429, 500, 503),
+    responses=documented(400, 401, 403, 422, 429, 500, 503),
 )
 
 

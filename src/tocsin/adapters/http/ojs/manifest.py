@@ -25,7 +25,7 @@ STRENGTH: Final = "strong"
 """Of concurrent jobs with one unique key, one is enqueued (ojs-unique-jobs §8)."""
 
 router = APIRouter(
-    prefix="/ojs", tags=["Open Job Spec"], default_response_class=OjsResponse, responses=documented(429, 500)
+    prefix="/ojs", tags=["Open Job Spec"], default_response_class=OjsResponse, responses=documented(400, 422, 429, 500)
 )
 
 

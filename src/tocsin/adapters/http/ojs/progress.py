@@ -26,7 +26,7 @@ router = APIRouter(
     prefix="/ojs/v1/jobs/{id}/progress",
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 404, 409, 413, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
 )
 _LIMITS: Final = {"data": MAX_DATA_BYTES, "checkpoint": MAX_CHECKPOINT_BYTES}
 

@@ -8,6 +8,7 @@ registration is `invalid_request` with 400 (ojs-cron §3.5); a body that is not 
 
 import json
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
@@ -32,6 +33,10 @@ MEDIA_TYPE: Final = "application/openjobspec+json"
 PLAIN: Final = "application/json"
 PREFIX: Final = "/ojs/"
 VERSION: Final = "1.0"
+_SUPPORTED_VERSION: Final = re.compile(r"1(\.0([.-].*)?)?")
+"""A client may name the major version alone, a patch or a draft, such as `1.0.0-rc.1`."""
+MANIFEST: Final = "/ojs/manifest"
+"""Clients read there which versions are supported, so it answers requests of every version (§3.1)."""
 DOCS: Final = "https://openjobspec.org/docs/errors#"
 RETRY_AFTER: Final = "1"
 """Seconds after which a request is sent again that says nothing else (ojs-errors §5.1)."""
@@ -54,13 +59,14 @@ ERRORS: Final[Mapping[str, ErrorCode]] = {
     "invalid_request": ErrorCode(
         # An invalid retry policy is 422 (ojs-retry §11, the conformance suite), any other invalid field 400.
         "correct the fields that `details` names, and send it again",
-        statuses=(400, 405),
+        statuses=(400, 405, 408),
         kinds=("invalid-retry-policy",),
     ),
     "invalid_workflow": ErrorCode(
         "correct the field that `details` names, and send the workflow again", kinds=("invalid-workflow",)
     ),
     "invalid_payload": ErrorCode("send one JSON object", kinds=("malformed",)),
+    "unsupported": ErrorCode("leave out what `details` names, or send what it says", kinds=("unsupported",)),
     "unauthorized": ErrorCode("send `Authorization: Bearer <token>`", statuses=(401,)),
     "forbidden": ErrorCode("request the role that this needs from an administrator", statuses=(403,)),
     "not_found": ErrorCode("GET the collection to see what exists", statuses=(404,)),
@@ -124,7 +130,7 @@ class OjsResponse(JSONResponse):
 class OjsHeaders:
     """Add the headers of the version, of the request and of the caller's request rate.
 
-    Clients that accept only plain JSON receive that.
+    Clients that accept only plain JSON receive that. A version or a type of body that is not supported is refused.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -140,7 +146,7 @@ class OjsHeaders:
         accepted = received.get("Accept", "")
         is_plain = PLAIN in accepted and MEDIA_TYPE not in accepted
         state = scope.setdefault("state", {})  # what the request says of itself
-        state["request_id"] = received.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}"
+        state["request_id"] = received.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or new_request_id()
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -152,7 +158,28 @@ class OjsHeaders:
                     headers["Content-Type"] = PLAIN
             await send(message)
 
-        await self._app(scope, receive, with_headers)
+        problem = _unsupported(scope["path"], received)
+        app = self._app if problem is None else as_response(problem, Request(scope))
+        await app(scope, receive, with_headers)
+
+
+def new_request_id() -> str:
+    """Return the id of a request to which the client gave none."""
+    return f"req_{uuid4()}"
+
+
+def _unsupported(path: str, headers: Headers) -> Problem | None:
+    """Return the answer to an unsupported version (§3.2) or type of body (§4.1)."""
+    version = headers.get("OJS-Version", "")
+    if version and not _SUPPORTED_VERSION.fullmatch(version) and path != MANIFEST:
+        wrong = FieldError(field="OJS-Version", value=show(version), right=f"must be {VERSION}, or absent")
+        detail = f"version {wrong.value} is not supported. Send {VERSION}, or leave `OJS-Version` out"
+        return Problem(422, "unsupported", detail, (wrong,), facts={"supported_versions": [VERSION]})
+    media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    has_body = headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers
+    if has_body and media_type not in {"", MEDIA_TYPE, PLAIN}:
+        return refused("Content-Type", f"must be {MEDIA_TYPE} or {PLAIN}", media_type)
+    return None
 
 
 def _rate_headers(allowance: Allowance | None) -> dict[str, str]:
@@ -242,14 +269,14 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """Return the JSON object in a request's body of any `Content-Type`.
+    """Return the JSON object in a request's body, which is UTF-8 (§4.2).
 
     Raises:
         Problem: the body is not a JSON object, or it holds NaN or Infinity.
     """
     raw = await request.body()
     try:
-        body = json.loads(raw, parse_constant=_reject_constant)
+        body = json.loads(raw.decode("utf-8-sig"), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise _malformed(f"must be JSON: {error}") from None
     if not isinstance(body, dict):
@@ -278,12 +305,6 @@ def refused(field: str, right: str, given: object = None) -> Problem:
 def _malformed(requirement: str) -> Problem:
     return Problem(400, "malformed", f"the body {requirement}", (FieldError(field="body", right=requirement),))
 
-
-MAX_LIMIT: Final = 1_000
-Limit: TypeAlias = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Return this many at most.")]
-DEFAULT_LIMIT: Final = 100
-Offset: TypeAlias = Annotated[int, Query(ge=0, le=1_000_000, description="Skip this many.")]
-"""The page of a short list (ojs-http-binding §17)."""
 
 Body: TypeAlias = Annotated[dict[str, Any], Depends(read_object)]
 OptionalBody: TypeAlias = Annotated[dict[str, Any], Depends(_optional_object)]

@@ -21,7 +21,8 @@ from ..api.problems import Problem
 from ..auth.security import Reader, SharedOperator, actor
 from . import envelope, job_view, known_queues
 from .fresh_history import until_current
-from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
+from .pages import DEFAULT_LIMIT, Cursor, Limit, Offset, page_of
+from .protocol import OjsResponse, documented
 
 STATES: Final[tuple[JobState, ...]] = (
     *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
@@ -32,17 +33,18 @@ router = APIRouter(
     prefix="/ojs/v1/queues",
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 404, 409, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
 )
 
 
 @router.get("", operation_id="listQueues")
-async def list_queues(here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, offset: Offset = 0) -> dict[str, Any]:
-    """List the queues."""
+async def list_queues(
+    here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, offset: Offset = 0, cursor: Cursor = None
+) -> dict[str, Any]:
+    """List the queues by name."""
     known = await here.queues(caller)
-    end = offset + limit
-    pages = {"total": len(known), "limit": limit, "offset": offset, "has_more": len(known) > end}
-    return {"queues": [_queue_of(queue) for queue in known[offset:end]], "pagination": pages}
+    page, place = page_of(known, lambda queue: queue.name, limit=limit, offset=offset, cursor=cursor)
+    return {"queues": list(map(_queue_of, page)), "pagination": place.model_dump()}
 
 
 @router.get("/{name}", operation_id="getQueueOfOjs")

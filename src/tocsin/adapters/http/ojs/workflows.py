@@ -31,7 +31,7 @@ router = APIRouter(
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
     route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 409, 413, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
 )
 _ARRAY: Final = {"type": "array", "items": {"type": "object"}}
 _BODY: Final[dict[str, Any]] = {
@@ -49,7 +49,6 @@ _BODY: Final[dict[str, Any]] = {
     "",
     status_code=201,
     operation_id="createWorkflow",
-    responses=documented(422),
     openapi_extra=protocol.body_schema(**_BODY),
 )
 async def create(
@@ -114,7 +113,7 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     )
 
 
-@router.post("/{id}/retry", status_code=201, operation_id="retryWorkflow", responses=documented(422))
+@router.post("/{id}/retry", status_code=201, operation_id="retryWorkflow")
 async def retry(
     here: Here,
     caller: Replayer,

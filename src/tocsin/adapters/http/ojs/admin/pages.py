@@ -30,7 +30,7 @@ def admin_router() -> APIRouter:
         route_class=BulkRoute,
         tags=["Open Job Spec"],
         default_response_class=OjsResponse,
-        responses=documented(400, 401, 403, 404, 409, 429, 500, 503),
+        responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
     )
 
 
