@@ -119,6 +119,40 @@ def test_input_follows_its_schema() -> None:
     ]
 
 
+ITEM: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"sku": {"type": "string", "minLength": 1}},
+    "required": ["sku", "price"],
+}
+CAT: dict[str, JsonValue] = {"type": "object", "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}}}
+DOG: dict[str, JsonValue] = {"type": "object", "properties": {"kind": {"const": "dog"}, "toys": {"type": "integer"}}}
+TREE: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"left": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "value", "fields"),
+    [
+        ([{"type": "array", "items": ITEM}, {"type": "null"}], [{"sku": ""}], [".0", ".0.sku"]),
+        ([{"$ref": "#/$defs/Tree"}, {"type": "null"}], {"left": {"left": 1}}, [".left.left"]),
+        ([{"type": "integer", "maximum": 10}, {"type": "null"}], 11, [""]),
+        ([{"type": "integer"}, {"const": "all"}, {"enum": ["none"]}], [1], [""]),
+        ([ITEM, TREE | {"required": ["left"]}], {"sku": ""}, [""]),  # it could be either
+        ([CAT, DOG], {"kind": "dog", "toys": "ball", "lives": 9}, [".toys"]),
+        ([CAT, DOG], {"kind": "cow"}, [""]),
+    ],
+)
+def test_field_of_an_optional_value_is_named(
+    alternatives: list[JsonValue], value: JsonValue, fields: list[str]
+) -> None:
+    for keyword in ("anyOf", "oneOf"):
+        schema: dict[str, JsonValue] = {"properties": {"a": {keyword: alternatives}}, "$defs": {"Tree": TREE}}
+        problems = problems_of(function="f", input={"a": value}, input_schema=schema)
+        assert sorted(problems) == [("schema-mismatch", f"input.a{field}", None) for field in fields]
+
+
 @pytest.mark.parametrize(
     ("schema", "field"),
     [

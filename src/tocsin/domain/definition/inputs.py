@@ -107,8 +107,9 @@ def _schema_problems(
         for error in schema_check.errors_of(kind, text, instance):
             if is_partial and not error.absolute_path and error.validator in _COMPLETED_BY_KEYS:
                 continue
-            path = ".".join(("input", *(str(part) for part in error.absolute_path)))
-            yield DefinitionProblem(shorten(error.message, _SENTENCE), field=path, code="schema-mismatch")
+            for cause in _causes(error):
+                path = ".".join(("input", *(str(part) for part in cause.absolute_path)))
+                yield DefinitionProblem(shorten(cause.message, _SENTENCE), field=path, code="schema-mismatch")
     except jsonschema.SchemaError as error:
         path = ".".join(("input_schema", *(str(part) for part in error.absolute_path)))
         reason = f"no valid JSON Schema: {shorten(error.message, _SENTENCE)}"
@@ -119,6 +120,32 @@ def _schema_problems(
     except (referencing.exceptions.Unresolvable, schema_check.UnusableSchema) as error:
         reason = f"no usable JSON Schema: {shorten(str(error), _SENTENCE)}"
         yield DefinitionProblem(reason, field="input_schema", code="invalid-json-schema")
+
+
+def _causes(error: Any) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
+    """Yield the errors of the alternative that a value is meant for.
+
+    A value of another type, or with another tag, is meant for another alternative. If several remain, or none, yield the error itself.
+    """
+    alternatives: dict[int, list[Any]] = {}
+    for cause in error.context if error.validator in {"anyOf", "oneOf"} else ():
+        alternatives.setdefault(cause.relative_schema_path[0], []).append(cause)
+    meant = [causes for causes in alternatives.values() if not any(map(_is_another_type, causes))]
+    if len(meant) > 1:
+        meant = [causes for causes in meant if not any(map(_is_another_tag, causes))]
+    if len(meant) != 1:
+        yield error
+        return
+    for cause in meant[0]:
+        yield from _causes(cause)
+
+
+def _is_another_type(error: Any) -> bool:  # noqa: ANN401 - classes that jsonschema makes
+    return not error.relative_path and error.validator in {"type", "const", "enum"}
+
+
+def _is_another_tag(error: Any) -> bool:  # noqa: ANN401 - classes that jsonschema makes
+    return len(error.relative_path) == 1 and error.validator == "const"
 
 
 @lru_cache(maxsize=64)
