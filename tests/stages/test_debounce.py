@@ -1,7 +1,8 @@
 """Debounced triggers: one execution after the events of a key stop, by the last of them."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,16 @@ JOB: dict[str, Any] = {
 }
 
 
+@dataclass
+class Reader:
+    """A reader that takes given messages together."""
+
+    messages: list[Message]
+
+    async def take(self, limit: int, *, wait: float) -> list[Message]:  # noqa: ARG002 - the port's
+        return self.messages
+
+
 class Shop:
     """A program whose messages a listener hears, as a durable delivers them."""
 
@@ -35,6 +46,8 @@ class Shop:
         self.stage: BoundStage = EVENT_LISTENER.bind(listener)
         [self.name] = listener.index.active
         self.published = 0
+        listener.progress.takes(self.name, ())
+        listener.progress.asks(self.name)
 
     def message(self, key: str, n: int = 2) -> Message:
         self.published += 1
@@ -48,6 +61,16 @@ class Shop:
     async def deliver(self, *messages: Message) -> None:
         await self.listener.handle(self.name, messages)
         assert {answer for message in messages for answer in message.answers} == {"ack"}
+
+    async def flood(self, messages: Sequence[Message]) -> None:
+        """Let the listener read messages one by one, long after they were stored; its timers come between."""
+        active = self.listener.index.active[self.name]
+        for number, message in enumerate(messages, 1):
+            message.has_more = number < len(messages)
+            await self.listener.hear(active, Reader([message]))
+            assert message.answers == ["ack"]
+            self.listener.progress.asks(self.name)
+            await self.pass_time(1)
 
     async def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds)):
@@ -84,6 +107,64 @@ async def test_key_that_is_never_quiet_starts_at_last(world: World) -> None:
             await shop.publish("a", n)
             await shop.pass_time(10)
         assert await inputs(world) == [7, 13]
+
+
+async def test_listener_behind_starts_one_execution(world: World) -> None:
+    """The events of a key follow each other, but the listener reads each after its wait is over."""
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop, began = Shop(world, listener), world.clock.now()
+        stored = [shop.message("a", n) for n in range(2, 7)]
+        for number, message in enumerate(stored):
+            message.time = began + timedelta(seconds=number * 10)
+        world.clock.advance(3_600)
+        await shop.flood(stored)
+        await shop.pass_time(10)
+    assert await inputs(world) == [6]
+
+
+async def test_listener_behind_keeps_the_longest_wait(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop, began = Shop(world, listener), world.clock.now()
+        stored = [shop.message("a", n) for n in range(2, 16)]
+        for number, message in enumerate(stored):
+            message.time = began + timedelta(seconds=number * 10)
+        world.clock.advance(3_600)
+        await shop.flood(stored)
+        await shop.pass_time(10)
+    assert await inputs(world) == [8, 15]
+
+
+async def test_listener_that_stands_still_ends_windows(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        message = shop.message("a")
+        message.has_more = True
+        world.clock.advance(31)
+        await listener.hear(listener.index.active[shop.name], Reader([message]))
+        await shop.pass_time(20)
+        assert await inputs(world) == []
+        await shop.pass_time(20)
+    assert await inputs(world) == [2]
+
+
+async def test_new_copy_reads_before_it_ends_windows(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as one:
+        await Shop(world, one).publish("a")
+    world.clock.advance(3_600)
+    async with listening(world) as other:
+        [name] = other.index.active
+        stage = EVENT_LISTENER.bind(other)
+        await world.run(stage)
+        assert await inputs(world) == []
+        other.progress.takes(name, ())
+        other.progress.asks(name)
+        world.clock.advance(15)
+        await world.run(stage)
+    assert await inputs(world) == [2]
 
 
 async def test_late_deliveries_start_nothing(world: World) -> None:

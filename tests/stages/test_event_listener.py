@@ -37,6 +37,7 @@ from tocsin.ports import (
 from tocsin.settings import Settings, Triggers
 from tocsin.stages.event_listener.batcher import Batcher
 from tocsin.stages.event_listener.debouncer import Debouncer
+from tocsin.stages.event_listener.read_progress import ReadProgress
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 from tocsin.stages.event_listener.trigger_metrics import TriggerMetrics
@@ -60,6 +61,7 @@ class Message:
     headers: dict[str, str] = field(default_factory=dict)
     message_id: str | None = None
     delivered: int = 1
+    has_more: bool = False
     answers: list[str] = field(default_factory=list)
 
     async def ack(self) -> None:
@@ -97,7 +99,9 @@ async def listening(world: World, floor: int = 0, opened: Triggers = OPENED) -> 
     """
     streams = Acknowledged(floor)
     index = TriggerIndex(world.log, world.clock, streams, Settings(triggers=opened))
-    debouncer = Debouncer(world.log, world.projections, world.clock, KEY, max_keys=opened.max_keys)
+    debouncer = Debouncer(
+        world.log, world.projections, world.clock, KEY, ReadProgress(world.clock), max_keys=opened.max_keys
+    )
     batcher = Batcher(world.log, streams, world.projections, KEY)
     metrics = TriggerMetrics(max_jobs=MAX_JOBS)
     listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics)

@@ -222,6 +222,48 @@ async def test_debounced_events_start_one_execution(nats_url: str, tmp_path: Pat
         assert audited.returncode == 0, audited.stdout
 
 
+async def test_late_listener_starts_no_more_executions(nats_url: str, tmp_path: Path) -> None:
+    """Events wait longer than their keys are quiet, because no listener runs."""
+    shop, worker = Shop(), Worker()
+    others = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
+
+    @worker.task("echo")
+    async def echo(context: Context) -> object:
+        return dict(context.input)
+
+    async with running(
+        nats_url, tmp_path, stages=others, worker=worker, queues=MATCHED, triggers=shop.opened
+    ) as tocsin:
+        await shop.create(tocsin)
+        debounce = {"quiet": "2s", "at_most": "10m"}
+        await tocsin.apply(
+            {**INVOICE, "triggers": [shop.trigger(key="body.id", input={"n": "body.n"}, debounce=debounce)]}
+        )
+        async with _listener(tocsin):
+            await shop.heard(tocsin, 1)
+        for first in range(0, 1_000, 100):  # together, so that no key is quiet in between
+            bodies = ({"id": f"{n % 5}", "n": n} for n in range(first, first + 100))
+            await asyncio.gather(*(shop.publish(tocsin, body) for body in bodies))
+        await asyncio.sleep(2)  # then each wait is over before its events are read
+        async with _listener(tocsin):
+            await shop.drained(tocsin)
+            ends = await tocsin.ended("invoice", Completed, 5)
+        results: list[Any] = [end.result for end in ends]
+        assert sorted(result["n"] for result in results) == [*range(995, 1_000)]
+        assert len(await tocsin.of_executions("invoice", Completed)) == 5
+
+
+@asynccontextmanager
+async def _listener(tocsin: Running) -> AsyncIterator[None]:
+    command = (sys.executable, "-m", "tocsin", "run", "event-listener")
+    listener = await asyncio.create_subprocess_exec(*command, env=environment_of(tocsin.settings))
+    try:
+        yield
+    finally:
+        listener.kill()
+        await listener.wait()
+
+
 async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None:
     fields = {"input": {"n": "body.n"}, "batch": {"max": 40, "within": "1s"}}
     async with shopping(nats_url, tmp_path, **fields) as (tocsin, shop):

@@ -30,6 +30,7 @@ from ...ports import (
     SequenceConflict,
 )
 from ...subjects import Bucket
+from .read_progress import ReadProgress
 from .requests import WaitingEvent
 from .trigger_index import ActiveTrigger
 
@@ -40,6 +41,10 @@ PATIENCE: Final = timedelta(seconds=30)
 HOUR_S: Final = 3_600.0
 FULL_INTERVAL_S: Final = 60.0
 """How often it is recorded that a trigger has too many keys."""
+LOOK: Final = timedelta(milliseconds=200)
+"""How soon a window is looked at again whose events are not all read."""
+MAX_LOOK: Final = timedelta(seconds=15)
+"""The longest such time, so that many windows cost a listener little that is far behind."""
 _RETRY_S: Final = 1.0
 _TRIES: Final = 5
 
@@ -56,8 +61,17 @@ class TooManyKeys(LogUnavailable):
 class Debouncer:
     """Holds events, and decides on the ends of windows."""
 
-    def __init__(self, log: EventLog, projections: Projections, clock: Clock, key: bytes, *, max_keys: int) -> None:
-        """`key`: that of the installation.
+    def __init__(
+        self,
+        log: EventLog,
+        projections: Projections,
+        clock: Clock,
+        key: bytes,
+        progress: ReadProgress,
+        *,
+        max_keys: int,
+    ) -> None:
+        """`key`: that of the installation. `progress`: in the durables of triggers.
 
         `max_keys`: the keys of a trigger that may have a window.
         """
@@ -65,6 +79,7 @@ class Debouncer:
         self._projections = projections
         self._clock = clock
         self._key = key
+        self.progress = progress
         self._max_keys = max_keys
         self._full: dict[str, float] = {}
         """When this process recorded last that a trigger has too many keys."""
@@ -207,21 +222,23 @@ class Debouncer:
             return wait(_RETRY_S) if is_early else DONE
         if recorded.time < window.until and not window.is_closed:
             return done(Later(timer, window.until))
+        return self._end(timer, window, window.request, ref, states)
+
+    def _end(
+        self, timer: DebounceTimer, window: Window, request: Trigger, ref: Ref[tuple[bytes, int] | None], states: States
+    ) -> Step:
+        """End a window whose time is over, unless events may belong to it."""
         over = Put(ref, debounce.ended(window).encode(), ttl=KEPT_S)
         if not _is_in_force(states(LEDGER(timer.job))[0], window):
-            key = _key_of(window.request)
+            key = (request.event_trigger and request.event_trigger.key) or ""
             return done(over, self._ignored(timer.job, window.trigger_id, window.last, "trigger_removed", key))
-        if not window.is_closed:
-            return again(Put(ref, debounce.closed(window).encode()))
-        send = self._request(timer.job, window)
-        return done(over) if states.is_sent(send.message_id) else again(send)
-
-    def _request(self, job: str, window: Window) -> Send:
-        request = window.request
-        if request is None:
-            raise AssertionError("a window that has ended requests nothing")
-        message_id = ids.keyed_digest(self._key, "debounced", window.trigger_id, request.idempotency_key)
-        return Send(subjects.trigger(job), request, message_id)
+        if window.is_closed:
+            message_id = ids.keyed_digest(self._key, "debounced", window.trigger_id, request.idempotency_key)
+            send = Send(subjects.trigger(timer.job), request, message_id)
+            return done(over) if states.is_sent(message_id) else again(send)
+        if behind := self.progress.behind(window.trigger_id, window.until):
+            return done(Later(timer, states(LOG_TIME(None)) + _look_after(behind)))
+        return again(Put(ref, debounce.closed(window).encode()))
 
     def _ignored(self, job: str, trigger_id: str, place: EventReference, reason: IgnoredReason, key: str) -> Send:
         ignored = ignored_event(job, trigger_id, place, reason, key or None)
@@ -229,8 +246,12 @@ class Debouncer:
         return Send(subjects.subject_of(ignored), ignored, message_id)
 
 
-def _key_of(request: Trigger) -> str:
-    return (request.event_trigger and request.event_trigger.key) or ""
+def _look_after(behind: timedelta) -> timedelta:
+    """Return when a window is looked at again whose events are not all read.
+
+    A listener that is far behind looks later.
+    """
+    return min(max(behind / 10, LOOK), MAX_LOOK)
 
 
 def _is_in_force(state: Ledger, window: Window) -> bool:
