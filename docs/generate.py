@@ -31,10 +31,12 @@ import tocsin.client as tocsin_client
 import tocsin.testing as tocsin_testing
 from tocsin import Client, Context, NonRetryableError, Run, SyncClient, Worker
 from tocsin.adapters.extras import extra_of
+from tocsin.adapters.http.api.problems import PROBLEMS
 from tocsin.adapters.http.metrics.catalog import METRICS
 from tocsin.adapters.imports import FINDING_CODES, LOSSES
 from tocsin.adapters.otel.process_metrics import SHOWN_AS_TOTALS
 from tocsin.cli import app
+from tocsin.cli.runtime.error_report import OTHER_CODES
 from tocsin.cli.runtime.errors import MEANINGS
 from tocsin.domain import duration, events
 from tocsin.domain.definition.problem_codes import PROBLEM_CODES
@@ -542,12 +544,24 @@ def _errors() -> Iterator[str]:
     _import_everything()
     classes = {error for error in _subclasses(TocsinError) if error.__module__.startswith("tocsin.")}
     rows = [
-        (code, f"{error.__module__}.{error.__qualname__}", meaning)
+        (code, f"`{error.__module__}.{error.__qualname__}`", meaning)
         for error in classes
+        if error.code != TocsinError.code or vars(error).get("codes")  # else its errors have codes of other classes
         for code, meaning in (vars(error).get("codes") or {error.code: _paragraph(error.__doc__)}).items()
     ]
+    rows += [(code, "", meaning) for code, meaning in OTHER_CODES.items()]
     for code, name, meaning in sorted(rows):
-        yield f"| `{code}` | `{name}` | {_cell(meaning)} |"
+        yield f"| `{code}` | {name} | {_cell(meaning)} |"
+    yield from (
+        "",
+        "## Problems of the HTTP API",
+        "",
+        "The `type` of a problem is `urn:tocsin:problem:` and one of these.",
+        "",
+        "| type | status | meaning |",
+        "|---|---|---|",
+    )
+    yield from (f"| `{kind}` | {each.status} | {_cell(each.explanation)} |" for kind, each in sorted(PROBLEMS.items()))
     yield from (
         "",
         "## Problems",

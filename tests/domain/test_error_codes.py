@@ -1,14 +1,19 @@
 """The codes of schedules, durations and problems: each is documented, each has a cause, and no sentence decides it."""
 
 import ast
-from collections.abc import Callable, Collection, Iterator
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 import tocsin
+from tocsin.adapters.nats.client import connection_attempts
+from tocsin.cli.runtime.errors import UsageError
 from tocsin.domain import duration
 from tocsin.domain.definition.problem_codes import PROBLEM_CODES
 from tocsin.domain.duration import DurationCode, DurationError
@@ -56,6 +61,11 @@ DURATION_CAUSES: dict[str, list[Callable[[], object]]] = {
 }
 REPORTERS = {"DefinitionProblem", "wrong", "_wrong", "_located"}
 """The functions that report a problem with a `code`."""
+FINDINGS = {"event-unreadable", "foreign-messages"}
+"""Codes of findings of `tocsin doctor`, which are on the page of symptoms."""
+WITH_CODES_OF_OTHERS = {"EventRefused", "Problem", "Refused"}
+"""Errors with codes of other errors, or of `PROBLEMS`."""
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 CASES = [
     pytest.param(kind, code, cause, id=f"{code}-{number}")
     for kind, causes in ((ScheduleError, SCHEDULE_CAUSES), (DurationError, DURATION_CAUSES))
@@ -110,19 +120,75 @@ def test_documented_codes_of_operations_are_those_in_use() -> None:
     assert used | {OperationError.code} == OperationError.codes.keys()
 
 
-def _modules() -> Iterator[tuple[Path, ast.Module]]:
+def test_documented_codes_of_commands_are_those_in_use() -> None:
+    used = set(_literal_codes({UsageError.__name__}))
+    assert used | {UsageError.code} == UsageError.codes.keys()
+
+
+def test_codes_of_commands_are_literals() -> None:
+    assert [ast.unparse(code) for code in _codes({UsageError.__name__}) if not _is_plain(code)] == []
+
+
+def test_documented_codes_of_connections_are_those_in_use() -> None:
+    literals = {
+        node.value
+        for node in ast.walk(ast.parse(inspect.getsource(connection_attempts)))
+        if isinstance(node, ast.Constant)
+    }
+    named = {text for text in literals if isinstance(text, str) and re.fullmatch(r"nats-[a-z-]+", text)}
+    assert named - {"nats-awaited"} == connection_attempts.ConnectionFailed.codes.keys()
+
+
+def test_each_code_is_in_the_reference() -> None:
+    documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", REFERENCE.read_text(), re.MULTILINE))
+    literals = {code.value for code in _codes() if isinstance(code, ast.Constant)}
+    used = {code for code in literals if isinstance(code, str) and "-" in code} - FINDINGS
+    assert used - documented == set()
+    assert used > {"job-not-found", "schedule-above-quota", "not-supported"}
+
+
+def test_class_that_takes_a_code_documents_its_codes() -> None:
+    silent = {
+        definition.name
+        for _, tree in _modules()
+        for definition in ast.walk(tree)
+        if isinstance(definition, ast.ClassDef)
+        and "self.code = " in ast.unparse(definition)
+        and not _documents(definition)
+    }
+    assert silent == WITH_CODES_OF_OTHERS
+
+
+@cache
+def _modules() -> Sequence[tuple[Path, ast.Module]]:
     folder = Path(tocsin.__file__).parent
-    return ((path, ast.parse(path.read_text())) for path in folder.rglob("*.py"))
+    return [(path, ast.parse(path.read_text())) for path in folder.rglob("*.py")]
 
 
 def _literal_codes(callees: Collection[str]) -> Iterator[str]:
     """Yield the codes that the source passes by name to some functions and classes."""
+    return (code.value for code in _codes(callees) if isinstance(code, ast.Constant))  # type: ignore[misc]
+
+
+def _codes(callees: Collection[str] | None = None) -> Iterator[ast.expr]:
+    """Yield what the source passes as `code` to some functions and classes; None: to all."""
     for _, tree in _modules():
         for call in ast.walk(tree):
-            if isinstance(call, ast.Call) and _name(call.func) in callees:
+            if isinstance(call, ast.Call) and (callees is None or _name(call.func) in callees):
                 codes = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
-                branches = [[c.body, c.orelse] if isinstance(c, ast.IfExp) else [c] for c in codes]
-                yield from (c.value for each in branches for c in each if isinstance(c, ast.Constant))  # type: ignore[misc]
+                yield from (
+                    c for code in codes for c in ([code.body, code.orelse] if isinstance(code, ast.IfExp) else [code])
+                )
+
+
+def _is_plain(code: ast.expr) -> bool:
+    """Return whether a code is a literal, or that of another error."""
+    return isinstance(code, ast.Constant) or (isinstance(code, ast.Attribute) and code.attr == "code")
+
+
+def _documents(definition: ast.ClassDef) -> bool:
+    targets = (node.target for node in definition.body if isinstance(node, ast.AnnAssign))
+    return any(isinstance(target, ast.Name) and target.id == "codes" for target in targets)
 
 
 def _name(callee: ast.expr) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ...domain.definition import JobDefinition
 from ..runtime.errors import Exit, UsageError
@@ -25,6 +25,9 @@ class AppRefused(UsageError):
 
     `file` and `line` are the place in its code.
     """
+
+    code = "app-import-failed"
+    codes: ClassVar[Mapping[str, str]] = {}  # the error has the code of the reason
 
     def __init__(self, report: Mapping[str, Any]) -> None:
         """`report`: the error, as the process sent it."""
@@ -105,7 +108,7 @@ async def _report(process: Process, reader: asyncio.StreamReader, target: str) -
     if (report := await read(reader)) is None:
         code = await process.wait()
         text = f"the process ended with {code} while it imported {target}. Correct what ends it."
-        raise AppRefused({"text": text, "exit_code": Exit.USAGE, "code": "app-import-failed"})
+        raise AppRefused({"text": text, "exit_code": Exit.USAGE, "code": AppRefused.code})
     if "error" in report:
         raise AppRefused(report["error"] | {"folders": report["folders"]})
     return report

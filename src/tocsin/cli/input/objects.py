@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ...domain.definition import DefinitionError
 from ..runtime.errors import UsageError
@@ -15,6 +15,8 @@ from ..runtime.errors import UsageError
 if TYPE_CHECKING:
     from ... import Tocsin
     from ...worker import Worker
+
+_Kind: TypeAlias = Literal["worker", "app"]
 
 
 class LoadedWorker(NamedTuple):
@@ -62,20 +64,17 @@ def load_app(target: str) -> "Tocsin":
     return candidate
 
 
-def _loaded(target: str, kind: str) -> object:
+def _loaded(target: str, kind: _Kind) -> object:
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", kind)
     module = _import(place, kind)
     if not hasattr(module, attribute):
-        raise UsageError(f"{place} has no `{attribute}`: name the {kind} as {place}:NAME", code=f"{kind}-not-found")
+        raise _not_found(kind, f"{place} has no `{attribute}`: name the {kind} as {place}:NAME")
     return getattr(module, attribute)
 
 
-def _import(place: str, kind: str) -> ModuleType:
+def _import(place: str, kind: _Kind) -> ModuleType:
     if not place.endswith(".py") and ("/" in place or Path(place).is_file()):
-        raise UsageError(
-            f"{place} is not a Python file. Name the {kind} as FILE.py:NAME or package.module:NAME.",
-            code=f"{kind}-not-found",
-        )
+        raise _not_found(kind, f"{place} is not a Python file. Name the {kind} as FILE.py:NAME or package.module:NAME.")
     from ...app import AppError  # noqa: PLC0415 - only commands that import a module need it
 
     try:
@@ -87,8 +86,12 @@ def _import(place: str, kind: str) -> ModuleType:
         reason = str(error).rstrip(".")
         raise UsageError(
             f"{place} cannot be imported: {type(error).__name__}: {reason}. Fix the error, or name another module.",
-            code=f"{kind}-import-failed",
+            code="worker-import-failed" if kind == "worker" else "app-import-failed",
         ) from error
+
+
+def _not_found(kind: _Kind, message: str) -> UsageError:
+    return UsageError(message, code="worker-not-found" if kind == "worker" else "app-not-found")
 
 
 @contextmanager
@@ -106,9 +109,9 @@ def _from_name(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _from_file(path: Path, kind: str) -> ModuleType:
+def _from_file(path: Path, kind: _Kind) -> ModuleType:
     if not path.is_file():
-        raise UsageError(f"file {path} does not exist: check the path", code=f"{kind}-not-found")
+        raise _not_found(kind, f"file {path} does not exist: check the path")
     _find_modules_in(path.resolve().parent)  # like `python FILE`
     folder, package = package_of(path)
     if package:

@@ -1,7 +1,7 @@
 """The report of a failure: a message, an exit code and a stable error code."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -23,6 +23,13 @@ from ...services.operator import ApiUnavailable, NotServed
 from ...settings import SettingsError
 from ...subjects import DecodeError
 from .errors import Exit, Interrupted, UsageError
+
+_DATABASE: Final = "database-error"
+OTHER_CODES: Final[Mapping[str, str]] = {
+    _DATABASE: "A database does not answer, or refuses a statement.",
+    TocsinError.code: "An unexpected error.",
+}
+"""The meaning of each code of an error that is no `TocsinError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,8 @@ def _code_of(error: BaseException) -> str:
     if isinstance(error, TocsinError):
         return error.code
     if isinstance(error, typer.TyperException):
-        return "usage"
-    return "interrupted" if isinstance(error, KeyboardInterrupt | typer.Abort) else "database-error"
+        return UsageError.code
+    return Interrupted.code if isinstance(error, KeyboardInterrupt | typer.Abort) else _DATABASE
 
 
 _Row: TypeAlias = tuple[type[BaseException], Exit, str]

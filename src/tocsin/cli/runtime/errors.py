@@ -1,10 +1,12 @@
 """The exit codes, and the errors that commands raise."""
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from ...domain.errors import TocsinError
+from .usage_codes import USAGE_CODES
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -38,6 +40,7 @@ class UsageError(TocsinError):
     """A command cannot do its work. Each kind of failure has its own `code`."""
 
     code = "usage"
+    codes: ClassVar[Mapping[str, str]] = USAGE_CODES
 
     def __init__(self, message: str, exit_code: Exit = Exit.USAGE, *, code: str) -> None:
         super().__init__(message)

@@ -13,7 +13,7 @@ from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
 from ..fast_client import FastTransport, is_supported, server_info
 from .cancellations import keep_cancellations
-from .connection_attempts import ConnectionFailed, FirstConnection
+from .connection_attempts import TLS_NOT_OFFERED, ConnectionFailed, FirstConnection
 from .connection_end import Ending, close
 from .requests import Requests
 from .transport import Headers, Outgoing, PublicTransport, Transport
@@ -291,7 +291,7 @@ async def connect(
         ):  # the client uses TLS only if the server requires it
             raise ConnectionFailed(
                 f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL requires it",
-                code="nats-tls-not-offered",
+                code=TLS_NOT_OFFERED,
             )
         # Without reconnecting, the end of a connection is nothing unusual.
         async with ending.watched(opening.where) if settings.get("allow_reconnect", True) else nullcontext():

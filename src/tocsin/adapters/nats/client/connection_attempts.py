@@ -8,9 +8,9 @@ import errno
 import re
 import socket
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from nats import errors
 
@@ -20,13 +20,23 @@ from ....settings import without_password
 
 _REJECTED: Final = "nats-credentials-rejected"
 _TLS: Final = "nats-tls-failed"
+_PROTOCOL: Final = "nats-protocol-mismatch"
 _UNREACHABLE: Final = "nats-unreachable"
+TLS_NOT_OFFERED: Final = "nats-tls-not-offered"
+_MEANINGS: Final[Mapping[str, str]] = {
+    _REJECTED: "A NATS server refuses the credentials, or they have expired.",
+    _PROTOCOL: "The program that listens at an address does not speak NATS, or starts with TLS.",
+    _TLS: "The TLS handshake with a NATS server failed, or its certificate is not accepted.",
+    TLS_NOT_OFFERED: "A NATS server does not speak TLS, and the settings require it.",
+    _UNREACHABLE: "No NATS server answers.",
+}
 
 
 class ConnectionFailed(LogUnavailable):
     """No connection to a NATS server; `code` names the kind of the reason."""
 
     code = _UNREACHABLE
+    codes: ClassVar[Mapping[str, str]] = _MEANINGS
 
     def __init__(self, text: str, error: BaseException | None = None, *, code: str | None = None) -> None:
         """Take the code from the client's error, which is None if no server answered."""
@@ -65,7 +75,7 @@ _SERVER_ERRORS: Final = {
         _REJECTED, "these credentials were revoked (User Authentication Revoked): create new credentials", is_final=True
     ),
     "expecting info": Reason(
-        "nats-protocol-mismatch",
+        _PROTOCOL,
         "the program that listens there does not speak NATS, or starts with TLS: check the URL and "
         "`nats.tls.handshake_first`",
     ),
