@@ -123,6 +123,17 @@ async def test_density_shows_visible_jobs_only(world: World) -> None:
     assert herd["count"] == sum(bucket["count"] for bucket in answer.json()["buckets"]) == 3
 
 
+async def test_first_answer_has_all_jobs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One calculation is too short to look at all jobs after a start."""
+    for number in range(4):
+        await world.given(name=f"job-{number}", schedule="0 3 * * *")
+    spent = iter((False, True, False, True))
+    monkeypatch.setattr(Effort, "is_spent", lambda _: next(spent, False))
+    shown = (await world.ask("GET", "/v1/schedule/density")).json()
+    assert next(spent, None) is None
+    assert (sum(bucket["count"] for bucket in shown["buckets"]), shown["truncated"]) == (4, False)
+
+
 @pytest.mark.parametrize("query", ["hours=0", "hours=169", "buckets=0", "buckets=337", "threshold=1"])
 async def test_window_is_limited(world: World, query: str) -> None:
     assert (await world.ask("GET", f"/v1/schedule/density?{query}")).status_code == 422

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -47,6 +48,8 @@ async def get_schedule_density(
     """
     now, window = here.clock.now(), timedelta(hours=hours)
     jobs = await here.registry.jobs()
+    while not await calculate(partial(here.schedule_groups.follow, jobs)):
+        pass  # after a start, all jobs are added once, and the next calculation goes further
 
     def answer(effort: Effort) -> bytes:
         groups, is_complete = here.schedule_groups.seen(jobs, caller.may_see, effort)
