@@ -98,6 +98,7 @@ async def test_archived_result_is_shown(world: World) -> None:
     assert await world.facts("execution.>") == []
     job = (await world.ask("GET", f"/ojs/v1/jobs/{ID}")).json()["job"]
     assert (job["state"], job["result"]) == ("completed", result)
+    assert (job["result_stored_at"], job["result_expires_at"]) == (job["completed_at"], None)
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

@@ -80,9 +80,11 @@ _MANAGED: Final = frozenset(
     {
         *("state", "attempt", "max_attempts", "created_at", "enqueued_at", "started_at", "completed_at"),
         *("cancelled_at", "discarded_at", "error", "errors", "result", "next_attempt_at", "retry_delay_ms"),
+        *("result_stored_at", "result_expires_at", "result_size_bytes", "worker_id", "workflow_id", "previous_state"),
+        *("parent_results", "parent_results_left_out", "last_checkpoint", "input", "bind", "fence", "traceparent"),
     }
 )
-"""Fields that the server manages: ignored if a client sends them."""
+"""Fields that the server manages: ignored if a client sends them, who could otherwise pass for the server."""
 _POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
     "retry": {},
     "unique": unique_policy.REQUIREMENTS,

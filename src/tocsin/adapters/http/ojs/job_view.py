@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from .... import subjects
 from ....archive.stream_reader import wherever
 from ....domain import dead_letter, execution
+from ....domain.definition import size_of
 from ....domain.events import (
     Advanced,
     Cancelled,
@@ -99,7 +100,7 @@ def job(
         **_times(facts, state, planned.name),
         **_failures(facts, state, planned),
     }
-    return shown
+    return {**shown, **_result_metadata(shown)}
 
 
 def progress(facts: Facts, state: Execution, step: str) -> Json:
@@ -252,6 +253,20 @@ def _failures(facts: Facts, state: Execution, planned: PlannedStep) -> Json:
         if state.steps[planned.name].phase is Phase.RETRYING and not state.is_over:
             shown["next_attempt_at"] = instant(newest.next_attempt_at)
     return shown
+
+
+def _result_metadata(shown: Json) -> Json:
+    """Return when the outcome of a job was stored, and its size (ojs-results §6.2).
+
+    It has no expiry: an event leaves the log only for the archive, which keeps it.
+    """
+    if "result" in shown:
+        at, size = shown["completed_at"], {"result_size_bytes": size_of(shown["result"])}
+    elif "error" in shown and "discarded_at" in shown:
+        at, size = shown["discarded_at"], {}
+    else:
+        return {}
+    return {"result_stored_at": at, "result_expires_at": None, **size}
 
 
 def _errors(facts: Facts, step: str, *, alone: bool) -> Iterable[Json]:

@@ -116,9 +116,10 @@ async def cancel_job(
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
     before = job_view.job(match.facts, id=id, step=id.partition(":")[2] or None)
-    if before.get("workflow_id"):
-        detail = f"job {id} is part of a workflow: cancel workflow {before['workflow_id']}"
-        raise Problem(409, "conflict", detail, facts={"workflow_id": before["workflow_id"]})
+    if job_view.is_workflow(execution.fold(match.facts)):
+        workflow = match.execution_id
+        detail = f"job {id} is part of a workflow: cancel workflow {workflow}"
+        raise Problem(409, "conflict", detail, facts={"workflow_id": workflow})
     if states is not None and before["state"] not in states:
         raise Problem(409, "conflict", f"job {id} is not cancelled: it is {before['state']}")
 
