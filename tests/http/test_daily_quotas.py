@@ -101,6 +101,26 @@ async def test_wrong_entry_counts_nothing(world: World, entry: bytes) -> None:
     assert (await push(world, "/ojs/v1/jobs", JOB)).status_code == 201
 
 
+async def test_schedule_above_the_quota_is_refused(world: World) -> None:
+    token = await world.token("ada", Role.AUTHOR, namespaces=("payments",))
+    ada = {"Authorization": f"Bearer {token}"}
+    often = {"schedule": "@every 1ms", "queue": "payments.q", "function": "f"}
+    template = {"type": "mail", "options": {"queue": "payments.q"}}
+    of_ojs = {"name": "payments.often", "cron": "* * * * *", "job_template": template}
+    answers = [
+        await world.ask("PUT", "/v1/jobs/payments.often", often, **ada),
+        await world.ask(
+            "POST", "/v1/jobs:apply", {"jobs": [{"name": "payments.often", **often}], "dry_run": True}, **ada
+        ),
+        await world.ask("POST", "/ojs/v1/cron", of_ojs, **ada),
+    ]
+    assert [answer.status_code for answer in answers] == [422, 422, 400]
+    assert all("may begin 100 executions a day (executions_per_day)" in answer.text for answer in answers)
+    assert (
+        await world.ask("PUT", "/v1/jobs/payments.often", {**often, "schedule": "@hourly"}, **ada)
+    ).status_code == 201
+
+
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 

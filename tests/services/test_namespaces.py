@@ -96,3 +96,31 @@ async def test_quota_counts_what_a_plan_deletes() -> None:
         await registry.plan([owned[2]])
     await registry.apply([owned[2]], prune=["token:ci"])
     assert [each.name for each in await registry.jobs()] == ["a.three"]
+
+
+async def test_schedules_beyond_the_quota_are_refused() -> None:
+    clock = ManualClock()
+    log = InMemoryEventLog(clock)
+    registry = Registry(log, InMemoryProjections(clock), clock)
+    often, hourly = (
+        job(f"a.{name}", "a.q").model_copy(update={"schedule": schedule, "owner": "token:ci"})
+        for name, schedule in (("often", "* * * * *"), ("hourly", "@hourly"))
+    )
+    await registry.apply([often])
+    await Namespaces(log).apply([Namespace(name="a", executions_per_day=100), B])
+    assert (await registry.plan([often])).of("unchanged")
+    assert await registry.define(often) == "unchanged"
+    assert await registry.define(often.model_copy(update={"function": "g"})) == "update"
+    for refused_by in (registry.define(hourly), registry.plan([hourly, often])):
+        with pytest.raises(DefinitionError) as refused:
+            await refused_by
+        [problem] = refused.value.problems
+        assert (problem.code, problem.job, problem.field) == ("schedule-above-quota", "job `a.hourly`", "schedule")
+        assert "may begin 100 executions a day" in problem.reason
+    await registry.pause("a.often")
+    with pytest.raises(DefinitionError):
+        await registry.define(hourly)
+    await registry.resume("a.often")
+    await registry.define(job("b.x", "b.q").model_copy(update={"schedule": "@every 1s"}))
+    await registry.apply([hourly], prune=["token:ci"])
+    assert [each.name for each in await registry.jobs()] == ["a.hourly", "b.x"]

@@ -49,6 +49,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "priority-not-allowed": "A program outside gives a trigger a higher priority than its job has.",
     "reserved-name": "A function or a variable has a name that belongs to built-in functions.",
     "required": "A field is required, and not given.",
+    "schedule-above-quota": "The schedules of a namespace would name more instants a day than executions that may begin.",
     "schema-mismatch": "An input does not fit the `input_schema` of its job.",
     "secret-reference-not-allowed": "The input of a trigger, or a text that others can see, refers to a secret.",
     "tab-indentation": "A line of YAML begins with a tab.",

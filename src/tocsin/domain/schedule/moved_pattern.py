@@ -32,6 +32,11 @@ class MovedPattern:
         """See `Pattern`."""
         return self.pattern.stepping
 
+    @property
+    def per_day(self) -> int:
+        """See `Pattern`."""
+        return self.pattern.per_day
+
     def next(self, wall: int) -> int | None:
         """Return the first moved time at or after `wall`."""
         day, second = divmod(wall, DAY)

@@ -70,6 +70,11 @@ class Pattern:
         object.__setattr__(self, "latest", latest)
 
     @property
+    def per_day(self) -> int:
+        """The number of times of a matching day."""
+        return self.hours.bit_count() * self.minutes.bit_count() * self.seconds.bit_count()
+
+    @property
     def names_business_days(self) -> bool:
         """Whether every day from Monday to Friday matches."""
         return self.months == _EVERY_MONTH and all(
@@ -124,8 +129,7 @@ class Pattern:
             return 0
         first, begin = divmod(start, DAY)
         last, stop = divmod(end, DAY)
-        per_day = self.hours.bit_count() * self.minutes.bit_count() * self.seconds.bit_count()
-        total = self._count_days(first, last) * per_day
+        total = self._count_days(first, last) * self.per_day
         if begin and self._matches_day(first):
             total -= self._times_before(begin)
         if stop and self._matches_day(last):

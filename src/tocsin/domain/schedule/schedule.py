@@ -14,6 +14,7 @@ from .open_rule import OpenRule
 from .rules import IntervalRule, Occurrence, OnceRule, Rule, UnionRule
 
 _JUST_BEFORE: Final = timedelta(microseconds=1)
+_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,14 @@ class Schedule:
     def interval(self) -> timedelta | None:
         """The time between two instants of an `@every`; None for other schedules."""
         return self.rule.interval if isinstance(self.rule, IntervalRule) else None
+
+    @property
+    def most_per_day(self) -> int:
+        """The most instants of a day with 24 hours, without closed time and bounds."""
+        interval = self.interval
+        if interval is not None:
+            return -(-_DAY // interval)
+        return sum(rule.pattern.per_day for rule in self.calendar_rules) or 1
 
     @property
     def only_instant(self) -> datetime | None:

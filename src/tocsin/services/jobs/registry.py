@@ -16,7 +16,7 @@ from ...domain.definition import STORED, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Message, Namespace, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
-from ...domain.namespaces import check_job_quotas, check_references, is_within
+from ...domain.namespaces import check_references
 from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
@@ -34,6 +34,7 @@ from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .job_class import check_class
 from .message_sizes import check_sizes
 from .partitions import check_dependents, check_partitions
+from .quotas import check_quotas
 from .registered_jobs import RegisteredJobs
 from .transports import check_transports
 
@@ -159,8 +160,9 @@ class Registry:
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
-        new, deleted = ([change.job for change in plan.of(verb)] for verb in ("create", "delete"))
-        await self._check_quotas(declared, new, deleted)
+        wanted = [change.definition for change in plan.of("create", "update")]
+        deleted = {change.job for change in plan.of("delete")}
+        await check_quotas(declared, wanted, deleted, self.jobs, self._clock.now())
         await check_trigger_circles(by_name, self._states, may_see)
         await check_webhook_paths(by_name, self.jobs, may_see)
         return replace(plan, unknown=await check_dependencies(by_name, self._states, may_see))
@@ -175,19 +177,6 @@ class Registry:
         check_references(definitions, declared.names)
         await check_partitions(definitions, self._log)
         return declared.namespaces
-
-    async def _check_quotas(
-        self, declared: Collection[Namespace], new: Collection[str], deleted: Collection[str] = ()
-    ) -> None:
-        """Refuse new jobs beyond the quotas of their namespaces.
-
-        Registrations at the same moment do not see each other, and each may add its jobs.
-        """
-        limited = {namespace.name for namespace in declared if namespace.max_jobs is not None}
-        if not any(is_within(name, limited) for name in new):
-            return
-        registered = frozenset(job.name for job in await self.jobs())
-        check_job_quotas([name for name in new if name not in registered], deleted, registered, declared)
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
         return [state for state, _ in await each(jobs, self._ledgers.load)]
@@ -222,7 +211,7 @@ class Registry:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
         declared = await self._check([definition])
-        await self._check_quotas(declared, [definition.name])
+        await check_quotas(declared, [definition], (), self.jobs, self._clock.now())
         await check_dependents({definition.name: definition}, self.jobs, may_see)
         await check_dependencies({definition.name: definition}, self._states, may_see)
         await check_trigger_circles({definition.name: definition}, self._states, may_see)
