@@ -372,6 +372,7 @@ def test_page_goes_on_as_the_same_caller(sign_in: SignIn, console: Console) -> N
 def test_late_window_keeps_no_other_busy(sign_in: SignIn, console: Console) -> None:
     """A window that loads while another caller signs in names the older session to the other windows."""
     first = sign_in()
+    first.get_by_role("navigation", name="Pages").wait_for()  # or the hold is of the document that it leaves
     release = hold_caller(first)
     with first.expect_request("**/v1/me"):
         first.goto("/console")
