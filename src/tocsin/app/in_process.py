@@ -177,7 +177,7 @@ class InProcess(Operations, ABC):
     async def lifespan(self, _: object = None) -> AsyncIterator[dict[str, Running]]:
         """Run the application as long as a web application: `FastAPI(lifespan=app.lifespan)`.
 
-        Requests find it as `request.state.tocsin`.
+        Requests may use `app`, or the client: `request.state.tocsin.client`.
         """
         async with self.running() as running:
             yield {"tocsin": running}

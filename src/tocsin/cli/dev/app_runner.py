@@ -189,7 +189,8 @@ class AppRunner:
         place = {"file": error.file, "line": error.line} if isinstance(error, AppRefused) else {}
         rest = "No version runs" if self._current is None else "The version before keeps running"
         remedy = "save a file" if self._reload else "restart `tocsin dev`"
-        self._say("error", f"{failure.message} {rest}; {remedy} to try again.", code=failure.error_code, **place)
+        message = failure.message if failure.message.endswith((".", "!", "?")) else f"{failure.message}."
+        self._say("error", f"{message} {rest}; {remedy} to try again.", code=failure.error_code, **place)
 
     def _drain(self) -> None:
         if self._current is not None:
