@@ -243,7 +243,7 @@ async def test_log_has_the_lines_of_each_job(memory: Running) -> None:
     assert (completed["level"], completed["duration_ms"] >= 0) == ("info", True)
     assert (failed["level"], failed["error"][-7:]) == ("info", "no disk")
     warning = lines["failing", "attempt-failed"]
-    assert (warning["level"], warning["message"]) == ("warning", "no disk")
+    assert (warning["level"], warning["message"], warning.get("stage")) == ("warning", "no disk", None)
 
 
 @pytest.mark.parametrize(

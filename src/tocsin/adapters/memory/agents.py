@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TypeVar
+from contextvars import copy_context
+from typing import ParamSpec, TypeVar
 
 from ...ports import (
     Clock,
@@ -20,6 +21,7 @@ MAX_BYTES = 1_048_576
 """The default `max_payload` of a nats-server."""
 
 L = TypeVar("L")
+P = ParamSpec("P")
 
 
 class InMemoryAgentChannel:
@@ -71,7 +73,7 @@ class InMemoryAgentChannel:
     @asynccontextmanager
     async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        with _listening(self._agents, (name, agent_id, receive)):
+        with _listening(self._agents, (name, agent_id, _in_this_context(receive))):
             yield
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
@@ -90,7 +92,7 @@ class InMemoryAgentChannel:
     @asynccontextmanager
     async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        with _listening(self._takers, (name, agent_id, receive)):
+        with _listening(self._takers, (name, agent_id, _in_this_context(receive))):
             yield
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
@@ -100,7 +102,7 @@ class InMemoryAgentChannel:
     @asynccontextmanager
     async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        with _listening(self._informed, (name, agent_id, receive)):
+        with _listening(self._informed, (name, agent_id, _in_this_context(receive))):
             yield
 
     @asynccontextmanager
@@ -134,6 +136,19 @@ class InMemoryAgentChannel:
             raise LogUnavailable("there is no connection")
         if len(body) > MAX_BYTES:
             raise MessageTooLarge("the message is too large", "maximum payload exceeded")
+
+
+def _in_this_context(receive: Callable[P, None]) -> Callable[P, None]:
+    """Return a callback that runs with the context variables of this call.
+
+    Those of the stage that calls it, such as its name in log lines, do not concern a worker.
+    """
+    context = copy_context()
+
+    def received(*args: P.args, **kwargs: P.kwargs) -> None:
+        context.copy().run(receive, *args, **kwargs)
+
+    return received
 
 
 @contextmanager
