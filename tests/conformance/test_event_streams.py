@@ -1,13 +1,16 @@
-"""Durables of triggers on a real server."""
+"""Durables of triggers."""
 
 import json
 
 import pytest
 
 from tests.conformance.worlds import NatsWorld
+from tocsin.adapters.memory.clock import LoopClock
+from tocsin.adapters.memory.event_log import InMemoryEventLog
+from tocsin.adapters.memory.event_streams import InMemoryEventStreams
 from tocsin.adapters.nats import event_streams
 from tocsin.adapters.nats.event_streams import NatsEventStreams
-from tocsin.ports import EventDurable, acknowledge
+from tocsin.ports import EventDurable, EventReader, acknowledge
 
 
 async def opened(nats: NatsWorld) -> tuple[NatsEventStreams, EventDurable, str]:
@@ -50,3 +53,33 @@ async def test_unfinished_takes_are_handed_back(nats: NatsWorld) -> None:
             assert deliveries
             left |= {delivery.body for delivery in deliveries}
     assert left == {b"1", b"2", b"3", b"4"}
+
+
+async def test_last_message_says_whether_others_wait(nats: NatsWorld) -> None:
+    streams, durable, subject = await opened(nats)
+    for number in range(3):
+        await nats.connection.store(subject, b"%d" % number, {})
+    async with streams.reading(durable) as reader:
+        await _others_wait(reader)
+
+
+async def test_last_message_says_so_in_memory() -> None:
+    streams = InMemoryEventStreams(InMemoryEventLog(LoopClock()), {"SHOP": ["shop.new"]})
+    durable = EventDurable("a", "SHOP", ("shop.new",))
+    await streams.create(durable)
+    for number in range(3):
+        streams.publish("shop.new", b"%d" % number)
+    async with streams.reading(durable) as reader:
+        await _others_wait(reader)
+
+
+async def _others_wait(reader: EventReader) -> None:
+    """Read three messages, of which the last is delivered twice."""
+    first, second = await reader.take(2, wait=5)
+    assert second.has_more
+    [third] = await reader.take(2, wait=5)
+    assert not third.has_more
+    await third.nak(0)
+    [again] = await reader.take(2, wait=5)
+    assert (again.delivered, again.has_more) == (2, False)
+    await acknowledge([first, second, again])
