@@ -401,6 +401,21 @@ async def test_a_stream_that_cannot_become_what_is_needed(connection: Connection
     assert (error.code, error.stream, error.fields) == ("stream-unchangeable", log, {"storage": ("memory", "file")})
 
 
+async def test_plan_refuses_what_the_server_cannot_unset(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+    reports = names.stream(Stream.REPORTS)
+    config = (await connection.manage(f"STREAM.INFO.{reports}"))["config"]
+    await connection.manage(f"STREAM.UPDATE.{reports}", json.dumps({**config, "deny_delete": True}).encode())
+    lower = InputLimits(size=2**20, outside=10)
+
+    for mode in (Mode.PLAN, Mode.KEEP_MESSAGES):
+        with pytest.raises(StreamUnchangeable) as caught:
+            await provision(connection, names, mode=mode, inputs=lower)
+        assert (caught.value.stream, caught.value.fields) == (reports, {"deny_delete": (True, False)})
+    unchanged = (await connection.manage(f"STREAM.INFO.{names.stream(Stream.REQUESTS)}"))["config"]
+    assert unchanged["max_bytes"] == InputLimits().size
+
+
 async def test_more_replicas_than_there_are_servers(connection: Connection, names: Names) -> None:
     with pytest.raises(StreamRejected) as caught:
         await provision(connection, names, replicas=3)

@@ -20,6 +20,8 @@ MAX_NAMED: Final = 5
 """Subjects that a warning names."""
 _FIXED: Final = frozenset({"storage", "retention"})
 """The server cannot change these fields of an existing stream."""
+_LASTING: Final = frozenset({"deny_delete"})
+"""The server can set these fields of an existing stream, and cannot unset them."""
 
 _RESERVED: Final = (
     ". Streams of inputs, output and notifications reserve their limit: lower `archive.max_input_bytes`, `output.max_bytes`, "
@@ -167,7 +169,9 @@ def _lowered(name: str, stored: Json, wanted: Json) -> int | None:
 
 
 def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
-    fixed = {field: values for field, values in changed.items() if field in _FIXED}
+    fixed = {
+        field: (old, new) for field, (old, new) in changed.items() if field in _FIXED or (field in _LASTING and not new)
+    }
     if fixed:
         lines = [f"{field} is {old} instead of {new}" for field, (old, new) in fixed.items()]
         raise StreamUnchangeable(
