@@ -16,6 +16,13 @@ export function colour(name) {
 }
 
 const HEIGHT = 160;
+const MOST_POINTS = 60;
+const AROUND_S = 43_200;
+
+/** Show a single value in the middle of a day: uPlot would show years. */
+function rangeOf({ data: [times] }, least, most) {
+  return times.length === 1 ? [times[0] - AROUND_S, times[0] + AROUND_S] : [least, most];
+}
 
 /** Lines over time. `times`: ISO times; `series`: [{label, colour: name of a CSS variable, values, format}]. */
 export function Chart({ label, times, series, height = HEIGHT, unit = (value) => value }) {
@@ -36,10 +43,10 @@ export function Chart({ label, times, series, height = HEIGHT, unit = (value) =>
         legend: { show: false },
         cursor: { show: false },
         axes: [{ ...axis, values: (_, seconds) => seconds.map((one) => stamp(one * 1000).slice(5, 16)), space: 90 }, { ...axis, size: 60, values: (_, values) => values.map(unit) }],
-        scales: { y: { range: (_, __, most) => [0, Math.max(most || 0, 1)] } },
+        scales: { x: { range: rangeOf }, y: { range: (_, __, most) => [0, Math.max(most || 0, 1)] } },
         series: [
           {},
-          ...series.map((one) => ({ label: one.label, stroke: colour(one.colour), width: 1.5, points: { show: false } })),
+          ...series.map((one) => ({ label: one.label, stroke: colour(one.colour), width: 1.5, points: { size: 6, show: (plot) => plot.data[0].length <= MOST_POINTS } })),
         ],
       };
       chart.current = new Plot(options, data, place.current);

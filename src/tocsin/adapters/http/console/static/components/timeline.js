@@ -102,8 +102,10 @@ function Picture({ lines, view, zone, onPick, onZoom }) {
   <div class="tick-labels" aria-hidden="true">${ticks(view, zone).map((tick) => html`<${TickLabel} key=${tick.x} tick=${tick} />`)}</div>`;
 }
 
+/** A label needs 75 pixels after its tick: it is hidden near the end, and on a narrow screen in the last quarter. */
 function TickLabel({ tick }) {
-  return html`<span style=${{ left: `${tick.x / (WIDTH / 100)}%` }}>${tick.label}</span>`;
+  const room = tick.x > 0.9 * WIDTH ? "no-room" : tick.x > 0.74 * WIDTH ? "little-room" : "";
+  return html`<span class=${room} style=${{ left: `${tick.x / (WIDTH / 100)}%` }}>${tick.label}</span>`;
 }
 
 /** Return the milliseconds by which the clocks of a zone are ahead of UTC at a time. */

@@ -1,0 +1,67 @@
+"""Pages of a phone's width show what they show on a wide screen."""
+
+from itertools import pairwise
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import SignIn
+from tests.console.served import Console
+from tests.ojs.served import PATIENCE
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+NARROW = 360
+LINK = f"https://example.com/{'a' * 80}"
+LABELS = """(labels) => labels.map((one) => one.getBoundingClientRect()).filter((box) => box.width > 0)
+  .map((box) => [box.left, box.right])"""
+COLOURED = """(canvas, name) => {
+  const sample = document.body.appendChild(document.createElement("i"));
+  sample.style.color = `var(${name})`;
+  const wanted = getComputedStyle(sample).color.match(/[0-9]+/g).map(Number);
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let i = 0; i < data.length; i += 4) found += wanted.every((part, j) => Math.abs(data[i + j] - part) < 8);
+  return found;
+}"""
+"""The number of pixels of a canvas that have a colour of the page."""
+
+
+def test_long_word_makes_no_page_wider(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/wordy", json={"function": "ok", "description": LINK})
+    page = sign_in(path="/console/jobs/wordy", width=NARROW)
+    expect(page.get_by_text(LINK)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [NARROW, 1280])
+def test_attempts_have_bars_at_each_width(sign_in: SignIn, console: Console, width: int) -> None:
+    page = sign_in(path=f"/console/executions/{console.run('etl', 'completed')}", width=width)
+    expect(page.locator(".lane-bars")).to_have_count(4)
+    for bars in page.locator(".lane-bars").all():
+        box = bars.bounding_box()
+        assert box is not None
+        assert box["width"] > width / 2
+
+
+@pytest.mark.parametrize("width", [NARROW, 1280])
+@pytest.mark.parametrize("span", ["1 h", "30 d"])
+def test_labels_of_time_are_apart(sign_in: SignIn, span: str, width: int) -> None:
+    page = sign_in(path="/console/jobs/minutely", width=width)
+    page.get_by_role("button", name=span, exact=True).click()
+    expect(page.get_by_role("button", name=span, exact=True)).to_have_attribute("aria-pressed", "true")
+    labels = page.locator(".tick-labels span").evaluate_all(LABELS)
+    assert len(labels) > 1
+    assert all(first[1] <= second[0] for first, second in pairwise(labels))
+    line = page.locator(".tick-labels").bounding_box()
+    assert line is not None
+    assert labels[-1][1] <= line["x"] + line["width"]
+
+
+def test_first_duration_is_drawn(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/young", json={"function": "ok"})
+    console.run("young", "completed")
+    page = sign_in(path="/console/jobs/young")
+    chart = page.get_by_role("region", name="Durations", exact=True).locator("canvas")
+    expect(chart).to_be_visible()
+    assert chart.evaluate(COLOURED, "--warn") > 4
