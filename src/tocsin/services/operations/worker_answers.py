@@ -16,7 +16,7 @@ from ...domain import execution, ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
 from ...domain.definition.fields import json_problem
 from ...domain.events import DeadLettered, Failed, Failure, Report, Started
-from ...domain.execution import Phase
+from ...domain.execution import Execution, Phase, Status
 from ...ports import EventLog
 from .errors import InvalidResult, OperationError, ResultTooLarge
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_all
@@ -133,6 +133,23 @@ def _is_decided(claim: Started, facts: Facts) -> bool:
     if not facts or step is None:
         return False  # a lagging replica answered
     return state.is_over or step.phase is not Phase.STARTED or step.attempt != claim.attempt
+
+
+def is_overtaken(held: Held, state: Execution, *, is_success: bool) -> bool:
+    """Return whether another event decided on a claim before the report on it.
+
+    False: the report decided, or no stage has decided yet.
+    """
+    claim = held.claim.message
+    step = state.steps[claim.step]
+    if not state.is_over and step.phase is Phase.STARTED and step.attempt == claim.attempt:
+        return False
+    if is_success:
+        # The end of an execution of one step need not name the step.
+        has_completed = step.phase is Phase.COMPLETED or state.status is Status.COMPLETED
+        return not has_completed or step.attempt != claim.attempt
+    is_counted = step.phase in {Phase.RETRYING, Phase.EXHAUSTED} or state.status is Status.FAILED
+    return step.attempt == claim.attempt and not is_counted  # a later attempt follows a failure
 
 
 def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure | None = None) -> Report:

@@ -22,9 +22,9 @@ from ....services.operations.errors import OperationError
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder
 from ..api.dependencies import Components, Here
-from ..api.problems import problem_of
+from ..api.problems import Problem, problem_of
 from ..auth.security import TaskWorker
-from . import batches, protocol, worker_requests, workers
+from . import batches, protocol, worker_reports, worker_requests, workers
 from .protocol import Body, OjsResponse, as_error, refused
 
 Json: TypeAlias = dict[str, Any]
@@ -64,8 +64,9 @@ async def ack_jobs(here: Here, caller: TaskWorker, response: Response, body: Bod
         _item(index, id_, claim, outcome)
         for index, ((id_, _), (claim, outcome)) in enumerate(zip(acks, outcomes, strict=True))
     ]
-    answer = {"total": len(items), "acknowledged": len(items) - len(errors), "failed": len(errors), "items": items}
-    response.status_code = batches.status_of_items(len(items), len(errors))
+    failed = sum(item["status"] == "failed" for item in items)
+    answer = {"total": len(items), "acknowledged": len(items) - failed, "failed": failed, "items": items}
+    response.status_code = batches.status_of_items(len(items), failed)
     return answer
 
 
@@ -134,8 +135,13 @@ def _known(facts: Sequence[Any], execution_id: str, step: str | None, holder: Ho
 
 
 def _item(index: int, id_: str, claim: Held | TocsinError, outcome: ExecutionMatch | Exception) -> Json:
-    if isinstance(outcome, Exception) or not isinstance(claim, Held):
-        assert isinstance(outcome, Exception)  # noqa: S101 - for the type checker
-        error = as_error(problem_of(outcome)).model_dump(exclude_none=True)
-        return {"index": index, "job_id": id_, "status": "failed", "error": error}
-    return {"index": index, "job_id": id_, "status": "acknowledged", **workers.outcome_of(claim, outcome)}
+    if isinstance(claim, Held) and not isinstance(outcome, Exception):
+        try:
+            progress = worker_reports.completed(id_, claim, outcome)
+        except Problem as problem:
+            outcome = problem
+        else:
+            return {"index": index, "job_id": id_, "status": "acknowledged", **progress}
+    assert isinstance(outcome, Exception)  # noqa: S101 - for the type checker
+    error = as_error(problem_of(outcome)).model_dump(exclude_none=True)
+    return {"index": index, "job_id": id_, "status": "failed", "error": error}

@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect
 
 from ....domain import execution
 from ....domain.access import Principal
-from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S
 from ....domain.trace_context import process_of
 from ....domain.visibility_lease import Lease
@@ -27,7 +26,7 @@ from ....services.operations.task_leases import Held, Holder
 from ..api.dependencies import Components, Here, until_disconnect
 from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound
-from . import job_view, known_queues, protocol, worker_directives, worker_requests, workflow_view
+from . import job_view, known_queues, protocol, worker_directives, worker_reports, worker_requests, workflow_view
 from .protocol import Body, OjsResponse, documented, refused
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -140,16 +139,7 @@ async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     claim = await held_of(here, id, worker_requests.holder(caller, body))
     result = worker_requests.result(body)
     facts = await worker_answers.complete(here.log, claim, result, key=here.report_key, arrivals=here.arrivals)
-    return {"acknowledged": True, "id": id, "job_id": id, **outcome_of(claim, facts)}
-
-
-def outcome_of(held: Held, found: ExecutionMatch) -> dict[str, Any]:
-    """Return the progress of a job after it was reported as completed."""
-    state, step = execution.fold(found.facts), held.claim.message.step
-    shown = job_view.progress(found.facts, state, step)
-    if state.steps[step].phase is Phase.COMPLETED and not job_view.is_workflow(state):
-        shown["state"] = "completed"  # also if other steps continue
-    return shown
+    return {"acknowledged": True, "id": id, "job_id": id, **worker_reports.completed(id, claim, facts)}
 
 
 @router.post(
@@ -165,14 +155,13 @@ async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     holder = worker_requests.holder(caller, body)
     if body.get("requeue") is True:
         facts, claim = await _requeued(here, id, holder)
+        progress = worker_reports.returned(id, claim, facts)
     else:
         claim = await held_of(here, id, holder)
         error = worker_requests.failure(body)
         facts = await worker_answers.fail(here.log, claim, error, key=here.report_key, arrivals=here.arrivals)
-    shown = job_view.job(facts.facts, id=id, step=claim.claim.message.step)
-    answer = {"acknowledged": True, "id": id, "job_id": id}
-    reported = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
-    return answer | {name: shown[name] for name in reported if name in shown}
+        progress = worker_reports.failed(id, claim, facts)
+    return {"acknowledged": True, "id": id, "job_id": id, **progress}
 
 
 @router.post(
@@ -268,8 +257,7 @@ async def held_of(
             await job_view.find(here.log, id),
             "",
         )  # stale read from a lagging replica, or the job changed just now
-    state = job_view.job(job.facts, id=id, step=step)["state"]
-    raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
+    raise Problem(409, "conflict", why) if why else worker_reports.not_active(id, job, step)
 
 
 def reaches_step(holder: Holder, match: ExecutionMatch, step: str | None) -> bool:
