@@ -279,13 +279,18 @@ async def test_overlap_policy_decides_on_a_second_run(memory: Running, policy: s
         await ended(second_id, "completed", "skipped")
 
 
-async def test_failed_run_releases_the_lock_of_its_job(memory: Running) -> None:
-    await memory.define(name="sync", function="sync", overlap_policy="skip")
+class Panic(BaseException):
+    """A panic of a library in Rust, as `pyo3_runtime.PanicException` is."""
+
+
+@pytest.mark.parametrize("error", [NonRetryableError("closed"), Panic("index out of range")])
+async def test_failed_run_releases_the_lock_of_its_job(memory: Running, error: BaseException) -> None:
+    await memory.define(name="sync", function="sync", overlap_policy="skip", retry={"max_attempts": 1})
     worker = memory.worker()
 
     @worker.task("sync")
     async def sync(_: Context) -> None:
-        raise NonRetryableError("closed")
+        raise error
 
     async with worker.running():
         assert [(await memory.run("sync")).status for _ in range(2)] == ["failed", "failed"]
