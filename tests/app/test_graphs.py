@@ -271,6 +271,14 @@ async def sleep() -> None:
     await asyncio.sleep(1)
 
 
+async def wait_for_event() -> None:
+    await asyncio.Event().wait()
+
+
+async def without_settings() -> None:
+    raise RuntimeError("no folder is set")
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -298,6 +306,7 @@ async def sleep() -> None:
         (after_input, "Pass results of steps"),
         (same_name, "two steps are named `a`"),
         (sleep, "waits for something that is no step"),
+        (wait_for_event, "waits for something that is no step"),
     ],
 )
 def test_what_cannot_be_planned_is_explained(function: Callable[..., object], said: str) -> None:
@@ -307,6 +316,11 @@ def test_what_cannot_be_planned_is_explained(function: Callable[..., object], sa
     assert said in str(wrong.value)
     assert f"in {function.__name__}()" in str(wrong.value)
     assert "test_graphs.py:" in str(wrong.value)
+
+
+def test_own_error_of_a_graph_is_raised() -> None:
+    with pytest.raises(RuntimeError, match=r"^no folder is set$"):
+        definition(without_settings)
 
 
 def test_result_of_another_graph_is_refused() -> None:

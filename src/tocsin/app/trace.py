@@ -1,6 +1,7 @@
 """The plan of a graph, made by one call of its function with stand-ins."""
 
 import inspect
+import traceback
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import CodeType
@@ -181,12 +182,21 @@ def _finished(trace: Trace, coroutine: Coroutine[Any, Any, object]) -> object:
         return end.value
     except RecursionError:
         raise
-    except RuntimeError as error:  # asyncio, without a loop
+    except (AttributeError, RuntimeError) as error:
+        if not _lacks_loop(error):
+            raise
         trace.refuse(f"it waits for something that is no step ({error}). Wait inside of a step.")
     else:
         trace.refuse("it waits for something that is no step. Wait inside of a step.")
     finally:
         coroutine.close()
+
+
+def _lacks_loop(error: Exception) -> bool:
+    """Return whether a library raised an error because no event loop runs."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    package, _, _ = frame.f_globals.get("__name__", "").partition(".")
+    return package in {"asyncio", "sniffio"} or str(error) == "no running event loop"
 
 
 def _is_result(returned: object) -> bool:
