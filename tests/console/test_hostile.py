@@ -98,6 +98,17 @@ def test_hostile_input_schema_makes_a_form(sign_in: SignIn, console: Console) ->
     assert page.evaluate("window.hacked") is None
 
 
+def test_title_in_a_form_cannot_reorder_text(sign_in: SignIn, console: Console) -> None:
+    title = REVERSED.removesuffix("\x07")
+    schema = {"type": "object", "properties": {"a": {"type": "string", "title": title, "description": "of a"}}}
+    define(console, "titled", input_schema=schema)
+    page = sign_in()
+    page.goto("/console/jobs/titled")
+    page.get_by_role("button", name="Trigger").click()
+    expect(page.get_by_role("dialog")).to_contain_text("safe⟨U+202E⟩gnirts⟨U+2066⟩ of a")
+    assert "\u202e" not in page.get_by_role("dialog").inner_text()
+
+
 def test_characters_that_reorder_text_are_shown(sign_in: SignIn, console: Console) -> None:
     define(console, "reversing", description=REVERSED.removesuffix("\x07"))
     page = sign_in()

@@ -9,10 +9,15 @@ import { h } from "../vendor/preact.js";
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
 
 function seen(child) {
+  if (Array.isArray(child)) return child.map(seen);
   if (typeof child !== "string") return child;
   return child.replace(UNSEEN, (character) => `⟨U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
-export const html = htm.bind((type, props, ...children) => h(type, props, ...children.map(seen)));
+const build = htm.bind((type, props, ...children) => h(type, props, ...children.map(seen)));
+
+/** Build a template. One without an element around it gives its texts, or a list of them. */
+export const html = (...parts) => seen(build(...parts));
+
 export { Component, createContext, Fragment, render } from "../vendor/preact.js";
 export { useCallback, useContext, useEffect, useMemo, useRef, useState } from "../vendor/hooks.js";
