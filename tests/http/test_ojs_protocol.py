@@ -6,6 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from tests.http.conftest import World
 from tests.http.test_connections import served, waiting_app
@@ -179,20 +183,51 @@ def checked(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, error["code"]
 
 
-async def test_refused_connection_has_the_shape_of_ojs() -> None:
+@pytest.mark.parametrize(
+    "rest",
+    [b"", b"OJS-Version: 2.0\r\n", b"Content-Type: text/plain\r\nContent-Length: 1\r\n"],
+    ids=["", "version", "body"],
+)
+async def test_refused_connection_has_the_shape_of_ojs(rest: bytes) -> None:
     app, event = waiting_app()
     async with served(app, max_connections_per_client=1) as (client, connect):
         _, holder = await connect()
         holder.write(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
         await client.get("/v1/health")  # the head has arrived
         reader, writer = await connect()
-        writer.write(b"GET /ojs/v1/queues HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\r\n")
+        writer.write(b"GET /ojs/v1/queues HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n" + rest + b"\r\n")
         async with asyncio.timeout(DEADLINE):
             answer = parsed(await reader.read())
         event.set()
     assert checked(answer) == (503, "backend_error")
     assert (answer.headers["Retry-After"], answer.json()["error"]["retryable"]) == ("1", True)
-    assert answer.headers["X-Request-Id"] == "mine"
+    assert (answer.headers["X-Request-Id"], answer.headers["Connection"]) == ("mine", "close")
+
+
+@pytest.mark.parametrize("limit", ["max_connections_per_client", "max_connections"])
+async def test_refused_version_makes_no_room(limit: str) -> None:
+    event, running = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def wait(_: Request) -> Response:
+        running.release()
+        await event.wait()
+        return JSONResponse("waited")
+
+    app = Starlette(routes=[Route("/wait", wait)])
+    app.state.closing = asyncio.Event()
+    async with served(app, **{limit: 2}) as (_, connect), asyncio.timeout(DEADLINE):
+        for _ in range(2):
+            _, writer = await connect()
+            writer.write(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+            await running.acquire()
+        for _ in range(3):
+            reader, writer = await connect()
+            writer.write(b"GET /ojs/v1/queues HTTP/1.1\r\nHost: a\r\nOJS-Version: 2.0\r\n\r\n")
+            await reader.readuntil(b"}}")
+            reader, writer = await connect()
+            writer.write(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert parsed(await reader.read()).status_code == 503
+        event.set()
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit, code_f
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)
     app.add_middleware(ErrorHandler)
+    app.add_middleware(protocol.OjsNegotiation)
     app.add_middleware(protocol.OjsHeaders)
     app.add_middleware(SafeHeaders)
     app.add_middleware(Latency)

@@ -130,7 +130,7 @@ class OjsResponse(JSONResponse):
 class OjsHeaders:
     """Add the headers of the version, of the request and of the caller's request rate.
 
-    Clients that accept only plain JSON receive that. A version or a type of body that is not supported is refused.
+    Clients that accept only plain JSON receive that. Answers of the server itself have these headers too, so this refuses nothing.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -158,9 +158,22 @@ class OjsHeaders:
                     headers["Content-Type"] = PLAIN
             await send(message)
 
-        problem = _unsupported(scope["path"], received)
+        await self._app(scope, receive, with_headers)
+
+
+class OjsNegotiation:
+    """Refuse unsupported versions and types of bodies. `OjsHeaders` must surround it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        is_ojs = scope["type"] == "http" and scope["path"].startswith(PREFIX)
+        problem = _unsupported(scope["path"], Headers(scope=scope)) if is_ojs else None
         app = self._app if problem is None else as_response(problem, Request(scope))
-        await app(scope, receive, with_headers)
+        await app(scope, receive, send)
 
 
 def new_request_id() -> str:
