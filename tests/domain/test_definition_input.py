@@ -142,6 +142,9 @@ TREE: dict[str, JsonValue] = {
         ([ITEM, TREE | {"required": ["left"]}], {"sku": ""}, [""]),  # it could be either
         ([CAT, DOG], {"kind": "dog", "toys": "ball", "lives": 9}, [".toys"]),
         ([CAT, DOG], {"kind": "cow"}, [""]),
+        ([False, ITEM], {"sku": ""}, ["", ".sku"]),
+        ([False, {"type": "string"}], 1, [""]),
+        ([False], 1, [""]),
     ],
 )
 def test_field_of_an_optional_value_is_named(

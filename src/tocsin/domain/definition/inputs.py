@@ -129,7 +129,8 @@ def _causes(error: Any) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonsch
     """
     alternatives: dict[int, list[Any]] = {}
     for cause in error.context if error.validator in {"anyOf", "oneOf"} else ():
-        alternatives.setdefault(cause.relative_schema_path[0], []).append(cause)
+        if cause.relative_schema_path:  # the error of the alternative `false` has none, and no value is meant for it
+            alternatives.setdefault(cause.relative_schema_path[0], []).append(cause)
     meant = [causes for causes in alternatives.values() if not any(map(_is_another_type, causes))]
     if len(meant) > 1:
         meant = [causes for causes in meant if not any(map(_is_another_tag, causes))]
