@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -271,6 +272,10 @@ async def sleep() -> None:
     await asyncio.sleep(1)
 
 
+async def sleep_in_anyio() -> None:
+    await anyio.sleep(1)
+
+
 async def wait_for_event() -> None:
     await asyncio.Event().wait()
 
@@ -306,6 +311,7 @@ async def without_settings() -> None:
         (after_input, "Pass results of steps"),
         (same_name, "two steps are named `a`"),
         (sleep, "waits for something that is no step"),
+        (sleep_in_anyio, "waits for something that is no step"),
         (wait_for_event, "waits for something that is no step"),
     ],
 )

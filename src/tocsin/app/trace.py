@@ -196,7 +196,7 @@ def _lacks_loop(error: Exception) -> bool:
     """Return whether a library raised an error because no event loop runs."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     package, _, _ = frame.f_globals.get("__name__", "").partition(".")
-    return package in {"asyncio", "sniffio"} or str(error) == "no running event loop"
+    return package in {"anyio", "asyncio", "sniffio"} or str(error) == "no running event loop"
 
 
 def _is_result(returned: object) -> bool:
