@@ -50,6 +50,7 @@ def test_labels_of_time_are_apart(sign_in: SignIn, span: str, width: int) -> Non
     page = sign_in(path="/console/jobs/minutely", width=width)
     page.get_by_role("button", name=span, exact=True).click()
     expect(page.get_by_role("button", name=span, exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".tick-labels span").first).to_be_visible()  # the new window is loaded first
     labels = page.locator(".tick-labels span").evaluate_all(LABELS)
     assert len(labels) > 1
     assert all(first[1] <= second[0] for first, second in pairwise(labels))
