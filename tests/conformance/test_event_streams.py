@@ -1,5 +1,6 @@
 """Durables of triggers."""
 
+import asyncio
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.adapters.memory.event_streams import InMemoryEventStreams
 from tocsin.adapters.nats import event_streams
 from tocsin.adapters.nats.event_streams import NatsEventStreams
-from tocsin.ports import EventDurable, EventReader, acknowledge
+from tocsin.ports import EventDurable, EventStreams, Progress, acknowledge
 
 
 async def opened(nats: NatsWorld) -> tuple[NatsEventStreams, EventDurable, str]:
@@ -55,31 +56,38 @@ async def test_unfinished_takes_are_handed_back(nats: NatsWorld) -> None:
     assert left == {b"1", b"2", b"3", b"4"}
 
 
-async def test_last_message_says_whether_others_wait(nats: NatsWorld) -> None:
+async def test_progress_is_that_of_all_readers(nats: NatsWorld) -> None:
     streams, durable, subject = await opened(nats)
     for number in range(3):
         await nats.connection.store(subject, b"%d" % number, {})
-    async with streams.reading(durable) as reader:
-        await _others_wait(reader)
+    await _progress(streams, durable)
 
 
-async def test_last_message_says_so_in_memory() -> None:
+async def test_progress_in_memory_is_the_same() -> None:
     streams = InMemoryEventStreams(InMemoryEventLog(LoopClock()), {"SHOP": ["shop.new"]})
     durable = EventDurable("a", "SHOP", ("shop.new",))
     await streams.create(durable)
     for number in range(3):
         streams.publish("shop.new", b"%d" % number)
-    async with streams.reading(durable) as reader:
-        await _others_wait(reader)
+    await _progress(streams, durable)
 
 
-async def _others_wait(reader: EventReader) -> None:
-    """Read three messages, of which the last is delivered twice."""
-    first, second = await reader.take(2, wait=5)
-    assert second.has_more
-    [third] = await reader.take(2, wait=5)
-    assert not third.has_more
-    await third.nak(0)
-    [again] = await reader.take(2, wait=5)
-    assert (again.delivered, again.has_more) == (2, False)
-    await acknowledge([first, second, again])
+async def _progress(streams: EventStreams, durable: EventDurable) -> None:
+    """Read three messages by two readers; the first message is acknowledged last."""
+
+    async def is_at(floor: int, *, is_idle: bool) -> None:
+        async with asyncio.timeout(10):
+            while await streams.progress(durable) != Progress(floor, is_idle):  # noqa: ASYNC110 - no event says so
+                await asyncio.sleep(0.05)
+
+    async with streams.reading(durable) as one, streams.reading(durable) as other:
+        [first] = await one.take(1, wait=5)
+        later = [*await other.take(1, wait=5), *await other.take(1, wait=5)]
+        await acknowledge(later)
+        await is_at(first.sequence - 1, is_idle=False)
+        await first.nak(0)
+        [again] = await other.take(1, wait=5)
+        assert again.sequence == first.sequence
+        await is_at(first.sequence - 1, is_idle=False)
+        await acknowledge([again])
+        await is_at(later[-1].sequence, is_idle=True)

@@ -283,7 +283,6 @@ class SimulatedDelivery:
         self.headers = delivery.headers
         self.message_id = delivery.message_id
         self.delivered = delivery.delivered
-        self.has_more = delivery.has_more
 
     async def ack(self) -> None:
         await self._answer("ack", partial(self._durable.done, self.sequence))

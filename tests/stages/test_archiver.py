@@ -128,10 +128,6 @@ class Delivery:
     def message_id(self) -> str | None:
         return self.message.headers.get("Nats-Msg-Id")
 
-    @property
-    def has_more(self) -> bool:
-        return False
-
     async def ack(self) -> None:
         self.answers.append("ack")
 

@@ -2,13 +2,22 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.stages.test_event_listener import OPENED, TRIGGER, Message, ignored_events, listening, requested, triggers
+from tests.stages.test_event_listener import (
+    OPENED,
+    TRIGGER,
+    Acknowledged,
+    Message,
+    ignored_events,
+    listening,
+    requested,
+    triggers,
+)
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import debounce, ids, ledger
@@ -27,16 +36,6 @@ JOB: dict[str, Any] = {
 }
 
 
-@dataclass
-class Reader:
-    """A reader that takes given messages together."""
-
-    messages: list[Message]
-
-    async def take(self, limit: int, *, wait: float) -> list[Message]:  # noqa: ARG002 - the port's
-        return self.messages
-
-
 class Shop:
     """A program whose messages a listener hears, as a durable delivers them."""
 
@@ -46,12 +45,16 @@ class Shop:
         self.stage: BoundStage = EVENT_LISTENER.bind(listener)
         [self.name] = listener.index.active
         self.published = 0
-        listener.progress.takes(self.name, ())
-        listener.progress.asks(self.name)
 
     def message(self, key: str, n: int = 2) -> Message:
         self.published += 1
         return Message(f'{{"id": "{key}", "n": {n}}}'.encode(), self.published, self.world.clock.now())
+
+    def earlier(self, number: int, *, apart: int) -> list[Message]:
+        """Messages of one key that were stored an hour ago, some seconds apart."""
+        began = self.world.clock.now() - timedelta(hours=1)
+        messages = [self.message("a", n) for n in range(2, number + 2)]
+        return [replace(each, time=began + timedelta(seconds=n * apart)) for n, each in enumerate(messages)]
 
     async def publish(self, key: str, n: int = 2) -> Message:
         message = self.message(key, n)
@@ -62,14 +65,11 @@ class Shop:
         await self.listener.handle(self.name, messages)
         assert {answer for message in messages for answer in message.answers} == {"ack"}
 
-    async def flood(self, messages: Sequence[Message]) -> None:
+    async def flood(self, streams: Acknowledged, messages: Sequence[Message]) -> None:
         """Let the listener read messages one by one, long after they were stored; its timers come between."""
-        active = self.listener.index.active[self.name]
         for number, message in enumerate(messages, 1):
-            message.has_more = number < len(messages)
-            await self.listener.hear(active, Reader([message]))
-            assert message.answers == ["ack"]
-            self.listener.progress.asks(self.name)
+            await self.deliver(message)
+            streams.sequence, streams.is_idle = message.sequence, number == len(messages)
             await self.pass_time(1)
 
     async def pass_time(self, seconds: float) -> None:
@@ -112,59 +112,61 @@ async def test_key_that_is_never_quiet_starts_at_last(world: World) -> None:
 async def test_listener_behind_starts_one_execution(world: World) -> None:
     """The events of a key follow each other, but the listener reads each after its wait is over."""
     await world.define(JOB)
-    async with listening(world) as listener:
-        shop, began = Shop(world, listener), world.clock.now()
-        stored = [shop.message("a", n) for n in range(2, 7)]
-        for number, message in enumerate(stored):
-            message.time = began + timedelta(seconds=number * 10)
-        world.clock.advance(3_600)
-        await shop.flood(stored)
+    async with listening(world, streams=(streams := Acknowledged(0))) as listener:
+        shop = Shop(world, listener)
+        stored = shop.earlier(5, apart=10)
+        await shop.flood(streams, stored)
         await shop.pass_time(10)
     assert await inputs(world) == [6]
 
 
 async def test_listener_behind_keeps_the_longest_wait(world: World) -> None:
     await world.define(JOB)
-    async with listening(world) as listener:
-        shop, began = Shop(world, listener), world.clock.now()
-        stored = [shop.message("a", n) for n in range(2, 16)]
-        for number, message in enumerate(stored):
-            message.time = began + timedelta(seconds=number * 10)
-        world.clock.advance(3_600)
-        await shop.flood(stored)
+    async with listening(world, streams=(streams := Acknowledged(0))) as listener:
+        shop = Shop(world, listener)
+        await shop.flood(streams, shop.earlier(14, apart=10))
         await shop.pass_time(10)
     assert await inputs(world) == [8, 15]
 
 
-async def test_listener_that_stands_still_ends_windows(world: World) -> None:
+async def test_window_waits_for_the_messages_of_another_copy(world: World) -> None:
+    """A later message was taken here; an earlier message is not acknowledged yet."""
     await world.define(JOB)
-    async with listening(world) as listener:
-        shop = Shop(world, listener)
-        message = shop.message("a")
-        message.has_more = True
-        world.clock.advance(31)
-        await listener.hear(listener.index.active[shop.name], Reader([message]))
-        await shop.pass_time(20)
+    async with (
+        listening(world, streams=(streams := Acknowledged(0))) as listener,
+        listening(world, streams=streams) as other,
+    ):
+        shop, beside = Shop(world, listener), Shop(world, other)
+        first, second, late = shop.earlier(3, apart=20)
+        late.time += timedelta(hours=1)
+        streams.is_idle = False
+        await shop.deliver(first)
+        streams.sequence = first.sequence
+        await shop.deliver(late)
+        await shop.pass_time(5)
         assert await inputs(world) == []
-        await shop.pass_time(20)
-    assert await inputs(world) == [2]
+        await beside.deliver(second)
+        streams.sequence = late.sequence
+        await shop.pass_time(5)
+    assert await inputs(world) == [4]
 
 
-async def test_new_copy_reads_before_it_ends_windows(world: World) -> None:
+async def test_window_ends_if_the_durable_stands_still(world: World) -> None:
+    """An event that waits for room among the keys is not acknowledged for hours."""
     await world.define(JOB)
-    async with listening(world) as one:
-        await Shop(world, one).publish("a")
-    world.clock.advance(3_600)
-    async with listening(world) as other:
-        [name] = other.index.active
-        stage = EVENT_LISTENER.bind(other)
-        await world.run(stage)
+    async with listening(world, streams=(streams := Acknowledged(0))) as listener:
+        shop, streams.is_idle = Shop(world, listener), False
+        await shop.publish("a", 2)
+        await shop.pass_time(50)
         assert await inputs(world) == []
-        other.progress.takes(name, ())
-        other.progress.asks(name)
-        world.clock.advance(15)
-        await world.run(stage)
-    assert await inputs(world) == [2]
+        await shop.pass_time(15)
+        assert await inputs(world) == [2]
+        world.clock.advance(3_600)
+        await shop.publish("a", 3)
+        await shop.pass_time(50)
+        assert await inputs(world) == [2]
+        await shop.pass_time(15)
+    assert await inputs(world) == [2, 3]
 
 
 async def test_late_deliveries_start_nothing(world: World) -> None:

@@ -29,6 +29,7 @@ from tocsin.ports import (
     Loaded,
     LogUnavailable,
     MessageTooLarge,
+    Progress,
     Publish,
     Write,
     Written,
@@ -61,7 +62,6 @@ class Message:
     headers: dict[str, str] = field(default_factory=dict)
     message_id: str | None = None
     delivered: int = 1
-    has_more: bool = False
     answers: list[str] = field(default_factory=list)
 
     async def ack(self) -> None:
@@ -85,23 +85,25 @@ class Acknowledged(NatsEventStreams):
     def __init__(self, sequence: int) -> None:
         super().__init__(cast("Connection", None), Names())
         self.sequence = sequence
+        self.is_idle = True
 
     @override
-    async def floor(self, durable: EventDurable) -> int:
-        return self.sequence
+    async def progress(self, durable: EventDurable) -> Progress:
+        return Progress(self.sequence, self.is_idle)
 
 
 @asynccontextmanager
-async def listening(world: World, floor: int = 0, opened: Triggers = OPENED) -> AsyncIterator[EventListener]:
+async def listening(
+    world: World, floor: int = 0, opened: Triggers = OPENED, streams: Acknowledged | None = None
+) -> AsyncIterator[EventListener]:
     """A listener that knows the triggers; its durables are not read.
 
-    `floor`: the sequence up to which their messages are acknowledged. `opened`: what the settings open.
+    `floor`: the sequence up to which their messages are acknowledged. `opened`: what the settings open. `streams`: in place of `floor`.
     """
-    streams = Acknowledged(floor)
+    streams = streams or Acknowledged(floor)
     index = TriggerIndex(world.log, world.clock, streams, Settings(triggers=opened))
-    debouncer = Debouncer(
-        world.log, world.projections, world.clock, KEY, ReadProgress(world.clock), max_keys=opened.max_keys
-    )
+    progress = ReadProgress(streams, index, world.clock)
+    debouncer = Debouncer(world.log, world.projections, world.clock, KEY, progress, max_keys=opened.max_keys)
     batcher = Batcher(world.log, streams, world.projections, KEY)
     metrics = TriggerMetrics(max_jobs=MAX_JOBS)
     listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics)

@@ -223,7 +223,7 @@ async def test_debounced_events_start_one_execution(nats_url: str, tmp_path: Pat
 
 
 async def test_late_listener_starts_no_more_executions(nats_url: str, tmp_path: Path) -> None:
-    """Events wait longer than their keys are quiet, because no listener runs."""
+    """Events wait longer than their keys are quiet, because no listener runs; then two share them."""
     shop, worker = Shop(), Worker()
     others = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
 
@@ -242,15 +242,15 @@ async def test_late_listener_starts_no_more_executions(nats_url: str, tmp_path: 
         async with _listener(tocsin):
             await shop.heard(tocsin, 1)
         for first in range(0, 1_000, 100):  # together, so that no key is quiet in between
-            bodies = ({"id": f"{n % 5}", "n": n} for n in range(first, first + 100))
+            bodies = ({"id": f"{n % 50}", "n": n} for n in range(first, first + 100))
             await asyncio.gather(*(shop.publish(tocsin, body) for body in bodies))
         await asyncio.sleep(2)  # then each wait is over before its events are read
-        async with _listener(tocsin):
+        async with _listener(tocsin), _listener(tocsin):
             await shop.drained(tocsin)
-            ends = await tocsin.ended("invoice", Completed, 5)
+            ends = await tocsin.ended("invoice", Completed, 50)
         results: list[Any] = [end.result for end in ends]
-        assert sorted(result["n"] for result in results) == [*range(995, 1_000)]
-        assert len(await tocsin.of_executions("invoice", Completed)) == 5
+        assert sorted(result["n"] for result in results) == [*range(950, 1_000)]
+        assert len(await tocsin.of_executions("invoice", Completed)) == 50
 
 
 @asynccontextmanager

@@ -59,11 +59,6 @@ class Delivery(Protocol):
         """The number of this delivery, counted from 1."""
         ...
 
-    @property
-    def has_more(self) -> bool:
-        """Whether the durable still had to deliver others."""
-        ...
-
     async def ack(self) -> None:
         """Acknowledge the message: it is handled."""
         ...

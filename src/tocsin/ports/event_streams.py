@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .durables import Delivery
+from .event_log import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ class EventStreams(Protocol):
         """
         ...
 
-    async def floor(self, durable: EventDurable) -> int:
-        """Return the sequence up to which every message of a durable is acknowledged.
+    async def progress(self, durable: EventDurable) -> Progress:
+        """Return the progress of a durable, of all its readers.
 
         Raises:
             LogUnavailable: the durable is gone, or the server did not answer.

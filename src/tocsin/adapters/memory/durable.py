@@ -93,11 +93,6 @@ class InMemoryDurable:
         first = min(self._out, default=ahead)
         return Progress(self._upto if first is None else first - 1, is_idle=first is None)
 
-    @property
-    def has_more(self) -> bool:
-        """Whether a message was never delivered."""
-        return any(self._wants(entry.subject) for entry in self._stream.entries_after(self._upto))
-
     def _look_at(self, subject: str) -> None:
         if self._wants(subject):
             self._changed.notify()
@@ -214,11 +209,6 @@ class InMemoryDelivery:
     def delivered(self) -> int:
         """The delivery number; 1 for the first."""
         return self._delivered
-
-    @property
-    def has_more(self) -> bool:
-        """Whether the durable still has to deliver others."""
-        return self._durable.has_more
 
     async def ack(self) -> None:
         """Acknowledge the message."""

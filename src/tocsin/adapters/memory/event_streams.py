@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from ...ports import Delivery, DurableSpec, EventDurable, EventReader, LogUnavailable, RequestRefused
+from ...ports import Delivery, DurableSpec, EventDurable, EventReader, LogUnavailable, Progress, RequestRefused
 from ...subjects import Stream, matches
 from .durable import InMemoryDurable
 from .event_log import InMemoryEventLog
@@ -74,9 +74,9 @@ class InMemoryEventStreams:
         """See `EventStreams`."""
         return [name for of, name in self._durables if of == stream]
 
-    async def floor(self, durable: EventDurable) -> int:
+    async def progress(self, durable: EventDurable) -> Progress:
         """See `EventStreams`."""
-        return self._durable(durable).progress.floor
+        return self._durable(durable).progress
 
     @asynccontextmanager
     async def reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:

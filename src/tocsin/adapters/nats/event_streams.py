@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from ...ports import Delivery, EventDurable, EventReader, LogUnavailable, RequestRefused
+from ...ports import Delivery, EventDurable, EventReader, LogUnavailable, Progress, RequestRefused
 from ...subjects import Stream
 from .client import wire
 from .client.connection import Connection
@@ -89,13 +89,13 @@ class NatsEventStreams:
                 break
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
-    async def floor(self, durable: EventDurable) -> int:
+    async def progress(self, durable: EventDurable) -> Progress:
         """See `EventStreams`."""
         verb = f"CONSUMER.INFO.{durable.stream}.{self._names.trigger_durable(durable.name)}"
         found = await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
         if found is None:
             raise LogUnavailable(f"{durable.stream}: the durable {durable.name} is gone")
-        return int(found["ack_floor"]["stream_seq"])
+        return Progress(found["ack_floor"]["stream_seq"], not found["num_pending"] and not found["num_ack_pending"])
 
     @asynccontextmanager
     async def reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:

@@ -98,8 +98,8 @@ class Batcher:
         for _ in range(_TRIES):
             entry = await self._projections.get(Bucket.TRIGGERS, key)
             before = None if entry is None else SealedBatch.model_validate_json(entry[0])
-            floor = await self._streams.floor(active.durable)
-            unsettled = () if before is None else before.unsettled(floor)
+            progress = await self._streams.progress(active.durable)
+            unsettled = () if before is None else before.unsettled(progress.floor)
             if before is not None and unsettled and before.registered_at in {None, active.registered_at}:
                 # The process that sealed the batch may have died before it stored the request.
                 await self._publish(active, before.request)

@@ -71,7 +71,7 @@ class Debouncer:
         *,
         max_keys: int,
     ) -> None:
-        """`key`: that of the installation. `progress`: in the durables of triggers.
+        """`key`: that of the installation. `progress`: of the durables of triggers.
 
         `max_keys`: the keys of a trigger that may have a window.
         """
@@ -236,7 +236,7 @@ class Debouncer:
             message_id = ids.keyed_digest(self._key, "debounced", window.trigger_id, request.idempotency_key)
             send = Send(subjects.trigger(timer.job), request, message_id)
             return done(over) if states.is_sent(message_id) else again(send)
-        if behind := self.progress.behind(window.trigger_id, window.until):
+        if behind := states(self.progress.reading(window.trigger_id)).behind(window.until):
             return done(Later(timer, states(LOG_TIME(None)) + _look_after(behind)))
         return again(Put(ref, debounce.closed(window).encode()))
 

@@ -1,85 +1,97 @@
-"""The progress of this process in the durables of triggers.
+"""The progress of the durables of triggers, which ends of debounced windows wait for."""
 
-Copies of the stage share a durable, which delivers in order. So what this process took shows what all copies have taken, except the few messages
-that they handle at this moment.
-"""
-
-from collections.abc import Sequence
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
-import msgspec
-
-from ...ports import Clock, Delivery
+from ...engine.step import Reading, Sources
+from ...ports import Clock, Delivery, EventStreams, LogUnavailable, Progress
+from .trigger_index import TriggerIndex
 
 PATIENCE_S: Final = 30.0
 """After this time without progress, nothing waits for a durable any more."""
-EMPTY_S: Final = 5.0
-"""A server that has messages delivers some within this time."""
+MAX_MARKS: Final = 256
+"""Positions that are remembered of a durable, whose messages are not all acknowledged."""
+UNKNOWN: Final = timedelta(seconds=2)
+"""How far a durable is taken to be behind of which no position is known."""
 
 
-class _Durable(msgspec.Struct):
-    moved_at: float
-    """When it moved on, or had no more messages (monotonic)."""
+class Handled(NamedTuple):
+    """The messages of a durable that are handled, by all copies of the stage."""
+
+    is_all: bool
+    """True: no message is left, or the durable does not move any more."""
     newest: datetime | None = None
-    """The time of the newest message that is handled."""
-    has_more: bool = True
-    """Whether messages were left when the last messages were taken."""
-    asked_at: float | None = None
-    """When the request began that waits for messages (monotonic); None: messages are being handled."""
+    """A time (UTC, of the stream) before which all are handled."""
+
+    def behind(self, until: datetime) -> timedelta:
+        """Return how far the durable is behind a time.
+
+        Zero: all that was stored before is handled.
+        """
+        if self.is_all:
+            return timedelta(0)
+        return UNKNOWN if self.newest is None else max(until - self.newest, timedelta(0))
+
+
+class _Mark(NamedTuple):
+    sequence: int
+    time: datetime
+
+
+@dataclass(slots=True)
+class _Durable:
+    marks: deque[_Mark] = field(default_factory=lambda: deque(maxlen=MAX_MARKS))
+    """Messages that this process took, in their order."""
+    newest: datetime | None = None
+    floor: int = -1
+    moved_at: float = 0.0
+    """When the floor moved, or was looked at again after a time (monotonic)."""
+    looked_at: float = float("-inf")
 
 
 class ReadProgress:
-    """Notes what the readers of this process take and handle."""
+    """Reads from the server what is handled, once in each wave of decisions."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, streams: EventStreams, index: TriggerIndex, clock: Clock) -> None:
+        self._streams = streams
+        self._index = index
         self._clock = clock
         self._durables: dict[str, _Durable] = {}
+        self.reading: Final[Reading[str, Handled]] = Reading("progress of a trigger", self._read)
+        """By the name of the durable."""
 
-    def asks(self, name: str) -> None:
-        """Note that a reader of a durable waits for messages."""
-        durable = self._of(name)
-        if durable.asked_at is None:
-            durable.asked_at = self._clock.monotonic()
-
-    def takes(self, name: str, deliveries: Sequence[Delivery]) -> None:
-        """Note that a reader took messages; none: nothing was there."""
-        durable, has_more = self._of(name), bool(deliveries) and deliveries[-1].has_more
-        if not (durable.has_more and has_more):
-            durable.moved_at = self._clock.monotonic()
-        durable.has_more = has_more
-        if deliveries:
-            durable.asked_at = None
-
-    def handled(self, name: str, deliveries: Sequence[Delivery]) -> None:
-        """Note that messages are handled."""
-        durable = self._of(name)
-        newest = max((delivery.time for delivery in deliveries), default=None)
-        if newest is not None and (durable.newest is None or durable.newest < newest):
-            durable.newest, durable.moved_at = newest, self._clock.monotonic()
-
-    def fails(self, name: str) -> None:
-        """Note that a reader failed, so that messages may wait."""
-        durable = self._of(name)
-        durable.has_more, durable.asked_at = True, None
+    def take(self, name: str, deliveries: Sequence[Delivery]) -> None:
+        """Remember the newest of messages that were taken together."""
+        marks = self._durables.setdefault(name, _Durable()).marks
+        newest = max((_Mark(each.sequence, each.time) for each in deliveries), default=None)
+        if newest is not None and (not marks or marks[-1].sequence < newest.sequence):
+            marks.append(newest)
 
     def forget(self, name: str) -> None:
         """Forget a durable that is not read any more."""
         self._durables.pop(name, None)
 
-    def behind(self, name: str, until: datetime) -> timedelta:
-        """Return how far a durable is behind a time (UTC, by its stream).
+    async def _read(self, _: Sources, names: Sequence[str]) -> Mapping[str, Handled]:
+        await self._index.current()
+        return dict(zip(names, await asyncio.gather(*map(self._look, names)), strict=True))
 
-        Zero: all that its stream stored before was taken, or the durable does not move any more.
-        """
-        durable, now = self._of(name), self._clock.monotonic()
-        if durable.newest is not None and durable.newest >= until:
-            return timedelta(0)
-        if durable.asked_at is not None and (not durable.has_more or now - durable.asked_at >= EMPTY_S):
-            return timedelta(0)
-        if now - durable.moved_at >= PATIENCE_S:
-            return timedelta(0)
-        return timedelta(seconds=1) if durable.newest is None else until - durable.newest
-
-    def _of(self, name: str) -> _Durable:
-        return self._durables.setdefault(name, _Durable(self._clock.monotonic()))
+    async def _look(self, name: str) -> Handled:
+        active = self._index.active.get(name)
+        if active is None:  # this process may not read it
+            return Handled(is_all=True)
+        durable = self._durables.setdefault(name, _Durable())
+        try:
+            progress = await self._streams.progress(active.durable)
+        except LogUnavailable:  # it may be gone
+            progress = Progress(durable.floor, is_idle=False)
+        now = self._clock.monotonic()
+        if progress.floor != durable.floor or now - durable.looked_at >= PATIENCE_S:
+            durable.moved_at = now
+        durable.floor, durable.looked_at = progress.floor, now
+        while durable.marks and durable.marks[0].sequence <= progress.floor:
+            durable.newest = durable.marks.popleft().time
+        return Handled(progress.is_idle or now - durable.moved_at >= PATIENCE_S, durable.newest)

@@ -77,7 +77,6 @@ class EventListener:
         self._clock = clock
         self._key = key
         self._metrics = metrics
-        self.progress = debouncer.progress
         self.index = index
         self._readers: dict[EventDurable, asyncio.Task[None]] = {}
 
@@ -163,34 +162,21 @@ class EventListener:
             await self._hear_on(active)
         finally:
             self._metrics.stopped(active)
-            self.progress.forget(active.durable.name)
+            self.debouncer.progress.forget(active.durable.name)
 
     async def _hear_on(self, active: ActiveTrigger) -> None:
         while True:
             try:
                 async with self._streams.reading(active.durable) as reader:
                     while True:
-                        await self.hear(active, reader)
+                        taken = await self.take(active, reader)
+                        self._metrics.taken(active, taken, self._clock.now())
+                        await self.handle(active.durable.name, taken)
             except LogUnavailable as error:
                 _log.info("events wait for JetStream", action="log-unavailable", job=active.job, error=str(error))
             except Exception as error:  # noqa: BLE001 - the events come again, and those of other triggers go on
                 _log.error("events not handled; retrying", action="undecidable", job=active.job, exc_info=error)
-            self.progress.fails(active.durable.name)
             await self._clock.sleep(RETRY_S)
-
-    async def hear(self, active: ActiveTrigger, reader: EventReader) -> None:
-        """Take messages of a durable and handle them.
-
-        Raises:
-            LogUnavailable: the durable is gone, or the server or the log did not answer.
-        """
-        name = active.durable.name
-        self.progress.asks(name)
-        taken = await self.take(active, reader)
-        self.progress.takes(name, taken)
-        self._metrics.taken(active, taken, self._clock.now())
-        await self.handle(name, taken)
-        self.progress.handled(name, taken)
 
     async def take(self, active: ActiveTrigger, reader: EventReader) -> Sequence[Delivery]:
         """Return messages to handle together: those of a batch, if the trigger has one.
@@ -233,6 +219,7 @@ class EventListener:
             for delivery in deliveries:
                 await delivery.nak(RETRY_S)
             return
+        self.debouncer.progress.take(name, deliveries)
         requests: list[Publish | None] = []
         for delivery in deliveries:
             requests.append(self._request(active, delivery))
@@ -288,7 +275,7 @@ def _start(context: StageContext) -> EventListener | None:
         context.projections,
         context.clock,
         context.report_key,
-        ReadProgress(context.clock),
+        ReadProgress(context.event_streams, index, context.clock),
         max_keys=context.settings.triggers.max_keys,
     )
     batcher = Batcher(context.log, context.event_streams, context.projections, context.report_key)

@@ -176,11 +176,6 @@ class Received:
         return int(self._pending)
 
     @property
-    def has_more(self) -> bool:
-        """Whether the consumer still had to deliver others."""
-        return self.pending > 0
-
-    @property
     def time(self) -> datetime:
         """The time at which the stream stored it (UTC)."""
         if self._time is None:
