@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.domain.definition import DefinitionError, JobDefinition
-from tocsin.domain.events import Namespace
 from tocsin.domain.schedule import parse
-from tocsin.domain.schedule_quotas import check_schedule_quotas, instants_per_day
+from tocsin.domain.schedule_quotas import check_schedule_quotas, gained_instants, instants_per_day
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
-PAYMENTS = Namespace(name="payments", executions_per_day=1_440)
 
 
 def job(name: str, schedule: str | None, **fields: object) -> JobDefinition:
@@ -67,9 +65,16 @@ def test_no_day_has_more_instants(schedule: str, hours: int) -> None:
     assert parsed.count(start, start + timedelta(days=1), anchor=NOW) <= parsed.most_per_day
 
 
+def instants(*definitions: JobDefinition) -> dict[str, int]:
+    return {each.name: instants_per_day(each, NOW) for each in definitions}
+
+
 def refused(*wanted: JobDefinition, deleted: tuple[str, ...] = (), given: tuple[JobDefinition, ...] = ()) -> list[str]:
+    by_name, named = {each.name: each for each in wanted}, instants(*given)
+    before = {name: number for name, number in named.items() if name in by_name or name in deleted}
+    gained = gained_instants(instants(*wanted), before)
     try:
-        check_schedule_quotas(wanted, deleted, given, [PAYMENTS, Namespace(name="billing")], NOW)
+        check_schedule_quotas(by_name, gained, {"payments": sum(named.values())}, {"payments": 1_440})
     except DefinitionError as error:
         return [f"{problem.code}: {problem.job}" for problem in error.problems]
     return []
@@ -81,7 +86,6 @@ EACH_MINUTE, DAILY = job("payments.minute", "* * * * *"), job("payments.daily", 
 def test_one_schedule_beyond_the_quota_is_refused() -> None:
     assert refused(job("payments.a", "@every 1ms")) == ["schedule-above-quota: job `payments.a`"]
     assert refused(EACH_MINUTE) == []
-    assert refused(job("billing.a", "@every 1ms", queue="billing.q"), job("a", "@every 1ms", queue="q")) == []
 
 
 def test_schedules_of_a_namespace_count_together() -> None:
@@ -98,6 +102,12 @@ def test_definition_that_adds_no_instants_is_accepted() -> None:
     assert refused(job("payments.b", None), given=above) == []
     assert refused(job("payments.a", "*/2 * * * * *"), job("payments.b", "@daily"), given=above) == []
     assert refused(job("payments.b", "@daily"), given=above) == ["schedule-above-quota: job `payments.b`"]
+
+
+def test_only_namespaces_that_grow_are_counted() -> None:
+    gained = gained_instants({"a.x": 5, "a.y": 1, "b.x": 3, "c.x": 2}, {"a.x": 2, "a.z": 3, "b.x": 3, "c.x": 3})
+    assert gained == {"a": {"a.x": 3, "a.y": 1, "a.z": -3}}
+    assert gained_instants({}, {"a.x": 1}) == {}
 
 
 def test_enabling_a_job_adds_its_instants() -> None:

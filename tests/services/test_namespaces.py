@@ -122,5 +122,6 @@ async def test_schedules_beyond_the_quota_are_refused() -> None:
         await registry.define(hourly)
     await registry.resume("a.often")
     await registry.define(job("b.x", "b.q").model_copy(update={"schedule": "@every 1s"}))
+    await registry.define(job("x", "q").model_copy(update={"schedule": "@every 1s"}))
     await registry.apply([hourly], prune=["token:ci"])
-    assert [each.name for each in await registry.jobs()] == ["a.hourly", "b.x"]
+    assert [each.name for each in await registry.jobs()] == ["a.hourly", "b.x", "x"]

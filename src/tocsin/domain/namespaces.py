@@ -273,20 +273,22 @@ def _reason(definition: JobDefinition, reference: Reference, declared: Collectio
 
 
 def check_job_quotas(
-    new: Collection[str], deleted: Collection[str], registered: Iterable[str], namespaces: Iterable[Namespace]
+    new: Collection[str], deleted: Iterable[str], registered: Mapping[str, int], limits: Mapping[str, int]
 ) -> None:
     """Refuse new jobs beyond the quota `max_jobs` of their namespaces.
 
-    `registered`: the names of all registered jobs, with those that are deleted.
+    Args:
+        new: the names of new jobs.
+        deleted: the names of registered jobs that are deleted.
+        registered: the number of registered jobs, by namespace of a new job, with those that are deleted.
+        limits: the quotas by namespace.
 
     Raises:
         DefinitionError: with a problem for each such namespace.
     """
-    limits = {namespace.name: namespace.max_jobs for namespace in namespaces if namespace.max_jobs is not None}
     wanted = Counter(filter(None, (declared_of(name, limits) for name in new)))
-    if not wanted:
-        return
-    known = Counter(filter(None, (declared_of(name, limits) for name in registered if name not in deleted)))
+    known = Counter(registered)
+    known.subtract(Counter(filter(None, (declared_of(name, limits) for name in deleted))))
     found = [
         DefinitionProblem(
             f"namespace `{namespace}` may have {limits[namespace]:,} jobs (max_jobs); it has {known[namespace]:,}, and would get {number:,} "

@@ -4,12 +4,11 @@ An instant beyond the quota does not run, but its events are stored. So a schedu
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from .definition import DefinitionError, DefinitionProblem, JobDefinition, show
-from .events import Namespace
-from .namespaces import declared_of, namespace_of
+from .namespaces import namespace_of
 from .schedule import ScheduleError, parse
 
 
@@ -29,12 +28,25 @@ def instants_per_day(definition: JobDefinition, now: datetime) -> int:
     return 0 if last is not None and last < now else schedule.most_per_day
 
 
+def gained_instants(wanted: Mapping[str, int], before: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
+    """Return the instants a day that jobs gain, by namespace, if the namespace gains any.
+
+    Args:
+        wanted: the instants of each new or changed job.
+        before: the instants of the definitions that are changed or deleted.
+    """
+    gained: dict[str, Counter[str]] = {}
+    for name in {**wanted, **before}:
+        jobs = gained.setdefault(namespace_of(name) or "", Counter())
+        jobs[name] = wanted.get(name, 0) - before.get(name, 0)
+    return {namespace: jobs for namespace, jobs in gained.items() if sum(jobs.values()) > 0}
+
+
 def check_schedule_quotas(
-    wanted: Collection[JobDefinition],
-    deleted: Collection[str],
-    registered: Iterable[JobDefinition],
-    namespaces: Iterable[Namespace],
-    now: datetime,
+    wanted: Mapping[str, JobDefinition],
+    gained: Mapping[str, Mapping[str, int]],
+    named: Mapping[str, int],
+    limits: Mapping[str, int],
 ) -> None:
     """Refuse schedules that add instants beyond the quota `executions_per_day` of their namespaces.
 
@@ -42,57 +54,34 @@ def check_schedule_quotas(
     of paused jobs count too, because no quota is checked when a job is resumed.
 
     Args:
-        wanted: new and changed definitions.
-        deleted: names of jobs that are deleted.
-        registered: the definitions of all registered jobs.
-        namespaces: the declared namespaces.
-        now: the time (UTC).
+        wanted: new and changed definitions by job.
+        gained: the instants a day that jobs gain, by namespace that grows.
+        named: the instants a day that schedules of these namespaces name now.
+        limits: the quotas by namespace.
 
     Raises:
         DefinitionError: with a problem for each such namespace.
     """
-    limits = {each.name: each.executions_per_day for each in namespaces if each.executions_per_day is not None}
-    gained = Counter({each.name: instants_per_day(each, now) for each in wanted if declared_of(each.name, limits)})
-    if not any(gained.values()):
-        return
-    named = Counter[str]()
-    for definition in registered:
-        namespace = declared_of(definition.name, limits)
-        if namespace is None:
-            continue
-        number = instants_per_day(definition, now)
-        named[namespace] += number
-        if definition.name in gained or definition.name in deleted:
-            gained[definition.name] -= number
     problems = [
-        _problem(wanted, gained, namespace, named[namespace], limits[namespace])
-        for namespace, growth in sorted(_by_namespace(gained).items())
-        if growth > 0 and named[namespace] + growth > limits[namespace]
+        _problem(wanted, jobs, namespace, named[namespace], limits[namespace])
+        for namespace, jobs in sorted(gained.items())
+        if named[namespace] + sum(jobs.values()) > limits[namespace]
     ]
     if problems:
         raise DefinitionError(*problems)
 
 
-def _by_namespace(gained: Mapping[str, int]) -> Mapping[str, int]:
-    growth = Counter[str]()
-    for name, number in gained.items():
-        growth[namespace_of(name) or ""] += number
-    return growth
-
-
 def _problem(
-    wanted: Collection[JobDefinition], gained: Mapping[str, int], namespace: str, named: int, limit: int
+    wanted: Mapping[str, JobDefinition], gained: Mapping[str, int], namespace: str, named: int, limit: int
 ) -> DefinitionProblem:
     """Return the problem of a namespace, at the job that adds the most instants."""
-    own = {name: number for name, number in gained.items() if namespace_of(name) == namespace}
-    name = max(sorted(own), key=own.__getitem__)
-    [definition] = (each for each in wanted if each.name == name)
+    name = max(sorted(gained), key=gained.__getitem__)
     return DefinitionProblem(
         f"namespace `{namespace}` may begin {limit:,} executions a day (executions_per_day); its schedules name {named:,} instants a day, "
-        f"and would name {sum(own.values()):,} more, of which this job adds {own[name]:,}: choose a rarer schedule, or let an administrator "
+        f"and would name {sum(gained.values()):,} more, of which this job adds {gained[name]:,}: choose a rarer schedule, or let an administrator "
         "raise the quota",
         field="schedule",
-        value=show(definition.schedule),
+        value=show(wanted[name].schedule),
         job=f"job `{name}`",
         code="schedule-above-quota",
     )

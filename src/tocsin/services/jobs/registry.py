@@ -30,11 +30,11 @@ from ..replica_lag import ANSWER_PAUSES
 from ..scope_decisions import Take, unlimited
 from .dependencies import MaySee, all_visible, check_dependencies
 from .event_triggers import check_trigger_circles, check_webhook_paths
-from .job import Change, Check, Job, Plan, Verb, anything, plan_of
+from .job import Change, Check, Job, Plan, Verb, anything, change_to, plan_of
 from .job_class import check_class
 from .message_sizes import check_sizes
 from .partitions import check_dependents, check_partitions
-from .quotas import check_quotas
+from .quotas import check_quotas, has_quota
 from .registered_jobs import RegisteredJobs
 from .transports import check_transports
 
@@ -160,9 +160,7 @@ class Registry:
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
-        wanted = [change.definition for change in plan.of("create", "update")]
-        deleted = {change.job for change in plan.of("delete")}
-        await check_quotas(declared, wanted, deleted, self.jobs, self._clock.now())
+        await check_quotas(declared, plan.changes, self.jobs, self._clock.now())
         await check_trigger_circles(by_name, self._states, may_see)
         await check_webhook_paths(by_name, self.jobs, may_see)
         return replace(plan, unknown=await check_dependencies(by_name, self._states, may_see))
@@ -211,7 +209,9 @@ class Registry:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
         declared = await self._check([definition])
-        await check_quotas(declared, [definition], (), self.jobs, self._clock.now())
+        if has_quota(definition.name, declared):
+            state, _ = await self._ledgers.load(definition.name)
+            await check_quotas(declared, [change_to(definition, state)], self.jobs, self._clock.now())
         await check_dependents({definition.name: definition}, self.jobs, may_see)
         await check_dependencies({definition.name: definition}, self._states, may_see)
         await check_trigger_circles({definition.name: definition}, self._states, may_see)
