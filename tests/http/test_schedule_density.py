@@ -1,6 +1,7 @@
 """`/v1/schedule/density`: buckets, herds and suggestions."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Recorded
 from tocsin.domain.schedule import parse
-from tocsin.services.calculations import Effort
+from tocsin.services.calculations import Calculations, Effort
 from tocsin.services.jobs import Job
 from tocsin.services.schedule_density import density
 from tocsin.services.schedule_groups import ScheduleGroup, ScheduleGroups
@@ -132,6 +133,41 @@ async def test_first_answer_has_all_jobs(world: World, monkeypatch: pytest.Monke
     shown = (await world.ask("GET", "/v1/schedule/density")).json()
     assert next(spent, None) is None
     assert (sum(bucket["count"] for bucket in shown["buckets"]), shown["truncated"]) == (4, False)
+
+
+async def test_first_look_follows_new_jobs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older list would undo what the watch of jobs has followed."""
+    await world.given(name="early", schedule="0 3 * * *")
+    run, spent = Calculations.run, iter((True,))
+
+    async def run_slowly(self: Calculations, compute: Callable[[Effort], Any], /, *, party: str = "") -> object:
+        result = await run(self, compute, party=party)
+        if result is False:
+            await world.given(name="late", schedule="0 3 * * *")
+        return result
+
+    monkeypatch.setattr(Calculations, "run", run_slowly)
+    monkeypatch.setattr(Effort, "is_spent", lambda _: next(spent, False))
+    shown = (await world.ask("GET", "/v1/schedule/density")).json()
+    assert (sum(bucket["count"] for bucket in shown["buckets"]), shown["truncated"]) == (2, False)
+
+
+async def test_first_look_ends_before_the_timeout(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.given(name="early", schedule="0 3 * * *")
+    run, looks = Calculations.run, itertools.count(1)
+
+    async def run_slowly(self: Calculations, compute: Callable[[Effort], Any], /, *, party: str = "") -> object:
+        result = await run(self, compute, party=party)
+        if result is False:
+            world.clock.advance(1)
+            assert next(looks) < world.settings.server.request_timeout
+        return result
+
+    monkeypatch.setattr(Calculations, "run", run_slowly)
+    monkeypatch.setattr(Effort, "is_spent", lambda _: True)
+    answer = await world.ask("GET", "/v1/schedule/density")
+    assert (answer.status_code, answer.json()["truncated"]) == (200, True)
+    assert next(looks) > 2  # it tried again
 
 
 @pytest.mark.parametrize("query", ["hours=0", "hours=169", "buckets=0", "buckets=337", "threshold=1"])

@@ -1,6 +1,9 @@
 """Following of the jobs while no request does."""
 
 import asyncio
+import itertools
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from typing_extensions import override
@@ -59,6 +62,29 @@ async def test_spent_calculation_goes_further_in_the_next(monkeypatch: pytest.Mo
     assert world.slow.calculations > 1
     monkeypatch.undo()
     assert world.slow.follow(await world.registry.jobs(), Effort(0))
+
+
+async def test_watch_and_request_follow_the_newest_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each begins again with its own list, and neither ends."""
+    world, names = World(), [f"job-{number}" for number in range(6)]
+    await world.given(*names)
+    run, spent, rounds = Calculations.run, itertools.cycle([False, True]), itertools.count(1)
+
+    async def run_beside_a_request(self: Calculations, compute: Callable[[Effort], bool]) -> bool:
+        result = await run(self, compute)
+        if next(rounds) == 1:
+            await world.registry.apply([JobDefinition(name=name, schedule="@daily", function="f") for name in names])
+        assert next(rounds) < 100
+        await run(self, partial(world.slow.follow, await world.registry.jobs()))
+        return result
+
+    monkeypatch.setattr(Calculations, "run", run_beside_a_request)
+    monkeypatch.setattr(calculations.Effort, "is_spent", lambda _: next(spent))
+    await world.watch.run_once()
+    await world.watch.run_once()  # the first may have begun with older jobs
+    monkeypatch.undo()
+    jobs = await world.registry.jobs()
+    assert all(follower.follow(jobs, Effort(0)) for follower in (world.slow, world.keys))
 
 
 @pytest.mark.parametrize("failure", [LogUnavailable("no leader"), AssertionError("unexpected")])

@@ -43,10 +43,11 @@ class JobWatch:
 
     async def run_once(self) -> None:
         """Follow all changes of jobs that are stored."""
-        jobs = await self._registry.jobs()
+        first = jobs = await self._registry.jobs()
         if jobs is self._jobs:
             return
         for follower in self._followers:
             while not await self._calculations.run(partial(follower.follow, jobs)):
-                pass  # the next calculation goes further
-        self._jobs = jobs
+                # The next calculation goes further. A request may have followed a newer list, whose work is lost otherwise.
+                jobs = await self._registry.jobs()
+        self._jobs = first  # not all followers have seen a newer list

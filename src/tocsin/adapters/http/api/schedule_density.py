@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +15,8 @@ from .dependencies import Calculate, Here
 from .jobs import json_answer
 
 router = APIRouter(prefix="/v1", tags=["schedule"])
+FOLLOWING_SHARE: Final = 1 / 3
+"""Share of the request's timeout in which all jobs are followed. The rest is for the calculation, and for waits."""
 
 
 class ScheduleDensity(BaseModel):
@@ -30,7 +32,10 @@ class ScheduleDensity(BaseModel):
     suggestions: list[Suggestion]
     """Up to 50 schedules that would make the herds smaller."""
     truncated: bool
-    """The calculation takes longer than a second. The jobs with the rarest schedules are left out."""
+    """The calculation takes longer than a second, and leaves out the jobs with the rarest schedules.
+
+    Or the server has just started, and has not read all jobs yet.
+    """
 
 
 @router.get("/schedule/density", operation_id="getScheduleDensity", response_model=ScheduleDensity)
@@ -47,9 +52,12 @@ async def get_schedule_density(
     For herds of such jobs, it suggests quieter minutes.
     """
     now, window = here.clock.now(), timedelta(hours=hours)
+    until = here.clock.monotonic() + FOLLOWING_SHARE * here.settings.server.request_timeout
     jobs = await here.registry.jobs()
-    while not await calculate(partial(here.schedule_groups.follow, jobs)):
-        pass  # after a start, all jobs are added once, and the next calculation goes further
+    # After a start, all jobs are added once, and the next calculation goes further. The watch of jobs follows them
+    # meanwhile: an older list would undo its work.
+    while not await calculate(partial(here.schedule_groups.follow, jobs)) and here.clock.monotonic() < until:
+        jobs = await here.registry.jobs()
 
     def answer(effort: Effort) -> bytes:
         groups, is_complete = here.schedule_groups.seen(jobs, caller.may_see, effort)
