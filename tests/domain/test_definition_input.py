@@ -126,6 +126,12 @@ ITEM: dict[str, JsonValue] = {
 }
 CAT: dict[str, JsonValue] = {"type": "object", "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}}}
 DOG: dict[str, JsonValue] = {"type": "object", "properties": {"kind": {"const": "dog"}, "toys": {"type": "integer"}}}
+PUPPY: dict[str, JsonValue] = {
+    "properties": {"kind": {"enum": ["dog", "puppy"], "type": "string"}, "toys": {"type": "integer"}},
+    "required": ["toys"],
+}
+E_MAIL: dict[str, JsonValue] = {"properties": {"format": {"enum": ["html", "text"]}}, "required": ["address"]}
+TEXT_MESSAGE: dict[str, JsonValue] = {"properties": {"number": {"type": "string"}}, "required": ["number"]}
 TREE: dict[str, JsonValue] = {
     "type": "object",
     "properties": {"left": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]}},
@@ -142,6 +148,12 @@ TREE: dict[str, JsonValue] = {
         ([ITEM, TREE | {"required": ["left"]}], {"sku": ""}, [""]),  # it could be either
         ([CAT, DOG], {"kind": "dog", "toys": "ball", "lives": 9}, [".toys"]),
         ([CAT, DOG], {"kind": "cow"}, [""]),
+        ([CAT, PUPPY], {"kind": "cow"}, [""]),
+        ([CAT, PUPPY], {"kind": "cat", "lives": "x"}, [".lives"]),
+        ([CAT, PUPPY, {"type": "null"}], {"kind": "puppy", "toys": "x"}, [".toys"]),
+        ([{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Puppy"}], {"kind": "cat", "lives": "x"}, [".lives"]),
+        ([E_MAIL, TEXT_MESSAGE], {"address": "a", "format": "pdf"}, [""]),  # the format is no tag
+        ([{"enum": ["a"]}, {"type": "string", "minLength": 2}], "b", [""]),
         ([False, ITEM], {"sku": ""}, ["", ".sku"]),
         ([False, {"type": "string"}], 1, [""]),
         ([False], 1, [""]),
@@ -151,9 +163,19 @@ def test_field_of_an_optional_value_is_named(
     alternatives: list[JsonValue], value: JsonValue, fields: list[str]
 ) -> None:
     for keyword in ("anyOf", "oneOf"):
-        schema: dict[str, JsonValue] = {"properties": {"a": {keyword: alternatives}}, "$defs": {"Tree": TREE}}
+        schema: dict[str, JsonValue] = {
+            "properties": {"a": {keyword: alternatives}},
+            "$defs": {"Tree": TREE, "Cat": CAT, "Puppy": PUPPY},
+        }
         problems = problems_of(function="f", input={"a": value}, input_schema=schema)
         assert sorted(problems) == [("schema-mismatch", f"input.a{field}", None) for field in fields]
+
+
+@pytest.mark.parametrize("literals", [{"enum": ["a", "b"], "type": "string"}, {"enum": ["a", "b"]}])
+def test_values_of_an_optional_literal_are_named(literals: JsonValue) -> None:
+    schema: dict[str, JsonValue] = {"properties": {"a": {"anyOf": [literals, {"type": "null"}]}}}
+    with pytest.raises(ValidationError, match=r"\['a', 'b'\]\s"):
+        JobDefinition(name="job", function="f", input={"a": "c"}, input_schema=schema)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Checks of inputs: of definitions, steps and triggers."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -27,6 +27,8 @@ _COMPLETED_BY_KEYS: Final = frozenset(
     }
 )
 """Rules on an input as a whole that more keys may satisfy."""
+_TYPE: Final = frozenset({"type"})
+_LITERALS: Final = frozenset({"const", "enum"})
 _SENTENCE: Final = 200  # characters; schema validators quote whole values
 
 
@@ -107,7 +109,7 @@ def _schema_problems(
         for error in schema_check.errors_of(kind, text, instance):
             if is_partial and not error.absolute_path and error.validator in _COMPLETED_BY_KEYS:
                 continue
-            for cause in _causes(error):
+            for cause in _causes(error, schema):
                 path = ".".join(("input", *(str(part) for part in cause.absolute_path)))
                 yield DefinitionProblem(shorten(cause.message, _SENTENCE), field=path, code="schema-mismatch")
     except jsonschema.SchemaError as error:
@@ -122,31 +124,51 @@ def _schema_problems(
         yield DefinitionProblem(reason, field="input_schema", code="invalid-json-schema")
 
 
-def _causes(error: Any) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
-    """Yield the errors of the alternative that a value is meant for.
+def _causes(error: Any, schema: dict[str, JsonValue]) -> Iterator[Any]:  # noqa: ANN401 - classes that jsonschema makes
+    """Yield the errors of the alternative of `schema` that a value is meant for.
 
-    A value of another type, or with another tag, is meant for another alternative. If several remain, or none, yield the error itself.
+    A value of another type is meant for another alternative. If several remain, those of other literals and with another tag are left
+    out, too. If several still remain, or none, yield the error itself.
     """
     alternatives: dict[int, list[Any]] = {}
     for cause in error.context if error.validator in {"anyOf", "oneOf"} else ():
         if cause.relative_schema_path:  # the error of the alternative `false` has none, and no value is meant for it
             alternatives.setdefault(cause.relative_schema_path[0], []).append(cause)
-    meant = [causes for causes in alternatives.values() if not any(map(_is_another_type, causes))]
+    meant = {index: causes for index, causes in alternatives.items() if not _fails(causes, _TYPE)}
     if len(meant) > 1:
-        meant = [causes for causes in meant if not any(map(_is_another_tag, causes))]
+        meant = {index: causes for index, causes in meant.items() if not _fails(causes, _LITERALS)}
+    if len(meant) > 1:
+        tags = frozenset.intersection(*(_literal_keys(error.validator_value[index], schema) for index in meant))
+        meant = {
+            index: causes for index, causes in meant.items() if not any(_fails(causes, _LITERALS, tag) for tag in tags)
+        }
     if len(meant) != 1:
         yield error
         return
-    for cause in meant[0]:
-        yield from _causes(cause)
+    for cause in next(iter(meant.values())):
+        yield from _causes(cause, schema)
 
 
-def _is_another_type(error: Any) -> bool:  # noqa: ANN401 - classes that jsonschema makes
-    return not error.relative_path and error.validator in {"type", "const", "enum"}
+def _fails(causes: Iterable[Any], keywords: frozenset[str], *path: str) -> bool:
+    return any(cause.validator in keywords and tuple(cause.relative_path) == path for cause in causes)
 
 
-def _is_another_tag(error: Any) -> bool:  # noqa: ANN401 - classes that jsonschema makes
-    return len(error.relative_path) == 1 and error.validator == "const"
+def _literal_keys(alternative: JsonValue, schema: dict[str, JsonValue]) -> frozenset[str]:
+    """Return the keys whose values an alternative restricts to literals.
+
+    A key that each alternative restricts is their tag. In only some of them, it is a choice like any other.
+    """
+    match alternative:
+        case {"$ref": str(reference)}:
+            alternative = schema
+            for name in reference.removeprefix("#/").split("/"):
+                alternative = alternative.get(name) if isinstance(alternative, dict) else None
+    match alternative:
+        case {"properties": dict(properties)}:
+            return frozenset(
+                key for key, part in properties.items() if isinstance(part, dict) and _LITERALS & part.keys()
+            )
+    return frozenset()
 
 
 @lru_cache(maxsize=64)
