@@ -30,7 +30,7 @@ def job(name: str, schedule: str | None, **fields: object) -> JobDefinition:
         ("* * * 29 2 *", 86_400),
         ("@daily", 1),
         ("every weekday at 9am and 5:30pm", 2),
-        ("at 2027-03-02T09:00", 1),
+        ("at 2027-03-02T09:00", 0),
         ("at 2027-03-01T09:00", 0),
         ("* * * * * until 2027-03-01T11:00", 0),
         ("* * * * * from 2027-03-02T09:00 until 2027-03-02T09:05", 1_440),
@@ -108,6 +108,12 @@ def test_only_namespaces_that_grow_are_counted() -> None:
     gained = gained_instants({"a.x": 5, "a.y": 1, "b.x": 3, "c.x": 2}, {"a.x": 2, "a.z": 3, "b.x": 3, "c.x": 3})
     assert gained == {"a": {"a.x": 3, "a.y": 1, "a.z": -3}}
     assert gained_instants({}, {"a.x": 1}) == {}
+
+
+def test_jobs_that_run_once_fill_no_quota() -> None:
+    once = [job(f"payments.{day}", f"at 2027-04-{day}T09:00") for day in range(10, 22)]
+    assert refused(*once, given=(EACH_MINUTE,)) == []
+    assert refused(EACH_MINUTE, given=tuple(once)) == []
 
 
 def test_enabling_a_job_adds_its_instants() -> None:

@@ -15,8 +15,9 @@ from .schedule import ScheduleError, parse
 def instants_per_day(definition: JobDefinition, now: datetime) -> int:
     """Return the number of instants that a job has a day, at most.
 
-    A disabled job has none, and neither has a schedule that is over at `now` (UTC). Instants that calendars and
-    blackouts leave out count, because to count the others takes long.
+    A disabled job has none, and neither has a schedule that is over at `now` (UTC). A schedule that fires once has none,
+    because it would count on all other days, too. Instants that calendars and blackouts leave out count, because to
+    count the others takes long.
     """
     if definition.schedule is None or not definition.enabled:
         return 0
@@ -24,8 +25,9 @@ def instants_per_day(definition: JobDefinition, now: datetime) -> int:
         schedule = parse(definition.schedule, definition.timezone, dst=definition.dst)
     except ScheduleError:
         return 0  # a stored schedule whose zone is unknown now
-    last = schedule.only_instant or schedule.ends_at
-    return 0 if last is not None and last < now else schedule.most_per_day
+    if schedule.only_instant is not None:
+        return 0
+    return 0 if schedule.ends_at is not None and schedule.ends_at < now else schedule.most_per_day
 
 
 def gained_instants(wanted: Mapping[str, int], before: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
