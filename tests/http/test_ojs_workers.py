@@ -311,36 +311,3 @@ async def test_fetched_job_names_its_trace(world: World) -> None:
     expected = process_of(ID, given, task.step, 1, 1)
     assert expected is not None
     assert job["traceparent"] == job["meta"]["traceparent"] == expected.traceparent
-
-
-@pytest.mark.parametrize("verb", ["ack", "nack", "ack/batch"])
-async def test_report_that_a_cancellation_overtakes_is_refused(
-    verb: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ojs-http-binding §7.4: the worker must not take the result for stored."""
-    newest = await world.log.append(admitted(plan({"a": ()})), expect=0)
-    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
-    await world.log.append(task, expect=newest)
-    [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"], "worker_id": "w"})).json()["jobs"]
-    publish = world.log.publish
-
-    async def overtaken(subject: str, message: Message, *, message_id: str) -> None:
-        await publish(subject, message, message_id=message_id)
-        [cancelled] = execution.cancel(execution.fold(await world.log.load(SCOPE)), reason="late")
-        await world.log.append(cancelled, expect=await world.log.tail(SCOPE))
-
-    monkeypatch.setattr(world.log, "publish", overtaken)
-    bodies: dict[str, dict[str, Any]] = {
-        "ack": {"job_id": job["id"], "result": 1},
-        "nack": {"job_id": job["id"], "error": {"code": "x", "message": "y"}},
-        "ack/batch": {"acks": [{"job_id": job["id"], "result": 1}]},
-    }
-    answer = await world.ask("POST", f"/ojs/v1/workers/{verb}", {**bodies[verb], "worker_id": "w"})
-    if verb == "ack/batch":
-        assert (answer.status_code, answer.json()["failed"], answer.json()["acknowledged"]) == (422, 1, 0)
-        error = answer.json()["items"][0]["error"]
-    else:
-        assert answer.status_code == 409
-        error = answer.json()["error"]
-    assert error["code"] == "conflict"
-    assert "cancelled" in error["message"]

@@ -15,6 +15,7 @@ RESULTS: Final[list[tuple[Any, int]]] = [
     ("é", 4),
     ([1, "a"], 7),
     ({"a": 1, "b": ["c"]}, 17),
+    ({"a": None, "b": [-0.0, 1e22, 0.1, 2**63, 1.0]}, 55),
 ]
 """Results, and their sizes as UTF-8 without white space."""
 
@@ -33,7 +34,7 @@ async def test_result_has_its_time_and_size(result: Any, size: int, client: http
     id_ = (await pushed(client, queue))["id"]
     [held] = await fetched(client, queue)
     assert [name for name in METADATA if name in held] == []
-    await told(client, "ack", job_id=id_, result=result)
+    assert (await told(client, "ack", job_id=id_, result=result))[0] == 200
     job = await job_of(client, id_)
     assert job["result"] == result
     assert tuple(job[name] for name in METADATA) == (job["completed_at"], None, size)

@@ -6,6 +6,7 @@ The report is an input as any worker's is. The call waits for the decision of th
 import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -15,8 +16,20 @@ from ... import subjects
 from ...domain import execution, ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
 from ...domain.definition.fields import json_problem
-from ...domain.events import DeadLettered, Failed, Failure, Report, Started
-from ...domain.execution import Execution, Phase, Status
+from ...domain.events import (
+    Advanced,
+    Completed,
+    DeadLettered,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Released,
+    Report,
+    RetryScheduled,
+    Started,
+    Terminal,
+)
 from ...ports import EventLog
 from .errors import InvalidResult, OperationError, ResultTooLarge
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_all
@@ -24,11 +37,21 @@ from .lookup import ExecutionMatch
 from .task_leases import Held
 
 INVALID_RESULT: Final = "invalid_result"
+_ENDS_OF_CLAIM: Final = (Advanced, Exhausted, Released, RetryScheduled, Started)
+"""Events on a step after which a claim on it no longer stands, beside the end of the execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(ExecutionMatch):
+    """An execution after the decision on a report."""
+
+    is_overtaken: bool
+    """Another event decided first, and the report counts for nothing. False also if no stage has decided yet."""
 
 
 async def complete(
     log: EventLog, held: Held, result: JsonValue = None, *, key: bytes, arrivals: EventWaiter | None = None
-) -> ExecutionMatch:
+) -> Answered:
     """Report success; return the execution after the decision.
 
     `key` is the installation's, and proves the claim. `arrivals` avoids polling.
@@ -48,11 +71,12 @@ async def complete(
 
 async def complete_each(
     log: EventLog, answers: Sequence[tuple[Held, JsonValue]], *, key: bytes, arrivals: EventWaiter
-) -> list[ExecutionMatch | Exception]:
+) -> list[Answered | Exception]:
     """Report the success of several steps together.
 
     Return the execution of each after the decision, or why it was not reported. The arguments are those of `complete`.
     """
+    reports = [_report_on(held, key, result) for held, result in answers]
     with ExitStack() as waiting:
         scopes = [subjects.scope_of(held.task.message) for held, _ in answers]
         awaited = [
@@ -60,30 +84,28 @@ async def complete_each(
             for scope, (held, _) in zip(scopes, answers, strict=True)
         ]
         reported = await asyncio.gather(
-            *(_published(log, held, result, key) for held, result in answers), return_exceptions=True
+            *(_published(log, report, refusal) for report, refusal in reports), return_exceptions=True
         )
-        is_enough = [partial(_is_decided, held.claim.message) for held, _ in answers]
+        is_enough = [partial(_is_decided, report) for report, _ in reports]
         # a result that is refused was reported too, as a failure
         refusals = (InvalidResult, ResultTooLarge)
         sent = [index for index, error in enumerate(reported) if error is None or isinstance(error, refusals)]
         await until_all(log, [(awaited[index], is_enough[index]) for index in sent])
-    outcomes: list[ExecutionMatch | Exception] = []
-    for (held, _), error, each in zip(answers, reported, awaited, strict=True):
+    outcomes: list[Answered | Exception] = []
+    for (held, _), (report, _), error, each in zip(answers, reports, reported, awaited, strict=True):
         if isinstance(error, BaseException) and not isinstance(error, Exception):
             raise error
-        found = ExecutionMatch(held.found.job, held.found.execution_id, tuple(each.facts))
-        outcomes.append(found if error is None else error)
+        outcomes.append(_answered(held, report, each.facts) if error is None else error)
     return outcomes
 
 
-async def _published(log: EventLog, held: Held, result: JsonValue, key: bytes) -> None:
-    """Publish a report of success, or of failure if the result is refused.
+async def _published(log: EventLog, report: Report, refusal: OperationError | None) -> None:
+    """Publish the report of a result, or of its refusal.
 
     Raises:
         InvalidResult: the result cannot be stored.
         ResultTooLarge: the result is too large.
     """
-    report, refusal = _report_on(held, key, result)
     subject = subjects.subject_of(report)
     await log.publish(subject, report, message_id=ids.report_id(report.proof or "", subject))
     if refusal is not None:
@@ -109,7 +131,7 @@ def _refusal_of(result: JsonValue) -> OperationError | None:
 
 async def fail(
     log: EventLog, held: Held, error: Failure, *, key: bytes, arrivals: EventWaiter | None = None
-) -> ExecutionMatch:
+) -> Answered:
     """Report a failed attempt; return the execution after its dead letter, if any, is stored."""
     outcome = await _answer(log, held, _report(held, key, error=error), arrivals)
     if any(isinstance(fact.message, Failed) and fact.message.dead_letter for fact in outcome.facts):
@@ -118,38 +140,50 @@ async def fail(
     return outcome
 
 
-async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWaiter | None) -> ExecutionMatch:
+async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWaiter | None) -> Answered:
     subject = subjects.subject_of(report)
     with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
         message_id = ids.report_id(report.proof or "", subject)
         await log.publish(subject, report, message_id=message_id)
-        facts = await awaited.until(partial(_is_decided, held.claim.message))
-    return ExecutionMatch(held.found.job, held.found.execution_id, tuple(facts))
+        facts = await awaited.until(partial(_is_decided, report))
+    return _answered(held, report, facts)
 
 
-def _is_decided(claim: Started, facts: Facts) -> bool:
-    state = execution.fold(facts)
-    step = state.steps.get(claim.step)
-    if not facts or step is None:
-        return False  # a lagging replica answered
-    return state.is_over or step.phase is not Phase.STARTED or step.attempt != claim.attempt
+def _answered(held: Held, report: Report, facts: Facts) -> Answered:
+    is_overtaken = _is_counted(report, facts) is False
+    return Answered(held.found.job, held.found.execution_id, tuple(facts), is_overtaken)
 
 
-def is_overtaken(held: Held, state: Execution, *, is_success: bool) -> bool:
-    """Return whether another event decided on a claim before the report on it.
+def _is_decided(report: Report, facts: Facts) -> bool:
+    return _is_counted(report, facts) is not None
 
-    False: the report decided, or no stage has decided yet.
+
+def _is_counted(report: Report, facts: Facts) -> bool | None:
+    """Return whether a report decided on its claim; None: nothing has decided yet."""
+    since = [fact.message for fact in facts if fact.sequence > (report.claim or 0)]
+    return _is_stored(report, since) if report.outcome == "completed" else _has_failed(report, since)
+
+
+def _is_stored(report: Report, since: Sequence[Message]) -> bool | None:
+    """Return whether a step ended with the reported result.
+
+    The end of the lease or a retry does not prevent that, because the work is done (`execution.succeed`).
     """
-    claim = held.claim.message
-    step = state.steps[claim.step]
-    if not state.is_over and step.phase is Phase.STARTED and step.attempt == claim.attempt:
-        return False
-    if is_success:
-        # The end of an execution of one step need not name the step.
-        has_completed = step.phase is Phase.COMPLETED or state.status is Status.COMPLETED
-        return not has_completed or step.attempt != claim.attempt
-    is_counted = step.phase in {Phase.RETRYING, Phase.EXHAUSTED} or state.status is Status.FAILED
-    return step.attempt == claim.attempt and not is_counted  # a later attempt follows a failure
+    for end in since:
+        if isinstance(end, Terminal) or (isinstance(end, Advanced | Exhausted) and end.step == report.step):
+            if not isinstance(end, Advanced | Completed) and not (isinstance(end, Failed) and end.step_completed):
+                return False
+            return (end.step, end.attempt, end.result) == (report.step, report.attempt, report.result)
+    return None
+
+
+def _has_failed(report: Report, since: Sequence[Message]) -> bool | None:
+    """Return whether the reported attempt failed while its claim stood (`execution.fail`)."""
+    for fact in since:
+        if isinstance(fact, Terminal) or (isinstance(fact, _ENDS_OF_CLAIM) and fact.step == report.step):
+            has_failed = isinstance(fact, RetryScheduled | Exhausted | Failed)
+            return has_failed and (fact.step, fact.attempt) == (report.step, report.attempt)
+    return None
 
 
 def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure | None = None) -> Report:

@@ -21,6 +21,7 @@ from ....services.operations import lookup, task_leases, worker_answers
 from ....services.operations.errors import OperationError
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder
+from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem, problem_of
 from ..auth.security import TaskWorker
@@ -134,7 +135,7 @@ def _known(facts: Sequence[Any], execution_id: str, step: str | None, holder: Ho
         return None
 
 
-def _item(index: int, id_: str, claim: Held | TocsinError, outcome: ExecutionMatch | Exception) -> Json:
+def _item(index: int, id_: str, claim: Held | TocsinError, outcome: Answered | Exception) -> Json:
     if isinstance(claim, Held) and not isinstance(outcome, Exception):
         try:
             progress = worker_reports.completed(id_, claim, outcome)

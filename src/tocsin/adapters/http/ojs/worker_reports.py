@@ -4,9 +4,9 @@ from typing import Any
 
 from ....domain import execution
 from ....domain.execution import Phase
-from ....services.operations import worker_answers
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held
+from ....services.operations.worker_answers import Answered
 from ..api.problems import Problem
 from . import job_view
 
@@ -17,30 +17,34 @@ def not_active(id: str, found: ExecutionMatch, step: str | None) -> Problem:  # 
     return Problem(409, "conflict", f"job {id} is not active, but {state}")
 
 
-def completed(id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:  # noqa: A002 - as above
+def completed(id: str, held: Held, found: Answered) -> dict[str, Any]:  # noqa: A002 - as above
     """Return the progress of a job after it was reported as completed.
 
     Raises:
         Problem: another event decided on the job first, such as a request to cancel it.
     """
+    _require_in_time(id, held, found)
     state, step = execution.fold(found.facts), held.claim.message.step
-    if worker_answers.is_overtaken(held, state, is_success=True):
-        raise not_active(id, found, step)
     shown = job_view.progress(found.facts, state, step)
     if state.steps[step].phase is Phase.COMPLETED and not job_view.is_workflow(state):
         shown["state"] = "completed"  # also if other steps continue
     return shown
 
 
-def failed(id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:  # noqa: A002 - as above
+def failed(id: str, held: Held, found: Answered) -> dict[str, Any]:  # noqa: A002 - as above
     """Return the progress of a job after it was reported as failed.
 
     Raises:
         Problem: as above.
     """
-    if worker_answers.is_overtaken(held, execution.fold(found.facts), is_success=False):
-        raise not_active(id, found, held.claim.message.step)
+    _require_in_time(id, held, found)
     return returned(id, held, found)
+
+
+def _require_in_time(id: str, held: Held, found: Answered) -> None:  # noqa: A002 - as above
+    if found.is_overtaken:
+        state = job_view.job(found.facts, id=id, step=held.claim.message.step)["state"]
+        raise Problem(409, "conflict", f"the report on job {id} came too late; the job is now {state}")
 
 
 def returned(id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:  # noqa: A002 - as above
