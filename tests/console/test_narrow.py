@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.console.conftest import SignIn
 from tests.console.served import Console
@@ -25,6 +25,14 @@ COLOURED = """(canvas, name) => {
   return found;
 }"""
 """The number of pixels of a canvas that have a colour of the page."""
+
+TALLEST = """(canvas) => {
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const isWarm = (at) => data[at] > data[at + 2] + 60;
+  const columns = Array.from({ length: width }, (_, x) => Array.from({ length: height }, (_, y) => 4 * (y * width + x)));
+  return Math.max(...columns.map((column) => column.filter(isWarm).length));
+}"""
+"""The most pixels of a warm colour, such as that of the 95th percentile, in a column of a canvas."""
 
 
 def test_long_word_makes_no_page_wider(sign_in: SignIn, console: Console) -> None:
@@ -66,3 +74,21 @@ def test_first_duration_is_drawn(sign_in: SignIn, console: Console) -> None:
     chart = page.get_by_role("region", name="Durations", exact=True).locator("canvas")
     expect(chart).to_be_visible()
     assert chart.evaluate(COLOURED, "--warn") > 4
+
+
+def test_line_has_no_points(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", "/v1/jobs/even", json={"function": "ok"})
+    console.run("even", "completed")
+    page = sign_in()
+
+    def repeat(route: Route) -> None:
+        answer = route.fetch()
+        [bucket] = answer.json()["buckets"]
+        starts = [f"2026-01-0{day}T00:00:00Z" for day in (1, 2, 3)]
+        route.fulfill(response=answer, json={"sampled": False, "buckets": [bucket | {"start": at} for at in starts]})
+
+    page.route("**/durations?*", repeat)
+    page.goto("/console/jobs/even")
+    chart = page.get_by_role("region", name="Durations", exact=True).locator("canvas")
+    expect(chart).to_be_visible()
+    assert 0 < chart.evaluate(TALLEST) < 5

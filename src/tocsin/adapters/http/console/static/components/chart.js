@@ -16,10 +16,9 @@ export function colour(name) {
 }
 
 const HEIGHT = 160;
-const MOST_POINTS = 60;
 const AROUND_S = 43_200;
 
-/** Show a single value in the middle of a day: uPlot would show years. */
+/** Show a single value, which has a point because a line needs two, in the middle of a day: uPlot would show years. */
 function rangeOf({ data: [times] }, least, most) {
   return times.length === 1 ? [times[0] - AROUND_S, times[0] + AROUND_S] : [least, most];
 }
@@ -46,7 +45,7 @@ export function Chart({ label, times, series, height = HEIGHT, unit = (value) =>
         scales: { x: { range: rangeOf }, y: { range: (_, __, most) => [0, Math.max(most || 0, 1)] } },
         series: [
           {},
-          ...series.map((one) => ({ label: one.label, stroke: colour(one.colour), width: 1.5, points: { size: 6, show: (plot) => plot.data[0].length <= MOST_POINTS } })),
+          ...series.map((one) => ({ label: one.label, stroke: colour(one.colour), width: 1.5, points: { size: 6, show: (plot) => plot.data[0].length === 1 } })),
         ],
       };
       chart.current = new Plot(options, data, place.current);
