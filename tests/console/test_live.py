@@ -214,6 +214,35 @@ def pass_time(page: Page, seconds: int) -> None:
         page.evaluate("fetch('/v1/me')")  # an answer comes after those of requests before it
 
 
+UNFORESEEN: Final = {"type": "urn:tocsin:problem:unforeseen"}
+
+
+def test_error_of_the_server_is_not_repeated(sign_in: SignIn) -> None:
+    page = sign_in()
+    page.clock.install()
+    sent = requests_of(page, "/v1/jobs/nightly/durations")
+    page.route("**/durations?*", lambda route: route.fulfill(status=500, json=UNFORESEEN))
+    page.goto("/console/jobs/nightly")
+    expect(page.locator(".refusal")).to_be_visible()
+    pass_time(page, 10)
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_waits_as_long_as_the_server_says(sign_in: SignIn, status: int) -> None:
+    page = sign_in()
+    page.clock.install()
+    sent = requests_of(page, "/v1/jobs/nightly/durations")
+    page.route("**/durations?*", lambda route: route.fulfill(status=status, json={}, headers={"Retry-After": "500"}))
+    page.goto("/console/jobs/nightly")
+    expect(page.locator(".refusal")).to_be_visible()
+    page.clock.run_for(490_000)
+    page.evaluate("fetch('/v1/me')")
+    assert len(sent) == 1
+    with page.expect_request("**/durations?*"):
+        page.clock.run_for(20_000)
+
+
 @pytest.mark.full
 def test_lost_stream_costs_one_request(sign_in: SignIn, console: Console) -> None:
     execution = console.run(defined(console, None), "completed")
@@ -349,13 +378,16 @@ POST_SESSION: Final = """async (body) => {
 }"""
 
 
-def test_page_goes_on_as_the_same_caller(sign_in: SignIn, console: Console) -> None:
-    """An identity provider issues another token at each sign-in."""
+@pytest.mark.parametrize("is_late", [False, True])
+def test_page_goes_on_as_the_same_caller(sign_in: SignIn, console: Console, *, is_late: bool) -> None:
+    """An identity provider issues another token at each sign-in. The server may be busy then."""
     first = sign_in(token=console.token("scheduler-admin"))
     first.get_by_role("navigation", name="Pages").wait_for()
     first.get_by_role("link", name="What if").click()
     first.locator("textarea").fill("not sent yet")
     second = first.context.new_page()
+    if is_late:
+        lose(first, "**/console/session", "refused")
     with first.expect_response(re.compile(r"/v1/me$")):
         sign_in_again(second, console, "scheduler-admin")
     expect(first.locator("textarea")).to_have_value("not sent yet")

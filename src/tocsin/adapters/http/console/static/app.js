@@ -2,14 +2,12 @@
 
 import { Component, html, render, useEffect, useState } from "./lib/html.js";
 import { followLinks, usePlace } from "./lib/router.js";
-import { isPassing } from "./lib/api.js";
+import { isPassing, pauseAfter } from "./lib/api.js";
 import { permitStream } from "./lib/live.js";
 import { isSameCaller, keepSession, loadSession, Viewer } from "./lib/session.js";
 import { Empty, Refusal } from "./components/basics.js";
 import { Layout } from "./components/layout.js";
 import { Replaced, SignIn } from "./pages/sign-in.js";
-
-const RETRY_MS = 5_000;
 
 /** The module and the component of each page. A page is loaded when it is first shown. */
 const PAGES = {
@@ -96,30 +94,44 @@ function App() {
   useEffect(() => {
     let viewer = null;
     let loads = 0;
+    let failures = 0;
+    let timer = null;
     const ended = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
-    const failed = (load) => (refused) => {
-      setError(refused);
-      if (isPassing(refused)) setTimeout(load, RETRY_MS);
+    const again = (load, refused) => {
+      failures += 1;
+      timer = setTimeout(load, pauseAfter(refused, failures));
     };
     const replaced = () => {
+      clearTimeout(timer);
       const load = (loads += 1);
       const unlessOlder = (act) => (result) => load === loads && act(result); // answers may come in another order
       const loaded = (found) => {
         setError(null);
+        failures = 0;
         if (!found.viewer) ended();
         else if (isSameCaller(found.viewer, viewer)) keep(found);
         else setKnown({ ...found, before: viewer });
       };
-      loadSession().then(unlessOlder(loaded), unlessOlder(failed(replaced)));
+      const failed = (refused) => {
+        // The page stays with what was typed: the API refuses its changes, because the token is of the session before.
+        if (isPassing(refused)) again(replaced, refused);
+        else setError(refused);
+      };
+      loadSession().then(unlessOlder(loaded), unlessOlder(failed));
     };
     const keep = (loaded) => {
       setError(null);
+      failures = 0;
       viewer = loaded.viewer;
       if (viewer) permitStream(viewer.permissions.includes("history"), loaded.session.csrf_token || "");
       keepSession(loaded, { ended, replaced });
       setKnown(loaded);
     };
-    const begin = () => loadSession().then(keep, failed(begin));
+    const failedToBegin = (refused) => {
+      setError(refused);
+      if (isPassing(refused)) again(begin, refused);
+    };
+    const begin = () => loadSession().then(keep, failedToBegin);
     begin();
   }, []);
   if (error) return html`<main id="main"><${Refusal} error=${error} retry=${() => location.reload()} /></main>`;

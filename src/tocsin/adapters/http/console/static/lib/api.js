@@ -2,15 +2,21 @@
 
 import { jsonText, parseJson } from "./json.js";
 
+/** Without an answer, at a limit of rate, and at a gateway or server that is busy or begins. An error of the server itself stays. */
+const PASSING = new Set([0, 429, 502, 503, 504]);
+const RETRY_MS = 2000; // twice as long after each further failure
+const MAX_RETRY_MS = 60_000;
+const MAX_WAIT_MS = 86_400_000; // a browser's timer ends at once after 25 days
 let csrfToken = null;
 let onSignedOut = () => {};
 let onTokenRefused = () => {};
 
 /** A problem (RFC 9457) with which the API refused a request, or the reason why it could not be reached. */
 export class Problem extends Error {
-  constructor(status, body) {
+  constructor(status, body, waitMs = 0) {
     super(body.detail || body.title || `the API answered with status ${status}`);
     this.status = status;
+    this.waitMs = waitMs; // the least pause before the same request
     this.code = (body.type || "").split(/[:/#]/).pop() || `status-${status}`;
     this.errors = Array.isArray(body.errors) ? body.errors : [];
   }
@@ -18,7 +24,21 @@ export class Problem extends Error {
 
 /** Return whether the same request may succeed later. */
 export function isPassing(problem) {
-  return problem.status === 0 || problem.status === 429 || problem.status >= 500;
+  return PASSING.has(problem.status);
+}
+
+/** Return the milliseconds before a request is sent again that has failed a number of times. They are random, because all readers fail together. */
+export function pauseAfter(problem, failures) {
+  const random = 1 + Math.random();
+  const pause = (Math.min(RETRY_MS * 2 ** failures, MAX_RETRY_MS) / 2) * random;
+  return Math.max(pause, problem.waitMs && problem.waitMs + RETRY_MS * random);
+}
+
+/** Return the milliseconds of `Retry-After`, which holds seconds or a date. */
+function waitOf(headers) {
+  const written = headers.get("Retry-After") || "";
+  const wait = /^\d+$/.test(written) ? 1000 * Number(written) : Date.parse(written) - Date.now();
+  return Math.min(Math.max(wait || 0, 0), MAX_WAIT_MS);
 }
 
 /** Send a CSRF token with changes. `ended`: called if there is no session any more; `refused`: if it is another. */
@@ -80,7 +100,7 @@ export async function request(method, url, { body, headers = {}, signal } = {}) 
   }
   if (!answer.ok) {
     if (answer.status === 401) onSignedOut();
-    const problem = new Problem(answer.status, parsed || {});
+    const problem = new Problem(answer.status, parsed || {}, waitOf(answer.headers));
     if (problem.code === "csrf-token") onTokenRefused();
     throw problem;
   }

@@ -4,12 +4,13 @@
 // next load waits for the last, so that a slow answer is shown although events go on, and rests nine times as long as the
 // last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded once more SETTLE_MS after
 // the last event, because the history follows the log with a delay. After a lost stream it is loaded once, at a random
-// moment, because all pages of all readers lose it together. After a failure that may pass, a page is loaded again too.
+// moment, because all pages of all readers lose it together. After a failure that may pass, a page is loaded again too,
+// after `Retry-After` at the earliest.
 //
 // A page that is hidden follows no stream, and is loaded again when it is shown.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
-import { get, isPassing, v1 } from "./api.js";
+import { get, isPassing, pauseAfter, v1 } from "./api.js";
 import { parseJson } from "./json.js";
 import { follow } from "./stream.js";
 
@@ -17,8 +18,6 @@ const REST_MS = 1000;
 const REST_SHARE = 9;
 const SETTLE_MS = 2500;
 const RECONNECT_MS = 5000;
-const RETRY_MS = 2000; // after a failure that may pass; twice as long after each further failure
-const MAX_RETRY_MS = 60_000;
 const POLL_MS = 15_000; // for callers without the event stream
 const listeners = new Set();
 const watchers = new Set();
@@ -125,11 +124,13 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
   const running = useRef(null);
   const again = useRef(null);
   const failures = useRef(0);
+  const earliest = useRef(0);
   const wanted = useRef(null);
-  wanted.current = { concerns, isNeeded: loaded.error ? isPassing(loaded.error) : loaded.value === null || needs(loaded.value) };
+  wanted.current = { concerns, isNeeded: !loaded.error && (loaded.value === null || needs(loaded.value)) };
 
   const load = useCallback(async () => {
     if (!url) return;
+    earliest.current = 0;
     running.current?.abort();
     const control = (running.current = new AbortController());
     try {
@@ -137,6 +138,7 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       if (running.current === control) setLoaded({ url, value, error: null });
     } catch (error) {
       if (error.name === "AbortError" || running.current !== control) return;
+      earliest.current = performance.now() + (error.waitMs || 0);
       setLoaded((last) => ({ url, value: last.url === url ? last.value : null, error }));
     }
   }, [url]);
@@ -154,6 +156,7 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
     let isStale = isLive && document.hidden; // it hears nothing yet
     let isGone = false;
     const refresh = () => {
+      if (performance.now() < earliest.current) return; // it is loaded later
       if (document.hidden || isResting) {
         isStale = true;
         return;
@@ -203,8 +206,7 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
   useEffect(() => {
     failures.current = loaded.url === url && loaded.error ? failures.current + 1 : 0;
     if (failures.current === 0 || !isPassing(loaded.error)) return undefined;
-    const delay = Math.min(RETRY_MS * 2 ** (failures.current - 1), MAX_RETRY_MS);
-    const timer = setTimeout(() => again.current(), delay * (1 + Math.random()));
+    const timer = setTimeout(() => again.current(), pauseAfter(loaded.error, failures.current));
     return () => clearTimeout(timer);
   }, [loaded, url]);
 

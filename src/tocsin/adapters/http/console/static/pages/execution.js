@@ -1,7 +1,7 @@
 // One execution: its steps, its attempts over time, its log, its input and result, and its events.
 
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { get, isPassing, path, post, trigger, v1 } from "../lib/api.js";
+import { get, isPassing, path, pauseAfter, post, trigger, v1 } from "../lib/api.js";
 import { jsonText } from "../lib/json.js";
 import { isOfJob, useResource } from "../lib/live.js";
 import { navigate, to } from "../lib/router.js";
@@ -203,6 +203,7 @@ function Log({ id, isOpen }) {
   useEffect(() => {
     let isGone = false;
     let timer = null;
+    let failures = 0;
     let wasOver = false; // lines may come after the end
     after.current = 0;
     setLines([]);
@@ -211,6 +212,7 @@ function Log({ id, isOpen }) {
         const answer = await get(v1(["executions", id, "logs"], { after: after.current, limit: LINES_AT_ONCE }));
         if (isGone) return;
         setError(null);
+        failures = 0;
         if (answer.lines.length > 0) {
           setLines((last) => [...last, ...answer.lines].slice(-MOST_LINES));
           after.current = answer.next;
@@ -221,7 +223,8 @@ function Log({ id, isOpen }) {
       } catch (refused) {
         if (isGone) return;
         setError(refused);
-        if (isPassing(refused)) timer = setTimeout(read, LOGS_MS);
+        failures += 1;
+        if (isPassing(refused)) timer = setTimeout(read, pauseAfter(refused, failures));
       }
     };
     read();
