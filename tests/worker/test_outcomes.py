@@ -282,6 +282,20 @@ async def test_panic_in_async_handler_is_a_failure(bench: Bench) -> None:
     assert bench.handed_back == []
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit()], ids=["interrupt", "end"])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+async def test_interrupt_is_no_outcome(bench: Bench, error: BaseException, depth: int) -> None:
+    for _ in range(depth):
+        error = BaseExceptionGroup("tasks", [ValueError(), error])
+
+    async def handler(_: Context) -> NoReturn:
+        raise error
+
+    with pytest.raises(type(error)):
+        await bench.run(handler)
+    assert await bench.reports() == []
+
+
 async def test_awaiting_a_cancelled_task_is_a_failure(bench: Bench) -> None:
     async def handler(_: Context) -> None:
         future = asyncio.get_running_loop().create_future()

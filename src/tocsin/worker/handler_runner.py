@@ -177,9 +177,9 @@ class HandlerRunner:
                 )
         except asyncio.CancelledError as error:
             return _interrupted(error, held_task)
-        except (KeyboardInterrupt, GeneratorExit):  # Ctrl-C, and the end of the event loop
-            raise
-        except BaseException as error:  # noqa: BLE001 - a handler may raise any, such as the panic of a library in Rust
+        except BaseException as error:  # a handler may raise any, such as the panic of a library in Rust
+            if contains(error, KeyboardInterrupt, GeneratorExit):  # Ctrl-C, and the end of the event loop
+                raise
             if held_task.stopped is not None:
                 return Stopped(held_task.stopped)
             if limit.expired():
@@ -281,6 +281,13 @@ def _bound(task: Dispatched, bindings: Mapping[str, JsonValue], input_: Input, s
         return bound_arguments(bindings, input_, task.upstream, secrets.resolve_constant)
     except BindingError as error:
         raise WrongInputError(str(error)) from None
+
+
+def contains(error: BaseException, *types: type[BaseException]) -> bool:
+    """Return whether an error, or one in its group, has one of the types."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(types) is not None
+    return isinstance(error, types)
 
 
 def _interrupted(error: asyncio.CancelledError, held_task: HeldTask) -> Outcome:
