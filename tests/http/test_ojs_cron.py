@@ -188,6 +188,8 @@ async def test_the_media_type_of_the_specification_is_read(world: World) -> None
         ({"name": "Daily Report"}, "name"),
         ({"overlap_policy": "sometimes"}, "overlap_policy"),
         ({"options": {"timeout_ms": -1}}, "options.timeout"),
+        ({"pending": True}, "pending"),
+        ({"options": {"pending": True}}, "options.pending"),
     ],
 )
 async def test_what_cannot_be_registered_is_an_invalid_request(

@@ -95,6 +95,12 @@ for _ in range(5):
         ({"type": "chain", "steps": [{**A, "scheduled_at": "+PT5S"}]}, "steps[0].scheduled_at"),
         ({"type": "chain", "steps": [{**A, "options": {"unique": {}}}]}, "steps[0].options.unique"),
         ({"type": "chain", "steps": [A], "options": {"expires_at": "+PT5S"}}, "options.expires_at"),
+        ({"type": "chain", "steps": [A], "pending": True}, "pending"),
+        ({"type": "chain", "steps": [A], "options": {"pending": True}}, "options.pending"),
+        ({"type": "group", "jobs": [{"type": "chain", "steps": [A], "pending": True}]}, "jobs[0].pending"),
+        ({"type": "chain", "steps": [{**A, "pending": True}]}, "steps[0].pending"),
+        ({"type": "chain", "steps": [{**A, "pending": True}], "options": {"pending": False}}, "steps[0].pending"),
+        ({"steps": [{**A, "id": "a"}], "pending": True}, "pending"),
         (
             {"type": "chain", "steps": [{**A, "options": {"retry": {"on_exhaustion": "dead_letter"}}}]},
             "steps[0].options.retry.on_exhaustion",

@@ -181,7 +181,7 @@ class _Envelope(BaseModel):
     retry: _Retry | None = None
     unique: UniquePolicy | None = None
     rate_limit: RatePolicy | None = None
-    pending: Literal[False] = False
+    pending: None = None
     args: list[Any]
     queue: str = Field(default="default", pattern=f"^{QUEUE.pattern}$")
     timeout_ms: _Milliseconds | None = None
@@ -383,15 +383,24 @@ def _flattened(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]
         fields["args"] = body["args"]
     sources: dict[str, str] = {}
     names = [(name, name) for name in _OPTIONS] + [("start_at", "scheduled_at"), ("start_at", "delay_until")]
-    names.append(("pending", "pending"))
     for field, name in names:
         is_inner = inner.get(name) is not None
         value = inner[name] if is_inner else body.get(name)
         if value is not None and field not in fields:
             fields[field], sources[field] = value, f"options.{name}" if is_inner else name
+    if (is_set := pending(body)) is not None:
+        sources["pending"], fields["pending"] = is_set
     if "timeout_ms" in fields:
         fields.pop("timeout", None)
     return fields, sources
+
+
+def pending(body: Mapping[str, Any]) -> tuple[str, object] | None:
+    """Return the place and the value of a `pending` that is set and not false."""
+    options = body.get("options")
+    inner = options.get("pending") if isinstance(options, dict) else None
+    places = (("options.pending", inner), ("pending", body.get("pending")))
+    return next(((place, value) for place, value in places if value is not None and value is not False), None)
 
 
 def _problem(error: ValidationError, fields: Mapping[str, Any], sources: Mapping[str, str]) -> Problem:

@@ -103,6 +103,7 @@ class _Reader:
             raise _invalid(_at(path, "type"), f"must be one of {', '.join(_KINDS)}", kind)
         if depth > MAX_DEPTH:
             raise _invalid(path, f"is nested {depth} levels deep; at most {MAX_DEPTH}")
+        _require_not_pending(path, body)
         field = "steps" if kind == "chain" else "jobs"
         members, nodes = list[str](), list[WorkflowNode]()
         for index, member in enumerate(_array(body, path, field)):
@@ -137,6 +138,7 @@ class _Reader:
 
     def graph(self, body: Mapping[str, Any]) -> Workflow:
         """Return the workflow of steps that name the steps they depend on."""
+        _require_not_pending("", body)
         before: dict[str, tuple[str, ...]] = {}
         callbacks: dict[str, str] = {}
         for index, step in enumerate(_array(body, "", "steps")):
@@ -281,6 +283,12 @@ def _require_no_time(path: str, body: Mapping[str, Any], options: Mapping[str, A
         if options.get(field) is not None or body.get(field) is not None:
             place = f"options.{field}" if options.get(field) is not None else field
             raise _invalid(_at(path, place), "must be left out: the workflow decides when its jobs run, and how often")
+
+
+def _require_not_pending(path: str, body: Mapping[str, Any]) -> None:
+    if (is_set := envelope.pending(body)) is not None:
+        place, value = is_set
+        raise _invalid(_at(path, place), envelope.RULES["pending"].requirement, value)
 
 
 def _options(body: Mapping[str, Any], path: str = "") -> Mapping[str, Any]:
