@@ -79,7 +79,7 @@ class Timeouts:
             if not timeout.expired() or has_begun:
                 raise
             is_read = scope["method"] in SAFE_METHODS
-            remedy = "It changes nothing: retry" if is_read else "The outcome is unknown: read the state, then retry"
+            remedy = "Retry" if is_read else "The outcome is unknown: read the state, then retry"
             raise Problem(503, "timeout", f"not done within {self._seconds:g} seconds. {remedy}") from None
 
 
