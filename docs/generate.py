@@ -546,8 +546,8 @@ def _errors() -> Iterator[str]:
     rows = [
         (code, f"`{error.__module__}.{error.__qualname__}`", meaning)
         for error in classes
-        if error.code != TocsinError.code or vars(error).get("codes")  # else its errors have codes of other classes
-        for code, meaning in (vars(error).get("codes") or {error.code: _paragraph(error.__doc__)}).items()
+        if error.code != TocsinError.code or "codes" in vars(error)  # else its errors have codes of other classes
+        for code, meaning in vars(error).get("codes", {error.code: _paragraph(error.__doc__)}).items()
     ]
     rows += [(code, "", meaning) for code, meaning in OTHER_CODES.items()]
     for code, name, meaning in sorted(rows):

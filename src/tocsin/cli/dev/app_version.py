@@ -27,7 +27,7 @@ class AppRefused(UsageError):
     """
 
     code = "app-import-failed"
-    codes: ClassVar[Mapping[str, str]] = {}  # the error has the code of the reason
+    codes: ClassVar[Mapping[str, str]] = {}  # the error has the code of the reason, which has its meaning elsewhere
 
     def __init__(self, report: Mapping[str, Any]) -> None:
         """`report`: the error, as the process sent it."""
