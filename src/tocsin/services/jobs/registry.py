@@ -106,22 +106,37 @@ class Registry:
     async def job(self, name: str, *, fresh: bool = False) -> Job:
         """Return one job from its ledger; `fresh`: with every fact stored before this call.
 
+        A lagging replica does not decide that a job is absent: the leader confirms it.
+
         Raises:
             JobNotFound: no job has this name.
             LogUnavailable: every replica that answers lags.
         """
-        tail = await self._log.tail(subjects.ledger(name)) if fresh else 0
-        for pause in ANSWER_PAUSES:
-            await asyncio.sleep(pause)
-            state, last = await self._ledgers.load(name)
-            if last >= tail:
-                break
-        else:
-            raise LogUnavailable(f"the ledger of {name!r} has a fact {tail} that cannot be read yet")
+        state, _ = await self._load(name, fresh=fresh)
         job = Job.of(state)
         if job is None:
             raise JobNotFound(name)
         return job
+
+    async def _load(self, job: str, *, fresh: bool) -> tuple[Ledger, int]:
+        """Return a job's ledger and last sequence.
+
+        If `fresh`, or if no job is registered, they include every fact stored before this call.
+
+        Raises:
+            LogUnavailable: every replica that answers lags.
+        """
+        tail = await self._log.tail(subjects.ledger(job)) if fresh else None
+        for pause in ANSWER_PAUSES:
+            await asyncio.sleep(pause)
+            state, last = await self._ledgers.load(job)
+            if tail is None:
+                if Job.of(state) is not None:
+                    return state, last
+                tail = await self._log.tail(subjects.ledger(job))  # a lagging replica may lack the job
+            if last >= tail:
+                return state, last
+        raise LogUnavailable(f"the ledger of {job!r} has a fact {tail} that cannot be read yet")
 
     async def get(self, name: str) -> Registration:
         """Return the registration of a job.
@@ -368,13 +383,24 @@ class Registry:
     ) -> bool:
         """Append the facts of a decision in their room; return whether there were any.
 
+        A refusal, or a decision that changes nothing, does not rest on the answer of a lagging replica.
+
         Raises:
+            LogUnavailable: every replica that answers lags.
             SequenceConflict: another writer changed the ledger on each try.
         """
-        for _ in range(TRIES):
-            state, sequence = await self._ledgers.load(job)
-            check(Job.of(state))
-            facts = decide(state)
+        for attempt in range(TRIES):
+            # The guard of an append notices a stale read. Without an append, only a fresh read decides.
+            state, sequence = await (self._load(job, fresh=True) if attempt else self._ledgers.load(job))
+            try:
+                check(Job.of(state))
+                facts = decide(state)
+            except Exception:
+                if attempt:
+                    raise
+                continue
+            if not facts and not attempt:
+                continue
             if facts:
                 await take(facts)
                 take = unlimited

@@ -1,0 +1,113 @@
+"""Requests to the registry while a lagging replica answers."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+
+from tocsin import subjects
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Defined, Message, Paused, Resumed, Trigger
+from tocsin.domain.ledger import JobNotFound
+from tocsin.ports import Loaded, LogUnavailable
+from tocsin.services.jobs import Registry, registry
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+
+HELLO: Final = JobDefinition(name="hello", function="greet")
+SCOPE: Final = subjects.ledger("hello")
+
+
+class LaggingLog(InMemoryEventLog):
+    """A log whose replicas lack the newest event of a scope for some reads."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
+        self.stale_reads = 0
+        self.leader_reads = 0
+
+    async def load_each(self, *scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
+        loaded = await super().load_each(*scopes, **options)
+        if not self.stale_reads:
+            return loaded
+        self.stale_reads -= 1
+        facts = [(await self.read(scope))[:-1] for scope in scopes]
+        return Loaded(facts, max((event.sequence for of_scope in facts for event in of_scope), default=0))
+
+    async def tail(self, scope: str) -> int:
+        self.leader_reads += 1
+        return await super().tail(scope)
+
+
+@pytest.fixture
+def log() -> LaggingLog:
+    return LaggingLog()
+
+
+@pytest.fixture
+def jobs(log: LaggingLog) -> Registry:
+    return Registry(log, InMemoryProjections(log.clock), log.clock)
+
+
+async def newest(log: LaggingLog) -> Message:
+    return (await log.read(SCOPE))[-1].message
+
+
+async def test_trigger_finds_a_job_that_replicas_lack(log: LaggingLog, jobs: Registry) -> None:
+    await jobs.define(HELLO)
+    log.stale_reads = 2
+    await jobs.trigger("hello")
+    assert [type(event.message) for event in await log.read(subjects.trigger("hello"))] == [Trigger]
+
+
+@pytest.mark.parametrize(
+    ("change", "after"), [(Registry.pause, Paused), (Registry.delete, None)], ids=["pause", "delete"]
+)
+async def test_change_finds_a_job_that_replicas_lack(
+    log: LaggingLog, jobs: Registry, change: Callable[[Registry, str], Awaitable[object]], after: type[Message] | None
+) -> None:
+    await jobs.define(HELLO)
+    log.stale_reads = 2
+    await change(jobs, "hello")
+    if after is None:
+        with pytest.raises(JobNotFound):
+            await jobs.job("hello")
+    else:
+        assert isinstance(await newest(log), after)
+
+
+async def test_lagging_replica_drops_no_switch(log: LaggingLog, jobs: Registry) -> None:
+    await jobs.define(HELLO)
+    await jobs.pause("hello")
+    log.stale_reads = 1
+    assert await jobs.resume("hello")
+    assert isinstance(await newest(log), Resumed)
+
+
+async def test_lagging_replica_drops_no_definition(log: LaggingLog, jobs: Registry) -> None:
+    await jobs.define(HELLO)
+    await jobs.define(HELLO.model_copy(update={"priority": 7}))
+    log.stale_reads = 1
+    assert await jobs.define(HELLO) == "update"
+    fact = await newest(log)
+    assert isinstance(fact, Defined)
+    assert fact.definition == HELLO
+
+
+async def test_only_absence_costs_a_trigger_the_leader(log: LaggingLog, jobs: Registry) -> None:
+    await jobs.define(HELLO)
+    log.leader_reads = 0
+    await jobs.job("hello")
+    assert log.leader_reads == 0
+    with pytest.raises(JobNotFound):
+        await jobs.job("absent")
+    assert log.leader_reads == 1
+
+
+async def test_unreadable_job_is_not_called_absent(
+    log: LaggingLog, jobs: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "ANSWER_PAUSES", (0.0, 0.0))
+    await jobs.define(HELLO)
+    log.stale_reads = 2
+    with pytest.raises(LogUnavailable, match="cannot be read yet"):
+        await jobs.trigger("hello")
