@@ -7,10 +7,11 @@ import pytest
 
 from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Defined, Message, Paused, Resumed, Trigger
+from tocsin.domain.events import Defined, Message, Namespace, Paused, Resumed, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import Loaded, LogUnavailable
 from tocsin.services.jobs import Registry, registry
+from tocsin.services.namespaces import Namespaces
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
 HELLO: Final = JobDefinition(name="hello", function="greet")
@@ -22,12 +23,13 @@ class LaggingLog(InMemoryEventLog):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
+        self.lagging = SCOPE
         self.stale_reads = 0
         self.leader_reads = 0
 
     async def load_each(self, *scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
         loaded = await super().load_each(*scopes, **options)
-        if not self.stale_reads:
+        if not self.stale_reads or self.lagging not in scopes:
             return loaded
         self.stale_reads -= 1
         facts = [(await self.read(scope))[:-1] for scope in scopes]
@@ -91,6 +93,14 @@ async def test_lagging_replica_drops_no_definition(log: LaggingLog, jobs: Regist
     fact = await newest(log)
     assert isinstance(fact, Defined)
     assert fact.definition == HELLO
+
+
+async def test_quota_knows_a_job_that_replicas_lack(log: LaggingLog, jobs: Registry) -> None:
+    job = HELLO.model_copy(update={"name": "team.hello", "queue": "team.q"})
+    await Namespaces(log).apply([Namespace(name="team", max_jobs=1)])
+    await jobs.define(job)
+    log.lagging, log.stale_reads = subjects.ledger("team.hello"), 1
+    assert await jobs.define(job.model_copy(update={"priority": 7})) == "update"
 
 
 async def test_only_absence_costs_a_trigger_the_leader(log: LaggingLog, jobs: Registry) -> None:

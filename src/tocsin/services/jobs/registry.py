@@ -225,7 +225,7 @@ class Registry:
         verb: Verb = "unchanged"
         declared = await self._check([definition])
         if has_quota(definition.name, declared):
-            state, _ = await self._ledgers.load(definition.name)
+            state, _ = await self._load(definition.name, fresh=True)
             await check_quotas(declared, [change_to(definition, state)], self.jobs, self._clock.now())
         await check_dependents({definition.name: definition}, self.jobs, may_see)
         await check_dependencies({definition.name: definition}, self._states, may_see)
