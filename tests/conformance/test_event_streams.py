@@ -11,7 +11,7 @@ from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.adapters.memory.event_streams import InMemoryEventStreams
 from tocsin.adapters.nats import event_streams
 from tocsin.adapters.nats.event_streams import NatsEventStreams
-from tocsin.ports import EventDurable, EventStreams, Progress, acknowledge
+from tocsin.ports import EventDurable, EventStreams, LogUnavailable, Progress, acknowledge
 
 
 async def opened(nats: NatsWorld) -> tuple[NatsEventStreams, EventDurable, str]:
@@ -91,3 +91,16 @@ async def _progress(streams: EventStreams, durable: EventDurable) -> None:
         await is_at(first.sequence - 1, is_idle=False)
         await acknowledge([again])
         await is_at(later[-1].sequence, is_idle=True)
+
+
+async def test_progress_in_a_lost_stream_is_unknown(nats: NatsWorld) -> None:
+    streams, durable, _ = await opened(nats)
+    await nats.connection.manage(f"STREAM.DELETE.{durable.stream}")
+    with pytest.raises(LogUnavailable, match="is gone"):
+        await streams.progress(durable)
+
+
+async def test_progress_in_no_stream_is_unknown() -> None:
+    streams = InMemoryEventStreams(InMemoryEventLog(LoopClock()), {})
+    with pytest.raises(LogUnavailable, match="is gone"):
+        await streams.progress(EventDurable("a", "SHOP", ("shop.new",)))

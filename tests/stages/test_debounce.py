@@ -23,7 +23,7 @@ from tocsin import subjects
 from tocsin.domain import debounce, ids, ledger
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import BoundStage
-from tocsin.ports import WEBHOOK_DELIVERY
+from tocsin.ports import WEBHOOK_DELIVERY, EventDurable, LogUnavailable, Progress
 from tocsin.settings import Triggers
 from tocsin.stages.event_listener.debouncer import HOUR_S, KEPT_S
 from tocsin.stages.event_listener.stage import EVENT_LISTENER, EventListener
@@ -167,6 +167,36 @@ async def test_window_ends_if_the_durable_stands_still(world: World) -> None:
         assert await inputs(world) == [2]
         await shop.pass_time(15)
     assert await inputs(world) == [2, 3]
+
+
+async def test_window_of_a_lost_stream_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone(_: EventDurable) -> Progress:
+        raise LogUnavailable("the durable is gone")
+
+    await world.define(JOB)
+    async with listening(world, streams=(streams := Acknowledged(0))) as listener:
+        shop = Shop(world, listener)
+        await shop.publish("a")
+        monkeypatch.setattr(streams, "progress", gone)
+        await shop.pass_time(65)
+    assert await inputs(world) == [2]
+
+
+async def test_stream_made_again_is_read_from_its_start(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world, streams=(streams := Acknowledged(0))) as listener:
+        shop, streams.is_idle = Shop(world, listener), False
+        shop.published = 900
+        await shop.publish("b", 9)
+        streams.sequence = 900  # that message is not acknowledged
+        await shop.pass_time(61)
+        shop.published, streams.sequence = 0, 0
+        await shop.publish("a", 2)
+        await shop.pass_time(31)
+        await shop.publish("b", 8)
+        streams.sequence = 2
+        await shop.pass_time(5)
+    assert await inputs(world) == [9, 2]
 
 
 async def test_late_deliveries_start_nothing(world: World) -> None:

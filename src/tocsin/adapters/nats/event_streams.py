@@ -92,7 +92,12 @@ class NatsEventStreams:
     async def progress(self, durable: EventDurable) -> Progress:
         """See `EventStreams`."""
         verb = f"CONSUMER.INFO.{durable.stream}.{self._names.trigger_durable(durable.name)}"
-        found = await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
+        try:
+            found = await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
+        except JetStreamError as error:
+            if error.err_code != wire.STREAM_NOT_FOUND:
+                raise
+            found = None
         if found is None:
             raise LogUnavailable(f"{durable.stream}: the durable {durable.name} is gone")
         return Progress(found["ack_floor"]["stream_seq"], not found["num_pending"] and not found["num_ack_pending"])

@@ -43,7 +43,7 @@ FULL_INTERVAL_S: Final = 60.0
 """How often it is recorded that a trigger has too many keys."""
 LOOK: Final = timedelta(milliseconds=200)
 """How soon a window is looked at again whose events are not all read."""
-MAX_LOOK: Final = timedelta(seconds=15)
+MAX_LOOK: Final = timedelta(seconds=3)
 """The longest such time, so that many windows cost a listener little that is far behind."""
 _RETRY_S: Final = 1.0
 _TRIES: Final = 5

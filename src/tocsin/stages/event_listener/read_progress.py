@@ -15,6 +15,10 @@ PATIENCE_S: Final = 30.0
 """After this time without progress, nothing waits for a durable any more."""
 MAX_MARKS: Final = 256
 """Positions that are remembered of a durable, whose messages are not all acknowledged."""
+FORGOTTEN_S: Final = 120.0
+"""After this time without a look, the time without progress begins again."""
+CURRENT_S: Final = 10.0
+"""How long a look waits until the triggers in force are known."""
 UNKNOWN: Final = timedelta(seconds=2)
 """How far a durable is taken to be behind of which no position is known."""
 
@@ -49,7 +53,7 @@ class _Durable:
     newest: datetime | None = None
     floor: int = -1
     moved_at: float = 0.0
-    """When the floor moved, or was looked at again after a time (monotonic)."""
+    """When the floor moved, or a reader began, or a look came after a long time (monotonic)."""
     looked_at: float = float("-inf")
 
 
@@ -64,19 +68,32 @@ class ReadProgress:
         self.reading: Final[Reading[str, Handled]] = Reading("progress of a trigger", self._read)
         """By the name of the durable."""
 
+    def begin(self, name: str) -> None:
+        """Note that a reader begins, perhaps after an outage."""
+        self._durables.setdefault(name, _Durable()).moved_at = self._clock.monotonic()
+
     def take(self, name: str, deliveries: Sequence[Delivery]) -> None:
         """Remember the newest of messages that were taken together."""
         marks = self._durables.setdefault(name, _Durable()).marks
         newest = max((_Mark(each.sequence, each.time) for each in deliveries), default=None)
-        if newest is not None and (not marks or marks[-1].sequence < newest.sequence):
-            marks.append(newest)
+        if newest is None:
+            return
+        if marks and newest.sequence <= marks[-1].sequence:
+            if newest.time <= marks[-1].time:  # delivered again
+                return
+            marks.clear()  # the stream was made again, and repeats sequences
+        marks.append(newest)
 
     def forget(self, name: str) -> None:
         """Forget a durable that is not read any more."""
         self._durables.pop(name, None)
 
     async def _read(self, _: Sources, names: Sequence[str]) -> Mapping[str, Handled]:
-        await self._index.current()
+        try:
+            async with asyncio.timeout(CURRENT_S):
+                await self._index.current()
+        except TimeoutError as error:
+            raise LogUnavailable("the triggers in force are not known yet") from error
         return dict(zip(names, await asyncio.gather(*map(self._look, names)), strict=True))
 
     async def _look(self, name: str) -> Handled:
@@ -89,8 +106,10 @@ class ReadProgress:
         except LogUnavailable:  # it may be gone
             progress = Progress(durable.floor, is_idle=False)
         now = self._clock.monotonic()
-        if progress.floor != durable.floor or now - durable.looked_at >= PATIENCE_S:
+        if progress.floor != durable.floor or now - durable.looked_at >= FORGOTTEN_S:
             durable.moved_at = now
+        if progress.floor < durable.floor:
+            durable.marks.clear()  # likewise
         durable.floor, durable.looked_at = progress.floor, now
         while durable.marks and durable.marks[0].sequence <= progress.floor:
             durable.newest = durable.marks.popleft().time

@@ -168,6 +168,7 @@ class EventListener:
         while True:
             try:
                 async with self._streams.reading(active.durable) as reader:
+                    self.debouncer.progress.begin(active.durable.name)
                     while True:
                         taken = await self.take(active, reader)
                         self._metrics.taken(active, taken, self._clock.now())

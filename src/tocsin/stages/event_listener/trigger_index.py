@@ -67,6 +67,7 @@ class TriggerIndex:
         self._upto = 0
         self._is_complete = False
         self._progress = asyncio.Event()
+        """Set when the next messages are learned; then there is another."""
         self.changed = asyncio.Event()
         """Set when other triggers are in force."""
 
@@ -76,7 +77,8 @@ class TriggerIndex:
             await self._learn(batch.messages, jobs_of(batch.foreign))
             self._upto = max(self._upto, batch.upto)
             self._is_complete = self._is_complete or batch.caught_up
-            self._progress.set()
+            progress, self._progress = self._progress, asyncio.Event()
+            progress.set()
 
     async def current(self) -> None:
         """Wait until everything is known that was stored before this call.
@@ -85,12 +87,12 @@ class TriggerIndex:
             LogUnavailable: the log did not answer.
         """
         while True:
-            self._progress.clear()  # before the question: what is learned meanwhile ends the wait
+            progress = self._progress  # before the question: what is learned meanwhile ends the wait
             end = await self._log.end(Stream.LEDGER)
             if self._is_complete and (end <= self._upto or not await self._log.has_newer(*CHANGES, after=self._upto)):
                 self._upto = max(self._upto, end)  # so that the next call searches only what is newer
                 return
-            await self._progress.wait()
+            await progress.wait()
 
     @property
     def streams(self) -> tuple[str, ...]:
