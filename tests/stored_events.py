@@ -107,9 +107,12 @@ class StoredEvents:
         """Return what a change makes of each stream."""
         return StoredEvents(*(tuple(change([*stream])) for stream in self.streams))
 
-    def audited(self, *, key: bytes | None = None) -> Report:
-        """Return the audit's report of the idle system; `key` is the installation's."""
-        return audit(chain(*self.streams), patience=timedelta(), key=key)
+    def audited(self, *, key: bytes | None = None, patience: timedelta = timedelta()) -> Report:
+        """Return the audit's report; `key` is the installation's.
+
+        `patience`: for what may not be decided yet; of an idle system, none.
+        """
+        return audit(chain(*self.streams), patience=patience, key=key)
 
     def runs(self) -> Counter[tuple[str, str, int]]:
         """Return the number of claims of each attempt: (execution, step, attempt)."""

@@ -64,8 +64,8 @@ def test_stages_with_history_get_the_database() -> None:
         assert ("DATABASE_URL" in services()[stage.user]["environment"]) is stage.needs_history, stage.name
 
 
-VALUES: Final = frozenset({"_defaults", "_grace", "_key", "_quotas", "_queues", "_sampling"})
-"""The parts of a stage that decisions may use: values, and counts of this process that a guard checks, but no port."""
+VALUES: Final = frozenset({"_defaults", "_grace", "_handled", "_key", "_quotas", "_queues", "_sampling"})
+"""The parts of a stage that decisions may use: values, readings, and counts of this process that a guard checks, but no port."""
 
 
 def used_by(decide: Callable[..., Any]) -> tuple[set[str], set[str]]:

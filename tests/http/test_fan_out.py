@@ -1,7 +1,7 @@
 """The id of an occurrence that fanned out stands for the executions on its shards."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 from unittest.mock import AsyncMock
 
 import pytest
@@ -10,6 +10,7 @@ from tests.cli.test_remote import call
 from tests.domain.given import NOON, admitted, plan
 from tests.http.conftest import World
 from tests.http.served import served
+from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Cancelled, Completed, Failed, Failure, FannedOut, Message
 from tocsin.ports import Loaded
@@ -80,7 +81,13 @@ async def test_occurrence_counts_its_executions(divided: World) -> None:
 
 async def test_archived_executions_are_read_at_once(divided: World, monkeypatch: pytest.MonkeyPatch) -> None:
     execution, listing = AsyncMock(), AsyncMock(side_effect=divided.history.executions)
-    monkeypatch.setattr(divided.log, "load_each", AsyncMock(return_value=Loaded([[] for _ in SHARDS], 0)))
+    load_each = divided.log.load_each
+
+    async def archived(*scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
+        is_ledger = subjects.stream_of(scopes[0]) is Stream.LEDGER
+        return await load_each(*scopes, **options) if is_ledger else Loaded([[] for _ in scopes], 0)
+
+    monkeypatch.setattr(divided.log, "load_each", archived)
     monkeypatch.setattr(divided.history, "execution", execution)
     monkeypatch.setattr(divided.history, "executions", listing)
     shown = (await divided.ask("GET", f"/v1/executions/{ROOT}")).json()

@@ -80,6 +80,7 @@ class Debouncer:
         self._clock = clock
         self._key = key
         self.progress = progress
+        self._handled = progress.reading
         self._max_keys = max_keys
         self._full: dict[str, float] = {}
         """When this process recorded last that a trigger has too many keys."""
@@ -236,7 +237,7 @@ class Debouncer:
             message_id = ids.keyed_digest(self._key, "debounced", window.trigger_id, request.idempotency_key)
             send = Send(subjects.trigger(timer.job), request, message_id)
             return done(over) if states.is_sent(message_id) else again(send)
-        if behind := states(self.progress.reading(window.trigger_id)).behind(window.until):
+        if behind := states(self._handled(window.trigger_id)).behind(window.until):
             return done(Later(timer, states(LOG_TIME(None)) + _look_after(behind)))
         return again(Put(ref, debounce.closed(window).encode()))
 
