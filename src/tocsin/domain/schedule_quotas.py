@@ -25,8 +25,6 @@ def instants_per_day(definition: JobDefinition, now: datetime) -> int:
         schedule = parse(definition.schedule, definition.timezone, dst=definition.dst)
     except ScheduleError:
         return 0  # a stored schedule whose zone is unknown now
-    if schedule.only_instant is not None:
-        return 0
     return 0 if schedule.ends_at is not None and schedule.ends_at < now else schedule.most_per_day
 
 

@@ -60,11 +60,14 @@ class Schedule:
 
     @property
     def most_per_day(self) -> int:
-        """The most instants of a day with 24 hours, without closed time and bounds."""
+        """The most instants of a day with 24 hours, without closed time and bounds.
+
+        0: the schedule fires once.
+        """
         interval = self.interval
         if interval is not None:
             return -(-_DAY // interval)
-        return sum(rule.pattern.per_day for rule in self.calendar_rules) or 1
+        return sum(rule.pattern.per_day for rule in self.calendar_rules)
 
     @property
     def only_instant(self) -> datetime | None:

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from ...domain.definition import JobDefinition
 from ...domain.events import Namespace
-from ...domain.namespaces import SEPARATOR, check_job_quotas, declared_of, is_within, namespace_of
+from ...domain.namespaces import SEPARATOR, check_job_quotas, declared_of, is_within
 from ...domain.schedule_quotas import check_schedule_quotas, gained_instants, instants_per_day
 from .job import Change, Job
 from .registered_jobs import YIELD_EVERY
@@ -18,9 +18,8 @@ _AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
 
 def has_quota(job: str, declared: Collection[Namespace]) -> bool:
     """Return whether a registration of a job may exceed a quota of its namespace."""
-    return any(
-        each.name == namespace_of(job) and (each.max_jobs is not None or each.executions_per_day is not None)
-        for each in declared
+    return is_within(
+        job, {each.name for each in declared if each.max_jobs is not None or each.executions_per_day is not None}
     )
 
 
