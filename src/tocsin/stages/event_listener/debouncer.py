@@ -41,10 +41,10 @@ PATIENCE: Final = timedelta(seconds=30)
 HOUR_S: Final = 3_600.0
 FULL_INTERVAL_S: Final = 60.0
 """How often it is recorded that a trigger has too many keys."""
-LOOK: Final = timedelta(milliseconds=200)
-"""How soon a window is looked at again whose events are not all read."""
-MAX_LOOK: Final = timedelta(seconds=3)
-"""The longest such time, so that many windows cost a listener little that is far behind."""
+MIN_PAUSE: Final = timedelta(milliseconds=200)
+"""The shortest pause until a timer comes again, because events of its window are not handled yet."""
+MAX_PAUSE: Final = timedelta(seconds=3)
+"""The longest such pause. A listener that is far behind has little work with many windows."""
 _RETRY_S: Final = 1.0
 _TRIES: Final = 5
 
@@ -238,7 +238,7 @@ class Debouncer:
             send = Send(subjects.trigger(timer.job), request, message_id)
             return done(over) if states.is_sent(message_id) else again(send)
         if behind := states(self._handled(window.trigger_id)).behind(window.until):
-            return done(Later(timer, states(LOG_TIME(None)) + _look_after(behind)))
+            return done(Later(timer, states(LOG_TIME(None)) + _pause(behind)))
         return again(Put(ref, debounce.closed(window).encode()))
 
     def _ignored(self, job: str, trigger_id: str, place: EventReference, reason: IgnoredReason, key: str) -> Send:
@@ -247,12 +247,9 @@ class Debouncer:
         return Send(subjects.subject_of(ignored), ignored, message_id)
 
 
-def _look_after(behind: timedelta) -> timedelta:
-    """Return when a window is looked at again whose events are not all read.
-
-    A listener that is far behind looks later.
-    """
-    return min(max(behind / 10, LOOK), MAX_LOOK)
+def _pause(behind: timedelta) -> timedelta:
+    """Return the pause until a timer comes again, by how far the listener is behind."""
+    return min(max(behind / 10, MIN_PAUSE), MAX_PAUSE)
 
 
 def _is_in_force(state: Ledger, window: Window) -> bool:

@@ -14,13 +14,13 @@ from .trigger_index import TriggerIndex
 PATIENCE_S: Final = 30.0
 """After this time without progress, nothing waits for a durable any more."""
 MAX_MARKS: Final = 256
-"""Positions that are remembered of a durable, whose messages are not all acknowledged."""
+"""Positions of a durable that are remembered until the messages before them are acknowledged."""
 FORGOTTEN_S: Final = 120.0
 """After this time without a look, the time without progress begins again."""
 CURRENT_S: Final = 10.0
 """How long a look waits until the triggers in force are known."""
 UNKNOWN: Final = timedelta(seconds=2)
-"""How far a durable is taken to be behind of which no position is known."""
+"""How far a durable counts as behind if no position of it is known."""
 
 
 class Handled(NamedTuple):
@@ -109,7 +109,7 @@ class ReadProgress:
         if progress.floor != durable.floor or now - durable.looked_at >= FORGOTTEN_S:
             durable.moved_at = now
         if progress.floor < durable.floor:
-            durable.marks.clear()  # likewise
+            durable.marks.clear()  # the stream was made again
         durable.floor, durable.looked_at = progress.floor, now
         while durable.marks and durable.marks[0].sequence <= progress.floor:
             durable.newest = durable.marks.popleft().time
