@@ -21,6 +21,7 @@ from tocsin.domain.events import Completed, EventIgnored, PoisonMessage, Skipped
 from tocsin.subjects import Stream
 
 MATCHED = {"default": {"transport": "matched"}}
+OTHERS = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
 INVOICE: dict[str, Any] = {
     "name": "invoice",
     "function": "echo",
@@ -72,18 +73,44 @@ class Shop:
 
 
 @asynccontextmanager
-async def shopping(nats_url: str, folder: Path, **job: Any) -> AsyncIterator[tuple[Running, Shop]]:  # noqa: ANN401
+async def opened(
+    nats_url: str,
+    folder: Path,
+    *stages: str,
+    **job: Any,  # noqa: ANN401 - fields as they are written
+) -> AsyncIterator[tuple[Running, Shop]]:
+    """An installation whose job hears a shop. `stages`: in place of all."""
     shop, worker = Shop(), Worker()
 
     @worker.task("echo")
     async def echo(context: Context) -> object:
         return dict(context.input)
 
-    async with running(nats_url, folder, worker=worker, queues=MATCHED, triggers=shop.opened) as tocsin:
+    async with running(
+        nats_url, folder, stages=stages or bootstrap.STAGE_NAMES, worker=worker, queues=MATCHED, triggers=shop.opened
+    ) as tocsin:
         await shop.create(tocsin)
         await tocsin.apply({**INVOICE, "triggers": [shop.trigger(**job)]})
+        yield tocsin, shop
+
+
+@asynccontextmanager
+async def shopping(nats_url: str, folder: Path, **job: Any) -> AsyncIterator[tuple[Running, Shop]]:  # noqa: ANN401
+    async with opened(nats_url, folder, **job) as (tocsin, shop):
         await shop.heard(tocsin, 1)
         yield tocsin, shop
+
+
+@asynccontextmanager
+async def _listener(tocsin: Running) -> AsyncIterator[None]:
+    """A process of the event listener, which is killed in the end."""
+    command = (sys.executable, "-m", "tocsin", "run", "event-listener")
+    listener = await asyncio.create_subprocess_exec(*command, env=environment_of(tocsin.settings))
+    try:
+        yield
+    finally:
+        listener.kill()
+        await listener.wait()
 
 
 async def test_one_execution_for_each_key(nats_url: str, tmp_path: Path) -> None:
@@ -224,21 +251,8 @@ async def test_debounced_events_start_one_execution(nats_url: str, tmp_path: Pat
 
 async def test_late_listener_starts_no_more_executions(nats_url: str, tmp_path: Path) -> None:
     """Events wait longer than their keys are quiet, because no listener runs; then two share them."""
-    shop, worker = Shop(), Worker()
-    others = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
-
-    @worker.task("echo")
-    async def echo(context: Context) -> object:
-        return dict(context.input)
-
-    async with running(
-        nats_url, tmp_path, stages=others, worker=worker, queues=MATCHED, triggers=shop.opened
-    ) as tocsin:
-        await shop.create(tocsin)
-        debounce = {"quiet": "2s", "at_most": "10m"}
-        await tocsin.apply(
-            {**INVOICE, "triggers": [shop.trigger(key="body.id", input={"n": "body.n"}, debounce=debounce)]}
-        )
+    fields = {"key": "body.id", "input": {"n": "body.n"}, "debounce": {"quiet": "2s", "at_most": "10m"}}
+    async with opened(nats_url, tmp_path, *OTHERS, **fields) as (tocsin, shop):
         async with _listener(tocsin):
             await shop.heard(tocsin, 1)
         for first in range(0, 1_000, 100):  # together, so that no key is quiet in between
@@ -251,17 +265,6 @@ async def test_late_listener_starts_no_more_executions(nats_url: str, tmp_path: 
         results: list[Any] = [end.result for end in ends]
         assert sorted(result["n"] for result in results) == [*range(950, 1_000)]
         assert len(await tocsin.of_executions("invoice", Completed)) == 50
-
-
-@asynccontextmanager
-async def _listener(tocsin: Running) -> AsyncIterator[None]:
-    command = (sys.executable, "-m", "tocsin", "run", "event-listener")
-    listener = await asyncio.create_subprocess_exec(*command, env=environment_of(tocsin.settings))
-    try:
-        yield
-    finally:
-        listener.kill()
-        await listener.wait()
 
 
 async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None:
@@ -294,33 +297,16 @@ async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None
     ],
 )
 async def test_killed_listeners_lose_no_event(nats_url: str, tmp_path: Path, fields: dict[str, Any]) -> None:
-    shop = Shop()
-    others = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
-    worker = Worker()
-
-    @worker.task("echo")
-    async def echo(context: Context) -> object:
-        return dict(context.input)
-
-    async with running(
-        nats_url, tmp_path, stages=others, worker=worker, queues=MATCHED, triggers=shop.opened
-    ) as tocsin:
-        await shop.create(tocsin)
-        await tocsin.apply({**INVOICE, "triggers": [shop.trigger(**fields)]})
+    async with opened(nats_url, tmp_path, *OTHERS, **fields) as (tocsin, shop):
         tocsin.patience = 120.0
         for number in range(4):
-            command = (sys.executable, "-m", "tocsin", "run", "event-listener")
-            listener = await asyncio.create_subprocess_exec(*command, env=environment_of(tocsin.settings))
-            try:
+            async with _listener(tocsin):
                 await shop.heard(tocsin, 1)
                 await shop.publish(tocsin, *({"id": number * 50 + each} for each in range(50)))
                 await tocsin.until(partial(_has_some, tocsin, number))
                 if number == 3:
                     await shop.drained(tocsin)
                     await tocsin.until(partial(_has_all, tocsin, 200))
-            finally:
-                listener.kill()
-                await listener.wait()
         seen = await _seen(tocsin)
         assert sorted(seen) == [*range(200)]
         audited = await program(tocsin.settings, "audit", "-o", "json")
