@@ -235,7 +235,6 @@ def test_end_of_the_program_stops_it_in_order(end: str, code: int, tmp_path: Pat
 
 INTERRUPTED: Final = """
 import asyncio
-import os
 import sys
 import threading
 from contextlib import suppress
@@ -249,7 +248,10 @@ began = threading.Event()
 async def slow(context: Context) -> None:
     began.set()
     await context.shutting_down.wait()
-    os.write(1, b"stopping\\n")  # a daemon thread that holds the lock of stdout at the end aborts Python
+    print("stopping", flush=True)
+    while sys.argv[2] == "printing":
+        print("stubborn" * 9999, flush=True)  # a daemon thread that holds the lock of stdout at the end aborts Python
+        await asyncio.sleep(0)
     await asyncio.Event().wait()
 
 async def main() -> None:
@@ -272,9 +274,9 @@ with suppress(KeyboardInterrupt):
 """
 
 
-@pytest.mark.parametrize("kind", ["loop", "thread"])
+@pytest.mark.parametrize("kind", ["loop", "thread", "printing"])
 def test_second_interrupt_ends_the_program(kind: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "data"), kind]
+    command = [sys.executable, "-E", "-c", INTERRUPTED, str(tmp_path / "data"), kind]  # not with PYTHONUNBUFFERED
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         execution_id = next(line.split()[1] for line in program.stdout if line.startswith("execution "))

@@ -28,6 +28,7 @@ class LoopThread(Generic[C]):
         self._process = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
+        self._parking: Callable[[Callable[[], None]], object] | None = None
         self._thread: threading.Thread | None = None
 
     def open(self) -> C:
@@ -68,6 +69,23 @@ class LoopThread(Generic[C]):
         ended, self._ended = self._ended, Future()
         if ended.done():
             ended.result()
+
+    def park(self, timeout: float) -> None:
+        """Let the thread do nothing more, if it still runs; wait at most `timeout` seconds.
+
+        For the end of the interpreter only: nothing that the thread runs goes on or is closed.
+        """
+        if self._parking is None or os.getpid() != self._process:
+            return
+        parked = threading.Event()
+
+        def wait() -> None:
+            parked.set()
+            threading.Event().wait()
+
+        with suppress(RuntimeError):  # the loop is closed; `is_alive` is false after an interrupted `join`
+            self._parking(wait)
+            parked.wait(timeout)
 
     def call(self, do: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in the thread's event loop, and wait for its result.
@@ -119,6 +137,7 @@ class LoopThread(Generic[C]):
             async with self._client as client:
                 self._closing = asyncio.Event()
                 self._loop = asyncio.get_running_loop()
+                self._parking = self._loop.call_soon_threadsafe
                 opened.set_result(client)
                 await self._closing.wait()
         except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
