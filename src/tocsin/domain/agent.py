@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .agent_grants import may_get
 from .definition.partition import MAX_SHARDS, is_shard_id
+from .documented_model import DocumentedModel
 from .events import (
     Actor,
     AgentDrainStarted,
@@ -78,10 +79,10 @@ class AgentState(StrEnum):
     LOST = "LOST"
 
 
-class HoldList(BaseModel):
+class HoldList(DocumentedModel):
     """A hold list, as an agent sends it at each change and every few seconds."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     number: Annotated[int, Field(ge=1, le=2**62)]
     """Counts the hold lists of a process, so that a late or repeated one is recognized."""
@@ -201,7 +202,7 @@ def read_ends(message: bytes) -> EndNotice:
 class Command(BaseModel):
     """The answer of the agent keeper to an agent."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     mode: Mode
     layout: int | None = None
@@ -388,10 +389,10 @@ def switch(
     return [AgentSwitched(name=name, enabled=mode == "enabled", draining=mode == "draining", by=by, reason=reason)]
 
 
-class AgentRecord(BaseModel):
+class AgentRecord(DocumentedModel):
     """A worker process; of a worker that does not register, what it says of itself."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     """The configured name, which several processes may share; of other kinds the worker's own name, or its identity if it has none."""

@@ -85,7 +85,7 @@ def declared_of(name: str, declared: Collection[str]) -> str | None:
 class NamespaceEntry(BaseModel):
     """A namespace as a file or a request names it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     """The first part of the names of its jobs and queues: 1 to 40 lower-case letters, digits and hyphens."""
@@ -106,7 +106,7 @@ class NamespaceEntry(BaseModel):
         return Namespace.model_validate(self.model_dump())
 
 
-_ENTRIES: Final = TypeAdapter(tuple[NamespaceEntry, ...])
+_ENTRIES: Final = TypeAdapter(tuple[NamespaceEntry, ...], config=ConfigDict(defer_build=True))
 
 
 def read(document: object) -> tuple[Namespace, ...]:

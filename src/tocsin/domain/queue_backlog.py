@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from .documented_model import DocumentedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,10 @@ class HeldBack:
     """The groups with the most of them."""
 
 
-class QueueBacklog(BaseModel):
+class QueueBacklog(DocumentedModel):
     """The tasks of a queue a moment ago."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     queue: str
     waiting: int = 0

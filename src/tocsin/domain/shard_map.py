@@ -36,7 +36,7 @@ class WrongShardMap(TocsinError):
 class ShardEntry(BaseModel):
     """A shard as a file or a request names it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     shard_id: str
     """The id: 1 to 64 lower-case letters, digits and hyphens."""
@@ -53,7 +53,7 @@ class ShardEntry(BaseModel):
         return Shard(shard_id=self.shard_id, name=self.name, state=self.state, labels=self.labels)
 
 
-_ENTRIES: Final = TypeAdapter(tuple[ShardEntry, ...])
+_ENTRIES: Final = TypeAdapter(tuple[ShardEntry, ...], config=ConfigDict(defer_build=True))
 
 
 def read(document: object) -> tuple[Shard, ...]:

@@ -5,9 +5,10 @@ No stream stores these messages. Every field is bounded, because another process
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from .definition.builtin_work import is_builtin
+from .documented_model import DocumentedModel
 from .text import matches
 from .visibility_lease import MAX_LEASE_S, Lease
 
@@ -26,8 +27,8 @@ Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=1_000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_LEASE_S)]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+class _Message(DocumentedModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def encode(self) -> bytes:
         """Return the body of the message."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..domain.definition import show
 from ..domain.errors import TocsinError
@@ -38,7 +38,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
 _NOTHING: Final = timedelta()
-_CURSOR: Final[TypeAdapter[tuple[str, int, str]]] = TypeAdapter(tuple[str, int, str])
+_CURSOR: Final[TypeAdapter[tuple[str, int, str]]] = TypeAdapter(
+    tuple[str, int, str], config=ConfigDict(defer_build=True)
+)
 
 
 class InvalidQuery(TocsinError, ValueError):

@@ -10,6 +10,7 @@ from .. import subjects
 from ..domain import daily_use, namespaces
 from ..domain.daily_use import DailyUse, Need
 from ..domain.definition import JobDefinition
+from ..domain.documented_model import DocumentedModel
 from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
 from ..domain.namespaces import crossings, declared_of, namespace_of
 from ..ports import Clock, EventLog, Projections
@@ -67,17 +68,17 @@ class NamespaceDetails(Namespace):
 class QuotaChange(BaseModel):
     """A quota that two declarations have differently; None: any number."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     quota: str
     before: int | None
     after: int | None
 
 
-class NamespaceChange(BaseModel):
+class NamespaceChange(DocumentedModel):
     """A namespace that two declarations have differently, and what it holds."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     action: Literal["declare", "change", "remove"]

@@ -3,20 +3,21 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from .. import subjects
 from ..domain import shard_map
 from ..domain.agent import AgentState
+from ..domain.documented_model import DocumentedModel
 from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined, newest_of
 from ..ports import EventLog
 from .scope_decisions import load, redefine
 
 
-class ShardOwner(BaseModel):
+class ShardOwner(DocumentedModel):
     """The agent that alone gets the tasks of a shard."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     """The name of the agent."""
