@@ -26,8 +26,10 @@ class LaggingLog(InMemoryEventLog):
         self.lagging = SCOPE
         self.stale_reads = 0
         self.leader_reads = 0
+        self.reads = 0
 
     async def load_each(self, *scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
+        self.reads += 1
         loaded = await super().load_each(*scopes, **options)
         if not self.stale_reads or self.lagging not in scopes:
             return loaded
@@ -93,6 +95,44 @@ async def test_lagging_replica_drops_no_definition(log: LaggingLog, jobs: Regist
     fact = await newest(log)
     assert isinstance(fact, Defined)
     assert fact.definition == HELLO
+
+
+async def test_lagging_replica_drops_no_applied_change(log: LaggingLog, jobs: Registry) -> None:
+    other = HELLO.model_copy(update={"name": "other"})
+    await jobs.apply([HELLO, other])
+    await jobs.define(HELLO.model_copy(update={"priority": 7}))
+    log.stale_reads = 1
+    plan = await jobs.apply([other, HELLO])
+    assert [(change.job, change.verb) for change in plan.changes] == [("other", "unchanged"), ("hello", "update")]
+    fact = await newest(log)
+    assert isinstance(fact, Defined)
+    assert fact.definition == HELLO
+
+
+async def test_plan_knows_a_dependency_that_replicas_lack(log: LaggingLog, jobs: Registry) -> None:
+    await jobs.define(HELLO)
+    log.stale_reads = 1
+    source = [{"job": "hello", "within": "6h"}]
+    dependent = JobDefinition.model_validate({"name": "later", "function": "greet", "depends_on": source})
+    assert (await jobs.plan([dependent])).unknown == ()
+
+
+async def test_plan_of_unchanged_jobs_costs_few_reads(log: LaggingLog, jobs: Registry) -> None:
+    definitions = [HELLO.model_copy(update={"name": f"job-{number}"}) for number in range(1_000)]
+    await jobs.apply(definitions)
+    log.reads = log.leader_reads = 0
+    plan = await jobs.plan(definitions)
+    assert len(plan.of("unchanged")) == len(definitions)
+    assert log.reads < 10
+    assert log.leader_reads < 10
+
+
+async def test_quota_of_a_plan_knows_lagging_jobs(log: LaggingLog, jobs: Registry) -> None:
+    job = HELLO.model_copy(update={"name": "team.hello", "queue": "team.q"})
+    await Namespaces(log).apply([Namespace(name="team", max_jobs=1)])
+    await jobs.define(job)
+    log.lagging, log.stale_reads = subjects.ledger("team.hello"), 1
+    assert (await jobs.plan([job.model_copy(update={"priority": 7})])).of("update")
 
 
 async def test_quota_knows_a_job_that_replicas_lack(log: LaggingLog, jobs: Registry) -> None:

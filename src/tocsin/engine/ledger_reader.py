@@ -24,6 +24,8 @@ MAX_BEHIND: Final = 10_000
 """Messages by which kept ledgers may be behind. Beyond it, reading the newest events of all ledgers costs less."""
 FOLDED_AT_ONCE: Final = 100
 """Ledgers folded before other tasks run."""
+READ_AT_ONCE: Final = 192
+"""Ledgers of a long list read together."""
 FACTS: Final = tuple(
     subjects.filter_for(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
 )
@@ -57,6 +59,41 @@ class LedgerReader:
         if task is None:
             task = self._reads[job] = asyncio.create_task(self._read(job))
         return await asyncio.shield(task)
+
+    async def load_each(self, jobs: Sequence[str]) -> tuple[dict[str, Ledger], Sequence[str]]:
+        """Return the ledgers of jobs, and the jobs whose ledger is behind.
+
+        A ledger that a lagging replica returned may lack events stored before this call. The end of the stream is requested
+        from its leader once. Only the jobs of a reply that does not reach this end are compared with the leader's ledgers.
+        """
+        ledgers, behind = dict[str, Ledger](), list[str]()
+        if not jobs:
+            return ledgers, behind
+        end = await self._log.end(Stream.LEDGER)
+        for first in range(0, len(jobs), READ_AT_ONCE):
+            events, upto = await self._events_of(jobs[first : first + READ_AT_ONCE])
+            behind += await self._outdated(events, upto, end)
+            states = await asyncio.gather(*(complete(self._log, job, of_job) for job, of_job in events.items()))
+            ledgers.update(zip(events, states, strict=True))
+        return ledgers, behind
+
+    async def _events_of(self, jobs: Iterable[str]) -> tuple[dict[str, dict[int, Recorded[Message]]], int]:
+        """Return the newest events of jobs, and the sequence that the reply covers."""
+        scopes = {job: subjects.ledger(job) for job in jobs}
+        loaded = await self._log.load_each(*scopes.values())
+        facts = zip(scopes, loaded.facts, strict=True)
+        return {job: {recorded.sequence: recorded for recorded in of_job} for job, of_job in facts}, loaded.upto
+
+    async def _outdated(
+        self, events: Mapping[str, Mapping[int, Recorded[Message]]], upto: int, end: int
+    ) -> Sequence[str]:
+        """Return the jobs that lack an event which the stream's leader has.
+
+        `upto`: the sequence of the stream that the reply with the events covers; `end`: the end of the stream before it.
+        """
+        short = [job for job, of_job in events.items() if max(upto, *of_job, 0) < end]
+        tails = await self._log.tails(*map(subjects.ledger, short)) if short else []
+        return [job for job, tail in zip(short, tails, strict=True) if tail != max(events[job], default=0)]
 
     async def load_all(self) -> Mapping[str, tuple[Ledger, int]]:
         """Return every job's ledger and last sequence, including deleted jobs, no older than this call.
@@ -155,18 +192,12 @@ class LedgerReader:
         its leader together with the events. Ledgers whose reply does not reach that end are compared with the leader's.
         """
         in_force = dict[str, tuple[JobDefinition, int] | None].fromkeys(jobs)
-        scopes = {job: subjects.ledger(job) for job in jobs if job != subjects.ANY}
-        if not scopes:
+        named = [job for job in jobs if job != subjects.ANY]
+        if not named:
             return in_force
-        end, loaded = await asyncio.gather(self._log.end(Stream.LEDGER), self._log.load_each(*scopes.values()))
-        events = {
-            job: {recorded.sequence: recorded for recorded in facts}
-            for job, facts in zip(scopes, loaded.facts, strict=True)
-        }
-        short = [job for job in scopes if max(loaded.upto, *events[job], 0) < end]
-        tails = await self._log.tails(*(scopes[job] for job in short)) if short else []
-        outdated = {job for job, tail in zip(short, tails, strict=True) if tail != max(events[job], default=0)}
-        for job in scopes.keys() - outdated:
+        end, (events, upto) = await asyncio.gather(self._log.end(Stream.LEDGER), self._events_of(named))
+        outdated = set(await self._outdated(events, upto, end))
+        for job in events.keys() - outdated:
             in_force[job] = await self._in_force(job, await complete(self._log, job, events[job]))
         again = await self.in_force_each([(job, end) for job in outdated])
         return in_force | {job: definition for (job, _), definition in again.items()}

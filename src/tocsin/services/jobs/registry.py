@@ -171,10 +171,8 @@ class Registry:
         by_name = {definition.name: definition for definition in definitions}
         declared = await self._check(by_name.values())
         await check_dependents(by_name, self.jobs, may_see)
-        states = await each(by_name, self._ledgers.load)
-        plan = plan_of(
-            by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
-        )
+        states = await self._states([*by_name])
+        plan = plan_of(by_name, states, await self.jobs() if prune else (), prune, now=self._clock.now())
         await check_quotas(declared, plan.changes, self.jobs, self._clock.now())
         await check_trigger_circles(by_name, self._states, may_see)
         await check_webhook_paths(by_name, self.jobs, may_see)
@@ -192,7 +190,17 @@ class Registry:
         return declared.namespaces
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
-        return [state for state, _ in await each(jobs, self._ledgers.load)]
+        """Return the ledgers of jobs, with every fact stored before this call.
+
+        A change to the definition that a lagging replica has is no change, and would be dropped.
+
+        Raises:
+            LogUnavailable: every replica that answers lags.
+        """
+        states, behind = await self._ledgers.load_each(jobs)
+        again = await each(behind, partial(self._load, fresh=True))
+        states |= {job: state for job, (state, _) in zip(behind, again, strict=True)}
+        return [states[job] for job in jobs]
 
     async def carry_out(
         self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
