@@ -287,6 +287,22 @@ async def test_killed_supervisor_is_logged(commands: CommandBench, monkeypatch: 
     assert [line["action"] for line in lines if line["log_level"] == "warning"] == ["command-remains"]
 
 
+@pytest.mark.parametrize(
+    "answer", ['{"exit": 0}{"exit": 3}', "junk", '{"exit": "0"}', "[1]", '"' + "x" * process.MAX_ANSWER + '"', "\\xff"]
+)
+async def test_forged_answer_is_a_failure(
+    answer: str, commands: CommandBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command of a worker of root may write into the pipe of its supervisor."""
+    forger = tmp_path / "forger.py"
+    forger.write_text(f"import os, sys\nos.write(int(sys.argv[3]), b'{answer}')\n")
+    monkeypatch.setattr(process, "_SUPERVISOR", str(forger))
+    tasks = asyncio.all_tasks()
+    error = await commands.fail({"script": "exit 0"})
+    assert error.type == "supervisor_killed"
+    assert asyncio.all_tasks() == tasks
+
+
 async def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys
@@ -335,6 +351,26 @@ asyncio.run(main())
     assert b"leaked" not in said
 
 
+async def test_command_opens_no_pipe_of_its_supervisor(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, ctypes
+from pathlib import Path
+from tests.worker.builtin.given import CommandBench
+
+async def main():
+    for capability in {_READS_PROCESSES}:  # of root
+        ctypes.CDLL(None).prctl({_DROP_CAPABILITY}, capability, 0, 0, 0)
+    commands = CommandBench(Path({str(tmp_path)!r}))
+    await commands.execute({{"script": "cat /proc/$PPID/fd/0; exit 0"}})
+    print(await commands.texts())
+
+asyncio.run(main())
+"""
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    said, _ = await worker.communicate()
+    assert b"Permission denied" in said
+
+
 async def test_program_gains_no_rights(commands: CommandBench) -> None:
     """A process with other rights could not be ended."""
     assert await commands.script("grep NoNewPrivs /proc/self/status") == "NoNewPrivs:\t1"
@@ -358,12 +394,14 @@ async def test_command_that_cannot_be_ended_frees_its_worker(name: str, tmp_path
 import asyncio, sys
 from pathlib import Path
 from tests.worker.builtin.given import CommandBench, PYTHON
-from tests.worker.builtin.test_command_end import UNENDING
+from tests.worker.builtin.test_command_end import UNENDING, StopReason, started
 
 async def main(folder):
-    script = {{"script": UNENDING[{name!r}], "interpreter": [PYTHON], "grace": 0.1}}
-    failure = await CommandBench(folder).fail(script, timeout=2)
-    print(failure.type)
+    run = await started(CommandBench(folder), UNENDING[{name!r}], interpreter=[PYTHON], grace=0.1)
+    await run.processes("own")
+    run.held.stop(StopReason.CANCELLED)
+    await run.work
+    print("freed")
 
 asyncio.run(main(Path(sys.argv[1])))
 """
@@ -376,7 +414,7 @@ asyncio.run(main(Path(sys.argv[1])))
     own = number_in(tmp_path / "own")
     assert is_alive(own)
     os.kill(own, signal.SIGKILL)
-    assert b"timed_out" in said
+    assert b"freed" in said
     assert f"[{own}]".encode() in said
 
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
+import msgspec
+
 from ... import telemetry
 from ..builtin_call import BuiltinFailure
 from .lines import Lines
@@ -30,7 +32,8 @@ _RESUME_S: Final = 1.0
 """How long a supervisor that its command stopped stays stopped."""
 ANSWER_S: Final = 25.0
 """How long a supervisor may take to answer after the grace: it repeats SIGKILL for ten seconds, twice."""
-
+MAX_ANSWER: Final = 65_536
+"""Bytes of a supervisor's answer, which names thousands of processes in them."""
 
 _SET_DUMPABLE: Final = 4
 _LIMITED = 3
@@ -102,7 +105,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
     A supervisor that does not answer, because its command stopped it, is killed.
 
     Raises:
-        BuiltinFailure: the supervisor was killed.
+        BuiltinFailure: the supervisor was killed, or its answer cannot be read.
     """
     with ExitStack() as stack:
         opened = _Pipes(stack)
@@ -142,9 +145,11 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_KILL_S):  # the supervisor ends after its answer
                     await process.wait()
-    if not answer:
-        raise BuiltinFailure("supervisor_killed", "the process that runs the command was killed from outside")
-    return Exit(**json.loads(answer))
+    if (end := _exit_of(answer)) is None:
+        raise BuiltinFailure(
+            "supervisor_killed", "the process that runs the command was killed, or overwritten, from outside"
+        )
+    return end
 
 
 async def _answer(
@@ -206,9 +211,22 @@ def _signal(supervisor: asyncio.subprocess.Process, number: signal.Signals) -> N
 
 def _warn(status: "asyncio.Task[bytes]", order: Order) -> None:
     """Name the processes of a command that could not be ended."""
-    answer = status.result() if status.done() and not status.cancelled() else b""
-    if answer and (remaining := json.loads(answer).get("remaining")):
-        _log.warning("command cannot be ended", action="command-remains", command=order.argv[0], processes=remaining)
+    end = _exit_of(status.result()) if status.done() and not status.cancelled() else None
+    if end is not None and end.remaining:
+        _log.warning(
+            "command cannot be ended", action="command-remains", command=order.argv[0], processes=end.remaining
+        )
+
+
+def _exit_of(answer: bytes) -> Exit | None:
+    """Return the end of a command; None: its supervisor says nothing of it.
+
+    The command of a worker of root may write into the pipe of its supervisor.
+    """
+    try:
+        return msgspec.json.decode(answer, type=Exit)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _tell(control_fd: int, word: bytes) -> None:
@@ -221,9 +239,15 @@ async def _pump(stream: IO[bytes], lines: Lines) -> None:
 
 
 async def _read_all(stream: IO[bytes]) -> bytes:
-    parts = list[bytes]()
-    await _follow(stream, parts.append)
-    return b"".join(parts)
+    """Return the answer of a supervisor, and none of one that is too long."""
+    answer = bytearray()
+
+    def take(part: bytes) -> None:
+        nonlocal answer
+        answer += part[: MAX_ANSWER + 1 - len(answer)]
+
+    await _follow(stream, take)
+    return bytes(answer) if len(answer) <= MAX_ANSWER else b""
 
 
 async def _follow(stream: IO[bytes], take: Callable[[bytes], None]) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 _SET_DEATH_SIGNAL: Final = 1
+_SET_DUMPABLE: Final = 4
 _SET_SUBREAPER: Final = 36
 _SET_NO_NEW_PRIVILEGES: Final = 38
 _TERMINATE: Final = b"t"
@@ -41,6 +42,7 @@ _KILLS_S: Final = 10.0
 
 def main(config_fd: int, control_fd: int, status_fd: int) -> None:
     """Run the command that the configuration names."""
+    _process_control(_SET_DUMPABLE, 0)  # or its command, and others of this user, could open its descriptors in /proc
     for fd in (config_fd, control_fd, status_fd):
         os.set_inheritable(fd, False)  # noqa: FBT003 - positional only
     with open(config_fd, "rb") as file:
