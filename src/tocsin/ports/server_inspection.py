@@ -1,7 +1,7 @@
 """Reports of the log's servers about an installation: streams, durables, limits, timers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -68,6 +68,10 @@ class StreamState:
     drift: Drift
     observed_at: datetime
     """By the clock of the server that answered."""
+    unchangeable: Drift = field(default_factory=dict)
+    """The part of `drift` that the server refuses to change, and `tocsin init` therefore too."""
+    loss: str | None = None
+    """The stored messages that a removal of `drift` would remove, in words; None: none."""
     is_work_queue: bool = False
     """Whether each of its messages is for one reader, which removes it."""
 

@@ -21,6 +21,8 @@ from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.admin.inspection import NatsInspection
+from tocsin.adapters.nats.admin.provision import Mode
+from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk, StreamUnchangeable
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
@@ -271,6 +273,33 @@ async def test_foreign_limit_on_a_stream_is_found(tocsin: Running) -> None:
     assert_finding(findings["stream-drift"], Level.BAD, name, "max_bytes is 1000000 instead of -1")
     await bootstrap.initialize(tocsin.installation)
     assert (await finds(streams.streams, tocsin))["stream-drift"].level is Level.OK
+
+
+async def test_stream_that_init_cannot_change_is_found(tocsin: Running) -> None:
+    names, connection = tocsin.installation.names, tocsin.installation.connection
+    name = names.stream(Stream.REPORTS)
+    config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"deny_delete": True}).encode())
+    findings = await finds(streams.streams, tocsin)
+    assert "stream-drift" not in findings
+    with pytest.raises(StreamUnchangeable) as refused:
+        await bootstrap.initialize(tocsin.installation)
+    assert_finding(findings[refused.value.code], Level.BAD, name, "deny_delete is True instead of False")
+    assert findings[refused.value.code].do.lower() in str(refused.value).lower()
+
+
+async def test_stream_that_init_would_empty_is_found(tocsin: Running) -> None:
+    names, connection = tocsin.installation.names, tocsin.installation.connection
+    name = names.stream(Stream.OUTPUT)
+    config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    higher = config | {"max_msgs_per_subject": config["max_msgs_per_subject"] + 1}
+    await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(higher).encode())
+    subject = config["subjects"][0].replace(">", "x").replace("*", "x")
+    await asyncio.gather(*(connection.store(subject, b"", {}) for _ in range(higher["max_msgs_per_subject"])))
+    finding = (await finds(streams.streams, tocsin))["stream-drift"]
+    assert finding.do.startswith("raise the limits in the settings, or run `tocsin init --drop-messages`")
+    with pytest.raises(MessagesAtRisk):
+        await bootstrap.initialize(tocsin.installation, Mode.KEEP_MESSAGES)
 
 
 async def test_stream_without_compression_is_found(tocsin: Running) -> None:

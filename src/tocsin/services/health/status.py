@@ -263,7 +263,7 @@ def as_json(seen: Status) -> dict[str, Any]:
     del answer["missing"], answer["trigger_progress"]
     for stream in answer["streams"].values():
         if stream is not None:
-            del stream["drift"]
+            del stream["drift"], stream["unchangeable"], stream["loss"]
             stream["told_at"] = stream.pop("observed_at")
     answer["foreign"] = [report.model_dump(mode="json") for report in seen.foreign]
     for durable in answer["durables"]:

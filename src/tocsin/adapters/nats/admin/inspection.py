@@ -36,7 +36,7 @@ from .desired_state import (
     layout_of,
     wanted_streams,
 )
-from .resources import differences, with_filters
+from .resources import differences, loss_by, unchangeable, with_filters
 
 MAX_PAGES: Final = 5
 """Pages of a list of subjects (100,000 each) that are read; the rest is left out."""
@@ -123,6 +123,8 @@ class NatsInspection(ServerInspection):
         if info is None:
             return None
         state, cluster = info["state"], info.get("cluster") or {}
+        wanted = self._wanted_streams.get(name, {})
+        drift = differences(info["config"], wanted)
         return StreamState(
             name=name,
             messages=state["messages"],
@@ -138,8 +140,10 @@ class NatsInspection(ServerInspection):
                 for p in cluster.get("replicas") or ()
             ),
             layout=layout_of(info["config"]),
-            drift=differences(info["config"], self._wanted_streams.get(name, {})),
+            drift=drift,
             observed_at=datetime.fromisoformat(info["ts"]),
+            unchangeable=unchangeable(drift),
+            loss=loss_by(info, wanted),
             is_work_queue=info["config"].get("retention") == "workqueue",
         )
 

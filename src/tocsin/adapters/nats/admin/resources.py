@@ -168,11 +168,15 @@ def _lowered(name: str, stored: Json, wanted: Json) -> int | None:
     return after if after > 0 and (before <= 0 or after < before) else None
 
 
-def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
-    fixed = {
+def unchangeable(changed: Mapping[str, tuple[object, object]]) -> dict[str, tuple[object, object]]:
+    """Return the differences that the server refuses to remove."""
+    return {
         field: (old, new) for field, (old, new) in changed.items() if field in _FIXED or (field in _LASTING and not new)
     }
-    if fixed:
+
+
+def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
+    if fixed := unchangeable(changed):
         lines = [f"{field} is {old} instead of {new}" for field, (old, new) in fixed.items()]
         raise StreamUnchangeable(
             f"stream {name} cannot be changed: {'; '.join(lines)}. "

@@ -8,6 +8,7 @@ from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
 from ..status import LAID_OUT, UNAVAILABLE, HealthTarget, unsupported_layout
 
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
+_AT_RISK: Final = "raise the limits in the settings, or run `tocsin init --drop-messages`: {loss}"
 
 
 async def layout(target: HealthTarget) -> Finding | None:
@@ -39,11 +40,21 @@ async def unanswered(context: CheckContext) -> list[Finding]:
 
 
 async def streams(context: CheckContext) -> list[Finding]:
-    """Report streams that are missing or configured otherwise (`stream-missing`, `stream-drift`)."""
+    """Report streams that are missing or differ (`stream-missing`, `stream-drift`, `stream-unchangeable`)."""
     findings = []
     for name, state in context.status.streams.items():
         if state is None:
             findings.append(bad("stream-missing", f"there is no stream {name}", means="nothing works", do=INIT))
+        elif state.unchangeable:
+            findings.append(
+                bad(
+                    "stream-unchangeable",
+                    f"stream {name} cannot be changed: {_text(state.unchangeable)}",
+                    means="`tocsin init` refuses, and changes no stream",
+                    do="move its messages into a stream of the right kind, or choose another root",
+                    stream=name,
+                )
+            )
         elif state.drift.keys() == {"compression"}:
             text = f"stream {name} is configured otherwise: {_text(state.drift)}"
             findings.append(warn("stream-drift", text, means="the stream takes more disk", do=INIT, stream=name))
@@ -53,7 +64,7 @@ async def streams(context: CheckContext) -> list[Finding]:
                     "stream-drift",
                     f"stream {name} is configured otherwise: {_text(state.drift)}",
                     means="limits delete timers and waiting work; stages rely on the other fields too",
-                    do=INIT,
+                    do=INIT if state.loss is None else _AT_RISK.format(loss=state.loss),
                     stream=name,
                 )
             )
