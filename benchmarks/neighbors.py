@@ -1,21 +1,30 @@
-"""neighbors: a lone execution beside a burst of one job, or of many.
+"""neighbors and waiting: a lone execution beside a burst, and beside a long waiting list.
 
 A burst is triggered as fast as the log takes it. The waits of one more job, from its trigger to its handler's start, are measured without a
 burst (`idle`), beside a burst of one job (`one job`), and beside as many executions of many jobs (`many jobs`). The last are the waits in a
 busy installation: the ratio to them is the part of the wait that a burst of a single job adds.
+
+In `waiting`, one execution of the other job has its lock, and all others wait for it. The waits are measured while the list grows
+(`filling`), while it stands (`standing`), and while its executions run one after the other (`draining`).
 """
 
 import asyncio
+import json
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from benchmarks.metrics import Metrics, labelled, percentiles
 from benchmarks.part import FUNCTION
 from benchmarks.system import System
 from benchmarks.throughput import GRACE, IN_FLIGHT, NO_LESS, trigger
+from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import CancelRequest, Queued
+from tocsin.ports.queries import ExecutionQuery
 from tocsin.services.jobs import Registry
+from tocsin.subjects import Stream
 
 EXECUTIONS: Final = 12_000
 JOBS: Final = 256
@@ -23,6 +32,11 @@ PAUSE: Final = 0.02
 """Seconds between two executions of the measured job."""
 IDLE: Final = 300
 """Executions of the measured job without a burst."""
+WAITING: Final = 10_000
+"""The usual limit of a waiting list."""
+MEASURED: Final = "measured"
+LISTED: Final = "listed"
+POLL: Final = 0.1
 
 
 async def neighbors(
@@ -35,11 +49,11 @@ async def neighbors(
     """
     names = [f"one-of-{number}" for number in range(jobs)]
     await system.define(
-        *(JobDefinition(name=name, function=FUNCTION, overlap_policy="allow") for name in ("measured", "alone", *names))
+        *(JobDefinition(name=name, function=FUNCTION, overlap_policy="allow") for name in (MEASURED, "alone", *names))
     )
-    idle = await _waits(system, [], idle_runs)
-    alone = await _waits(system, ["alone"], executions)
-    among = await _waits(system, names, executions)
+    idle = await _waits(system, idle_runs)
+    alone = await _waits(system, beside=_burst(system, ["alone"], executions), others=executions)
+    among = await _waits(system, beside=_burst(system, names, executions), others=executions)
     return {
         **labelled(idle, "idle"),
         **labelled(alone, "one job"),
@@ -49,23 +63,57 @@ async def neighbors(
     }
 
 
-async def _waits(system: System, jobs: Sequence[str], executions: int) -> Metrics:
-    """Return the waits of the measured job beside a burst.
+async def waiting_list(system: System, waiting: int = WAITING, *, idle_runs: int = IDLE) -> Metrics:
+    """Return percentiles in milliseconds, and their ratios to those without the waiting list.
 
-    Without jobs, `executions` are those of the measured job.
+    Raises:
+        TimeoutError: an execution did not start, or the waiting list did not fill or end.
     """
-    it, before = system.installation, len(system.started)
-    registry = Registry(it.log, it.projections, it.clock)
-    burst = asyncio.create_task(_burst(system, jobs, executions)) if jobs else None
+    listed = {"name": LISTED, "overlap_policy": "enqueue", "max_waiting": waiting}
+    first = JobDefinition.model_validate({**listed, "function": "no-worker-has-this"})
+    others = JobDefinition.model_validate({**listed, "function": FUNCTION})
+    await system.define(JobDefinition(name=MEASURED, function=FUNCTION, overlap_policy="allow"), first)
+    idle = await _waits(system, idle_runs)
+
+    async def is_planned() -> bool:
+        return bool(await system.installation.log.read(subjects.execution(LISTED, "*")))
+
+    holder = await _registry(system).trigger(LISTED)
+    await _until(is_planned, within=GRACE)
+    await _registry(system).define(others)
+    filling = await _waits(system, beside=_fill(system, waiting))
+    standing = await _waits(system, idle_runs)
+    await system.installation.log.publish(subjects.cancel(LISTED, holder), CancelRequest(), message_id="end")
+    draining = await _waits(system, beside=_drained(system, waiting), others=waiting)
+    found = {"filling": filling, "standing": standing, "draining": draining}
+    return {
+        **labelled(idle, "idle"),
+        **{name: value for label, waits in found.items() for name, value in labelled(waits, label).items()},
+        **{f"p99_ratio ({label}, idle)": waits["p99_ms"] / idle["p99_ms"] for label, waits in found.items()},
+    }
+
+
+async def _waits(
+    system: System, runs: int = 0, *, beside: Coroutine[Any, Any, None] | None = None, others: int = 0
+) -> Metrics:
+    """Return the waits of the measured job.
+
+    Args:
+        system: the running system.
+        runs: number of executions to measure, at least.
+        beside: work during which executions are measured.
+        others: number of executions of other jobs that the work starts.
+    """
+    registry, before = _registry(system), len(system.started)
+    work = None if beside is None else asyncio.create_task(beside)
     triggered = dict[str, float]()
-    while len(triggered) < executions if burst is None else not burst.done():
+    while len(triggered) < runs or (work is not None and not work.done()):
         began = time.perf_counter()
-        triggered[await registry.trigger("measured")] = began
+        triggered[await registry.trigger(MEASURED)] = began
         await asyncio.sleep(PAUSE)
-    if burst is not None:
-        await burst
-        executions += len(triggered)
-    await system.until_started(before + executions, within=GRACE)
+    if work is not None:
+        await work
+    await system.until_started(before + others + len(triggered), within=GRACE)
     starts = system.started[before:]
     waits = [each.monotonic - triggered[each.execution_id] for each in starts if each.execution_id in triggered]
     return {"runs": len(waits), **percentiles(waits, unit="ms", scale=1000)}
@@ -77,3 +125,53 @@ async def _burst(system: System, jobs: Sequence[str], executions: int) -> None:
     for first in range(0, executions, IN_FLIGHT):
         await trigger(system, tuple(jobs), range(first, min(first + IN_FLIGHT, executions)))
     await system.until_started(before + executions, within=patience)
+
+
+async def _fill(system: System, waiting: int) -> None:
+    """Trigger executions, and wait until so many wait for the lock."""
+    for first in range(0, waiting, IN_FLIGHT):
+        await trigger(system, LISTED, range(first, min(first + IN_FLIGHT, waiting)))
+
+    async def are_queued() -> bool:
+        return await _queued(system) >= waiting
+
+    await _until(are_queued, within=GRACE + waiting / NO_LESS)
+
+
+async def _drained(system: System, waiting: int) -> None:
+    """Wait until the history shows the executions of the waiting list completed."""
+    done = ExecutionQuery(job=LISTED, status="completed", since=datetime.now(UTC) - timedelta(hours=1))
+    async with system.installation.history() as history:
+
+        async def are_completed() -> bool:
+            return await history.count(done) >= waiting
+
+        await _until(are_completed, within=GRACE + waiting / NO_LESS)
+
+
+async def _queued(system: System) -> int:
+    """Return the number of executions that had to wait for the lock so far."""
+    it = system.installation
+    example = Queued(job=LISTED, execution_id="any", scheduled_time=datetime.now(UTC))
+    subject = it.names.to_wire(subjects.subject_of(example))
+    request = json.dumps({"subjects_filter": subject}).encode()
+    info = await it.connection.manage(f"STREAM.INFO.{it.names.stream(Stream.LOG)}", request)
+    return sum((info["state"].get("subjects") or {}).values())
+
+
+async def _until(condition: Callable[[], Awaitable[bool]], *, within: float) -> None:
+    """Wait for a condition.
+
+    Raises:
+        TimeoutError: it did not come true in time.
+    """
+    async with asyncio.timeout(within):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(POLL)
+
+
+def _registry(system: System) -> Registry:
+    it = system.installation
+    return Registry(it.log, it.projections, it.clock)

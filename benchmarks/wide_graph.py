@@ -51,11 +51,13 @@ async def wide_graph(system: System, steps: int = STEPS, *, alone: int = ALONE) 
         measured = await graph
     finally:
         graph.cancel()
+    of_usual, of_beside = (percentiles(waits, unit="ms", scale=1000) for waits in (usual, beside))
     return {
         "graph_s": 1 / measured["executions_per_second"],
         "messages_per_step": measured["messages_per_execution"] / steps,
-        **labelled(percentiles(usual, unit="ms", scale=1000), "alone"),
-        **labelled(percentiles(beside, unit="ms", scale=1000), "beside"),
+        **labelled(of_usual, "alone"),
+        **labelled(of_beside, "beside"),
+        "p99_ratio": of_beside["p99_ms"] / of_usual["p99_ms"],
         "executions_beside": len(beside),
     }
 

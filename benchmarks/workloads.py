@@ -14,7 +14,7 @@ from benchmarks.growth import growth
 from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics
-from benchmarks.neighbors import neighbors
+from benchmarks.neighbors import neighbors, waiting_list
 from benchmarks.ojs import ojs
 from benchmarks.registered import registered
 from benchmarks.replay import replay
@@ -60,6 +60,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "held": OnSystem(held),
     "shards": OnSystem(fan_out),
     "unserved": unserved,
+    "waiting": OnSystem(waiting_list),
 }
 SERVERLESS: Final = frozenset({"W7"})
 """Workloads without a server; a single profile is enough."""

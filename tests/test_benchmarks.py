@@ -25,7 +25,7 @@ from benchmarks.growth import growth
 from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics, Results, labelled, percentiles
-from benchmarks.neighbors import neighbors
+from benchmarks.neighbors import neighbors, waiting_list
 from benchmarks.part import FUNCTION, FUNCTIONS
 from benchmarks.peers import PEERS, measurement
 from benchmarks.peers.peer import peer
@@ -40,13 +40,14 @@ from benchmarks.system import system
 from benchmarks.tally import READS, REFUSED, TalliedLog
 from benchmarks.throughput import graphs, throughput
 from benchmarks.unserved import unserved
+from benchmarks.wide_graph import wide_graph
 from benchmarks.workloads import WORKLOADS
 
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Dispatched, Trigger
+from tocsin.domain.events import Dispatched, Queued, Trigger
 from tocsin.ports import Append, SequenceConflict
 from tocsin.services.agents import AgentRegistry
 from tocsin.subjects import Stream
@@ -318,6 +319,27 @@ async def test_waits_are_measured_beside_a_burst() -> None:
     assert measured["runs (one job)"] > 0
     assert measured["runs (many jobs)"] > 0
     assert measured["p99_ratio (one job, many jobs)"] > 0
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_waits_are_measured_beside_a_waiting_list() -> None:
+    async with system() as it:
+        measured = await waiting_list(it, 30, idle_runs=3)
+        events = await StoredEvents.of(it.installation.log)
+    assert len(events.facts(Queued)) == 30
+    for label in ("filling", "standing", "draining"):
+        assert measured[f"runs ({label})"] > 0
+        assert measured[f"p99_ratio ({label}, idle)"] > 0
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_waits_are_measured_beside_a_graph() -> None:
+    async with system() as it:
+        measured = await wide_graph(it, 30, alone=3)
+    assert measured["executions_beside"] > 0
+    assert measured["p99_ratio"] == measured["p99_ms (beside)"] / measured["p99_ms (alone)"]
 
 
 async def test_executions_start_beside_unserved_tasks() -> None:
