@@ -26,13 +26,13 @@ from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.services.queues import queues
 from tocsin.settings import Settings
-from tocsin.subjects import STREAM_SUBJECTS, Bucket, Stream
+from tocsin.subjects import STREAM_SUBJECTS, Bucket, Stream, matches
 
 WORKERS = [
     "tocsin.0.report.victim.0198.completed.main.1.1",
-    "tocsin.0.output.victim.0198.line",
-    "tocsin.0.progress.victim.0198.main",
-    "tocsin.0.heartbeat.victim.0198.main.1",
+    "tocsin.0.output.victim.0198.main.1.seal",
+    "tocsin.0.progress.victim.0198.main.1.seal",
+    "tocsin.0.heartbeat.victim.0198.main.1.seal",
 ]
 """The subjects under which workers may store messages."""
 ASKED = {
@@ -65,8 +65,8 @@ REPLIES = [
     "tocsin.0.report.victim.0198.completed.main.1.1",
     "tocsin.0.timer.victim.0198.retry.main.1",
     "tocsin.0.delay.victim.0198.retry.main.1",
-    "tocsin.0.output.victim.0198.line",
-    "tocsin.0.heartbeat.victim.0198.main.1",
+    "tocsin.0.output.victim.0198.main.1.seal",
+    "tocsin.0.heartbeat.victim.0198.main.1.seal",
     "tocsin.outside.billing.trigger.victim",
     "tocsin.outside.billing.cancel.victim.0198",
     "tocsin.agent.a.0198.hold",
@@ -167,6 +167,20 @@ async def attack(at: Server, folder: Path, role: str, headers: dict[str, str]) -
     await asyncio.sleep(0.2)  # unless its handler waits for something
 
 
+TWINS = {"public-billing": "public-shop", "worker-billing": "worker-mail"}
+"""Roles that differ from another only in the name of their account."""
+
+
+def test_every_subject_of_each_role_is_attacked(tmp_path: Path) -> None:
+    """An attack on a subject that the role may not use proves nothing."""
+    outside = {role: rule for role, rule in installations.rules(tmp_path).items() if rule.outside is not None}
+    assert outside.keys() == ASKED.keys() | TWINS.keys()
+    for role, subjects in ASKED.items():
+        allowed = outside[role].publish
+        assert [it for it in subjects if not any(matches(each, it) for each in allowed)] == [], role
+        assert [it for it in allowed if not any(matches(it, each) for each in subjects)] == [], role
+
+
 @pytest.mark.parametrize("role", ASKED)
 async def test_no_reply_is_stored(role: str, secured: Server, tmp_path: Path) -> None:
     async with victim(secured, tmp_path) as tocsin:
@@ -174,6 +188,36 @@ async def test_no_reply_is_stored(role: str, secured: Server, tmp_path: Path) ->
         for headers in HEADERS:
             await attack(secured, tmp_path, role, headers)
             assert await everything(tocsin.installation, role) == before, headers
+
+
+@pytest.mark.parametrize("role", [role for role in ASKED if role != "api-client"])
+async def test_no_header_removes_messages_of_others(role: str, secured: Server, tmp_path: Path) -> None:
+    """In each stream in which a role may store messages, other users outside stored some before."""
+    others = {
+        "public-billing": ["cron.trigger.other", "cron.cancel.other.0198"],
+        "worker-billing": [subject.replace("victim", "other") for subject in WORKERS],
+        "mq-executor": ["mq.scheduler.complete.other.0198"],
+    }
+
+    async def of_others(it: Installation) -> dict[str, int]:
+        stored = (await everything(it)).values()
+        return {subject: number for each in stored for subject, number in each.items() if ".other" in subject}
+
+    async with connected(secured, tmp_path, "operator") as it:
+        for other, subjects in others.items():
+            async with connected(secured, tmp_path, other) as outside:
+                for subject in subjects:
+                    reply = await outside.connection.client.request(subject, b"{}", timeout=DEADLINE)
+                    assert json.loads(reply.data)["seq"]
+        before = await of_others(it)
+        assert len(before) >= sum(map(len, others.values()))
+        async with connected(secured, tmp_path, role) as outside:
+            client = outside.connection.client
+            for subject in ASKED[role]:
+                for headers in HEADERS:
+                    await client.publish(subject, b"{}", headers=headers)
+            await client.request(ASKED[role][0], b"{}", timeout=DEADLINE)  # all earlier messages were handled
+        assert await of_others(it) == before
 
 
 @pytest.fixture
