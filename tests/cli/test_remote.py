@@ -323,6 +323,30 @@ def test_files_are_applied_by_a_plan(url: str, tmp_path: Path) -> None:
     assert [job["name"] for job in call(url, "-o", "json", "jobs", "list").json] == ["hourly", "other"]
 
 
+def test_refused_plan_changes_and_prints_nothing(url: str, tmp_path: Path) -> None:
+    namespaces, file = tmp_path / "namespaces.yaml", tmp_path / "jobs.yaml"
+    namespaces.write_text("namespaces: [{name: team, max_jobs: 2}]")
+    assert call(url, "namespaces", "apply", "-f", str(namespaces)).code == 0
+    jobs = [f"  - {{name: team.j{number}, function: f, queue: team.q}}" for number in range(4)]
+    apply = ("jobs", "apply", "-f", str(file), "--prune", "--yes")
+    file.write_text("\n".join(["jobs:", *jobs[:3]]))
+    refused = call(url, *apply)
+    assert (refused.code, refused.out) == (2, "")
+    assert "max_jobs" in refused.err
+    assert [job["name"] for job in call(url, "-o", "json", "jobs", "list").json] == ["nightly"]
+    file.write_text("\n".join(["jobs:", *jobs[:2]]))
+    assert "2 to create" in call(url, *apply).out
+    file.write_text("\n".join(["jobs:", *jobs[2:]]))
+    assert "2 to create, 2 to delete" in call(url, *apply).out
+
+
+def test_declined_deletion_shows_the_plan(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text("jobs: []")
+    declined = call(url, "jobs", "apply", "-f", str(file), "--prune", "--owner", "cli")
+    assert (declined.code, declined.out.splitlines()[-1]) == (2, "1 to delete")
+
+
 def test_executions_are_listed_shown_and_cancelled(url: str) -> None:
     rows = call(url, "-o", "json", "executions", "list", "--status", "pending").json
     assert [row["execution_id"] for row in rows] == [RUN]
@@ -381,6 +405,12 @@ def test_token_identifies_the_actor(tmp_path: Path) -> None:
         refused = call(url, "jobs", "pause", "nightly", TOCSIN_TOKEN=token)
         assert (refused.code, token in refused.err) == (1, False)
         assert "the roles of this token are: scheduler-viewer" in refused.err
+        file = tmp_path / "jobs.yaml"
+        file.write_text(FILE)
+        apply = ("jobs", "apply", "-f", str(file))
+        assert "1 to create, 1 to update" in call(url, *apply, "--dry-run", TOCSIN_TOKEN=token).out
+        refused = call(url, *apply, TOCSIN_TOKEN=token)
+        assert (refused.code, refused.out) == (1, "")
         assert json.loads(call(url, "-o", "json", "jobs", "list", "--token", token).out)
         assert "a bearer token is required" in call(url, "jobs", "list").err
 

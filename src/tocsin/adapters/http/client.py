@@ -59,6 +59,10 @@ from .event_stream import FIRST, follow_events
 
 PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
+MAX_CHECKED: Final = 2_000
+"""Definitions of a plan that the API checks together. A request with more might be too large, or take too long."""
+CHECKED_DAYS: Final = 0.001
+"""Days of instants that the check of a plan compares; it needs none."""
 JOBS_AT_ONCE: Final = 50
 """Jobs of a request for outcomes, whose names are in its URL."""
 TIMEOUT_S: Final = 60.0
@@ -140,8 +144,11 @@ class HttpOperator:
 
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""
-        changes = plan.of("create", "update", "delete")
-        await each(changes, partial(self._carry_out, is_guarded=plan.is_guarded))
+        changes, deletions = plan.of("create", "update"), plan.of("delete")
+        if len(changes) > 1:  # a single change is checked when it is made
+            await self._check(plan)
+        for portion in (deletions, changes):  # deletions first, because they make room in the quotas
+            await each(portion, partial(self._carry_out, is_guarded=plan.is_guarded))
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
         """See `Operator`."""
@@ -519,6 +526,30 @@ class HttpOperator:
             return (await self.job(job)).ledger
         except JobNotFound:
             return ledger.initial
+
+    async def _check(self, plan: Plan) -> None:
+        """Let the API check all changes together before the first of them is made.
+
+        Raises:
+            DefinitionError, NotPermitted: the API would refuse one.
+        """
+        deleted = plan.of("delete")
+        # Deletions make room in the quotas. The API finds them by the owner: they are the jobs that the definitions lack.
+        needed = plan.of("create", "update", "unchanged") if deleted else plan.of("create", "update")
+        if len(needed) > MAX_CHECKED:
+            return
+        body: JsonValue = {
+            "jobs": [change.definition.model_dump(mode="json", exclude_none=True) for change in needed],
+            "owner": deleted[0].definition.owner if deleted else None,
+            "prune": bool(deleted),
+            "dry_run": True,
+            "days": CHECKED_DAYS,
+        }
+        try:
+            await self._api.request("POST", "/v1/jobs:apply", body)
+        except OperationError as error:
+            if error.code != "too-large":  # each change is checked when it is made
+                raise
 
     async def _carry_out(self, change: Change, *, is_guarded: bool) -> None:
         if change.verb == "delete":

@@ -28,7 +28,7 @@ def apply(
 ) -> None:
     """Create, update and delete jobs so that they match an application's code.
 
-    Imports the module, prints the plan and carries it out. A second call changes nothing. Workers are not started. The settings in
+    Imports the module, makes a plan, carries it out and prints it. A second call changes nothing. Workers are not started. The settings in
     the application's code come before the environment, and options before both. With settings in the code, --config is refused.
 
     Example: `tocsin apply billing/app.py:app --prune`

@@ -65,7 +65,7 @@ def apply(
 ) -> None:
     """Create, update and delete jobs so that they match the definition files.
 
-    Prints the plan and carries it out. A second call changes nothing.
+    Makes a plan, carries it out and prints it; a plan that deletes jobs is printed before a question. A second call changes nothing.
 
     Example: `tocsin jobs apply -f jobs.yaml --prune`
     """
@@ -132,16 +132,23 @@ def _diff_revisions(session: Session, job: str, first: int | None, second: int |
 async def carry_out_plan(
     session: Session, definitions: Sequence[JobDefinition], make_plan: MakePlan, *, dry_run: bool, yes: bool
 ) -> Planned:
-    """Make a plan, print it, and carry it out after a confirmation of deletions."""
-    async with session.operator() as operator:
-        plan = await make_plan(operator)
+    """Make a plan, carry it out after a confirmation of deletions, and print it."""
+
+    def show(plan: Plan) -> None:
         if not session.output.is_json:
             session.output.answer(None, lambda: lines(plan))
+
+    async with session.operator() as operator:
+        plan = await make_plan(operator)
+        deletions = 0 if dry_run else len(plan.of("delete"))
+        needs_answer = bool(deletions) and not yes
+        if needs_answer:
+            show(plan)
+            confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
         if not dry_run:
-            deletions = len(plan.of("delete"))
-            if deletions:
-                confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
             await operator.carry_out(plan)
+        if not needs_answer:  # after the changes, because a refused plan would look as if it was carried out
+            show(plan)
         missing = await unserved_by(session, operator, definitions)
         return Planned(plan, missing, await _unsettled(operator, definitions))
 
