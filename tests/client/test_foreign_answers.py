@@ -55,6 +55,7 @@ def sized(status: bytes, body: bytes) -> bytes:
         (b"HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "307"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", "without sending complete message body"),
         (b"no HTTP at all\r\n\r\n", "no API answers"),
+        (b"", r"without sending a response\. Start"),
     ],
 )
 async def test_foreign_answer_is_named(answer: bytes, reason: str) -> None:

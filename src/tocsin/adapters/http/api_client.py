@@ -90,9 +90,9 @@ class ApiClient:
             raise self._no_answer(error) from error
 
     def _no_answer(self, error: httpx.HTTPError | TimeoutError) -> ApiUnavailable:
+        reason = str(error).rstrip(".") or type(error).__name__
         return ApiUnavailable(
-            f"no API answers at {self.http.base_url}: {str(error) or type(error).__name__}. "
-            "Start `tocsin serve`, or use another URL"
+            f"no API answers at {self.http.base_url}: {reason}. Start `tocsin serve`, or use another URL"
         )
 
 
