@@ -12,6 +12,7 @@ from tests.ojs.served import PATIENCE
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)
 NARROW = 360
+LONG = "a-name-of-letters-without-a-place-to-break"
 LINK = f"https://example.com/{'a' * 80}"
 LABELS = """(labels) => labels.map((one) => one.getBoundingClientRect()).filter((box) => box.width > 0)
   .map((box) => [box.left, box.right])"""
@@ -40,6 +41,24 @@ def test_long_word_makes_no_page_wider(sign_in: SignIn, console: Console) -> Non
     page = sign_in(path="/console/jobs/wordy", width=NARROW)
     expect(page.get_by_text(LINK)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_long_label_makes_no_dialog_wider(sign_in: SignIn, console: Console) -> None:
+    label = "x" * 60
+    types: list[dict[str, object]] = [{"type": "string"}, {"type": "boolean"}, {"enum": [label * 2]}, {"type": "object"}]
+    fields = {f"{label}{number}": kind | {"description": label} for number, kind in enumerate(types)}
+    console.api("PUT", f"/v1/jobs/{LONG}", json={"function": "ok", "input_schema": {"properties": fields}})
+    page = sign_in(path=f"/console/jobs/{LONG}", width=NARROW)
+    page.get_by_role("button", name="Trigger").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("[name^='input.']")).to_have_count(len(types))
+    assert dialog.evaluate("(one) => one.scrollWidth - one.clientWidth") == 0
+
+
+def test_long_name_leaves_room_beside_it(sign_in: SignIn, console: Console) -> None:
+    console.api("PUT", f"/v1/jobs/{LONG}", json={"function": "ok"})
+    page = sign_in(path=f"/console/jobs?search={LONG}", width=NARROW)
+    expect(page.get_by_role("row").last.locator(".state")).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize("width", [NARROW, 1280])

@@ -77,8 +77,8 @@ function Groups({ groups, unresolved }) {
       <${Table} label="groups of dead letters" empty="None." rows=${found} keyOf=${(one) => `${one.job} ${one.pattern}`}
         columns=${[
           ["Number", (one) => one.count, "number"],
-          ["Job", (one) => html`<${JobLink} name=${one.job} />`],
           ["Error", (one) => html`<a href=${listed(one)}>${one.pattern}</a>`, "text"],
+          ["Job", (one) => html`<${JobLink} name=${one.job} />`],
           ["First", (one) => html`<${Time} at=${one.first} far />`],
           ["Last", (one) => html`<${Time} at=${one.last} far />`],
           ["Example", (one) => html`<a class="id" href=${pageOf(one.example, one.job)}>${one.example.slice(-12)}</a>`],

@@ -109,7 +109,7 @@ function Figures({ before, after, isForecast }) {
   }
   return html`<${Table} label="figures before and after" keyOf=${([label]) => label} rows=${rows}
     columns=${[
-      ["", ([label]) => label, "text"],
+      ["", ([label]) => label, "label"],
       [isForecast ? "As registered" : "As recorded", ([, value]) => value, "number"],
       ["With the change", ([, value, other]) => (value === other ? other : html`<strong>${other}</strong>`), "number"],
     ]} />`;
