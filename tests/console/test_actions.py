@@ -42,6 +42,25 @@ def test_edit_shows_its_plan_first(sign_in: SignIn, console: Console) -> None:
     assert console.api("GET", "/v1/jobs/edited")["schedule"] == "0 4 * * *"
 
 
+def test_editor_leaves_out_unused_fields_of_steps(sign_in: SignIn, console: Console) -> None:
+    steps = [{"step": "first", "function": "ok", "input": {}}, {"step": "then", "function": "ok", "timeout": "5m"}]
+    console.api("PUT", "/v1/jobs/stepwise", json={"dag": steps})
+    page = sign_in(path="/console/edit-job/stepwise")
+    editor = page.get_by_label("Definition, as YAML")
+    expect(editor).to_have_value(re.compile("timeout: 300"))
+    expect(editor).to_have_value(re.compile("input: {}"))
+    expect(editor).not_to_have_value(re.compile("null"))
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.get_by_text("No field changes.")).to_be_visible()
+
+
+def test_plan_names_a_queue_without_worker(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/new-job")
+    page.get_by_label("Definition, as YAML").fill("name: unheard\nfunction: ok\nqueue: deserted\n")
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.locator(".warning")).to_contain_text("no worker reads queue `deserted` (job unheard)")
+
+
 def test_job_is_paused_in_the_list(sign_in: SignIn, console: Console) -> None:
     define(console, "listed")
     page = sign_in(path="/console/jobs?search=listed")

@@ -25,11 +25,14 @@ function exact(schema, { Type, types }) {
   });
 }
 
-/** Return a definition as YAML, without the fields that say nothing. */
+/** Return a definition as YAML, without the fields that say nothing. An empty input of a step says something: null is that of the job. */
 export async function textOf(definition) {
   const library = await yaml();
-  const isEmpty = (value) => value === null || (typeof value === "object" && Object.keys(value).length === 0);
-  const written = Object.fromEntries(Object.entries(definition).filter(([, value]) => !isEmpty(value)));
+  const kept = (fields, saysNothing) => Object.fromEntries(Object.entries(fields).filter(([, value]) => !saysNothing(value)));
+  const isNull = (value) => value === null;
+  const isEmpty = (value) => isNull(value) || (typeof value === "object" && Object.keys(value).length === 0);
+  const written = kept(definition, isEmpty);
+  if (written.dag) written.dag = written.dag.map((step) => kept(step, isNull));
   return library.dump(written, { lineWidth: 100, noRefs: true, schema: exact(library.DEFAULT_SCHEMA, library) });
 }
 

@@ -107,7 +107,7 @@ function Conflict({ error, name }) {
 function Plan({ applied }) {
   return html`${applied.changes.map((change) => html`<${Card} key=${change.job} title=${`Plan: ${change.action} ${change.job}`} wide>
     ${change.warnings.map((warning) => html`<p key=${warning} class="warning">${warning}</p>`)}
-    ${applied.unserved.map((one) => html`<p key=${one.function} class="warning">No agent has the function ${one.function} on the queue ${one.queue}.</p>`)}
+    ${applied.unserved.map((one) => html`<p key=${`${one.queue} ${one.function}`} class="warning">${one.message}</p>`)}
     ${applied.unknown_dependencies.map((one) => html`<p key=${one.depends_on} class="warning">It depends on ${one.depends_on}, which is not registered.</p>`)}
     <${Table} label="changed fields" empty="No field changes." rows=${change.differences} keyOf=${(one) => one.field}
       columns=${[
