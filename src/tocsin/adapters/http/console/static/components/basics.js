@@ -1,7 +1,7 @@
 // Small parts that all pages use.
 
 import { newKey } from "../lib/api.js";
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { jsonText } from "../lib/json.js";
 import { setQuery, to } from "../lib/router.js";
 import { clock, LOCAL_ZONE, relative, stamp } from "../lib/time.js";
@@ -139,6 +139,11 @@ export function Strip({ outcomes }) {
   </span>`;
 }
 
+/** Call a function when a component goes. Preact ends other effects later, after the next frame and timers that are due. */
+function useEnd(end) {
+  useLayoutEffect(() => end, []);
+}
+
 /** A dialog over the page. Escape and the cancel button close it. */
 export function Dialog({ title, onClose, children }) {
   const element = useRef(null);
@@ -173,7 +178,7 @@ export function ActionButton({ label, done, danger = false, asksReason = true, n
   const opened = useRef(null);
   const run = useRef({ isStopped: true, isLeft: true });
   const leave = () => Object.assign(run.current, { isStopped: true, isLeft: true });
-  useEffect(() => leave, []);
+  useEnd(leave);
   const isBusy = running !== null && running === run.current; // not an older run, whose dialog was left
   const { title, act, details, confirm = label } = (frozen && isOpen && opened.current) || present;
   const submit = async (event) => {
@@ -231,7 +236,7 @@ export function ActionButton({ label, done, danger = false, asksReason = true, n
 export function SearchField({ label, value, onChange, placeholder }) {
   const timer = useRef(null);
   const [typed, setTyped] = useState(null); // not in the query yet; without it, new data would set the field back
-  useEffect(() => () => clearTimeout(timer.current), []); // a late change must not reach the query of the next page
+  useEnd(() => clearTimeout(timer.current)); // a late change must not reach the query of the next page
   return html`<label class="field"><span>${label}</span>
     <input type="search" value=${typed ?? value} placeholder=${placeholder} autocomplete="off" spellcheck=${false}
       onInput=${(event) => {

@@ -20,4 +20,4 @@ const build = htm.bind((type, props, ...children) => h(type, props, ...children.
 export const html = (...parts) => seen(build(...parts));
 
 export { Component, createContext, Fragment, render } from "../vendor/preact.js";
-export { useCallback, useContext, useEffect, useMemo, useRef, useState } from "../vendor/hooks.js";
+export { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/hooks.js";
