@@ -45,7 +45,12 @@ def test_long_word_makes_no_page_wider(sign_in: SignIn, console: Console) -> Non
 
 def test_long_label_makes_no_dialog_wider(sign_in: SignIn, console: Console) -> None:
     label = "x" * 60
-    types: list[dict[str, object]] = [{"type": "string"}, {"type": "boolean"}, {"enum": [label * 2]}, {"type": "object"}]
+    types: list[dict[str, object]] = [
+        {"type": "string"},
+        {"type": "boolean"},
+        {"enum": [label * 2]},
+        {"type": "object"},
+    ]
     fields = {f"{label}{number}": kind | {"description": label} for number, kind in enumerate(types)}
     console.api("PUT", f"/v1/jobs/{LONG}", json={"function": "ok", "input_schema": {"properties": fields}})
     page = sign_in(path=f"/console/jobs/{LONG}", width=NARROW)
