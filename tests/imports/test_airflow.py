@@ -191,6 +191,8 @@ def test_cron_schedule_keeps_its_instants(expression: str, tmp_path: Path) -> No
         ("schedule=timedelta(minutes=7), start_date=datetime(2021, 1, 1)", "@every 7m"),
         ("schedule=timedelta(days=2), start_date=datetime(2021, 1, 1)", "@every 48h"),
         ("schedule=timedelta(hours=1)", "@every 1h"),
+        ("schedule=pendulum.duration(hours=1)", "@every 1h"),
+        ("schedule=DeltaTriggerTimetable(duration(days=3))", "@every 72h"),
         ("schedule='@once'", None),
         ("schedule='@continuous'", None),
         ("schedule=[Dataset('x')]", None),
@@ -210,9 +212,25 @@ def test_form_of_a_schedule(arguments: str, schedule: str | None, tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    "schedule",
+    [
+        "[Dataset('x'), Asset('y')]",
+        "Asset('x')",
+        "DatasetOrTimeSchedule(timetable=T('@daily'), datasets=[Dataset('x')])",
+    ],
+)
+def test_schedule_by_data_is_named(schedule: str, tmp_path: Path) -> None:
+    written, jobs = imported("airflow", _dag(f"schedule={schedule}"), tmp_path)
+    [finding] = [each for each in written.findings if each.code == "schedule-not-expressible"]
+    assert "'x'" in finding.text
+    assert "`triggers`" in finding.text
+    assert jobs["d"].schedule is None
+
+
+@pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ("schedule=None, start_date=datetime(2030, 1, 1)", "start-not-supported"),
+        ("schedule=None, sla_miss_callback=None, start_date=datetime(2030, 1, 1)", "start-not-supported"),
         ("schedule=None, end_date=datetime(2030, 1, 1)", "end-not-supported"),
         ("schedule=None, default_args={'end_date': datetime(2020, 1, 1)}", "end-not-supported"),
         ("schedule=None, start_date=when()", "computed-at-run-time"),

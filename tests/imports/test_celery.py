@@ -432,3 +432,102 @@ def test_lists_keep_their_instants(data: st.DataObject, tmp_path_factory: pytest
     if until - NOW < timedelta(days=40):
         minutes = (NOW + timedelta(minutes=n) for n in range(1, int((until - NOW) / timedelta(minutes=1)) + 1))
         assert [at for at in minutes if _matches(at, fields)] == instants(jobs["a"], 5)
+
+
+_ROUTED = """
+from celery import Celery
+
+app = Celery("shop")
+
+class Queues:
+    SLOW = "slow"
+
+app.conf.beat_schedule = {
+    "a": {"task": "shop.reports.daily", "schedule": 5},
+    "b": {"task": "shop.mail", "schedule": 5},
+    "c": {"task": "shop.other", "schedule": 5},
+    "d": {"task": "shop.mail", "schedule": 5, "options": {"queue": Queues.SLOW}},
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        'app.conf.task_routes = {"shop.reports.*": {"queue": "reports"}, "shop.mail": "mail"}',
+        'CELERY_TASK_ROUTES = ({"shop.mail": {"queue": "mail"}}, ("shop.rep*", "reports"))',
+        'app.conf.update(task_routes={"shop.reports.*": "reports", "shop.*l": "mail"})',
+    ],
+)
+def test_routes_of_tasks_become_queues(routes: str, tmp_path: Path) -> None:
+    written, jobs = imported("celery", f'{_ROUTED}{routes}\ntask_default_queue = "main"', tmp_path)
+    assert [jobs[name].queue for name in "abcd"] == ["reports", "mail", "main", "slow"]
+    assert written.losses == 0
+
+
+def test_other_parts_of_a_route_are_said(tmp_path: Path) -> None:
+    routes = 'task_routes = {"shop.mail": {"queue": "mail", "priority": 3}, "shop.other": {"queue": os.environ["Q"]}}'
+    written, jobs = imported("celery", f"{_ROUTED}{routes}", tmp_path)
+    assert jobs["b"].queue == "mail"
+    assert codes(written, "b") == {"field-not-supported"}
+    assert codes(written, "c") == {"computed-at-run-time"}
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        "task_routes = make_routes()",
+        'task_routes = [{"shop.mail": "mail"}, "shop.routers.choose"]',
+        'task_routes = {"shop.mail": "mail"}\nif DEBUG:\n    task_routes = {"shop.mail": "debug"}',
+        'from base import *\ntask_routes["shop.mail"] = {"queue": "mail"}',
+        'from base import *\ntask_routes.update({"shop.mail": "mail"})',
+        'task_default_queue = os.environ["QUEUE"]',
+        'task_default_queue = "a"\nclass Production:\n    task_default_queue = "b"',
+    ],
+)
+def test_routes_that_are_not_followed_are_said(routes: str, tmp_path: Path) -> None:
+    written, jobs = imported("celery", f"{_ROUTED}{routes}", tmp_path)
+    assert jobs["b"].queue == jobs["c"].queue == "default"
+    assert "computed-at-run-time" in codes(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "queue"),
+    [
+        ("class Names(object):\n    Q = 'mail'", "mail"),
+        ("class Names:\n    Q: str = 'mail'", "mail"),
+        ("class Names:\n    Q = 'mail'\nNames.Q = 'other'", "default"),
+        ("class Names(Enum):\n    Q = 'mail'", "default"),
+        ("class Names:\n    Q = 'mail'\n    if DEBUG:\n        Q = 'other'", "default"),
+        ("class Names:\n    Q = 'mail'\nclass Names:\n    Q = 'other'", "default"),
+    ],
+)
+def test_constant_of_a_plain_class_has_a_value(text: str, queue: str, tmp_path: Path) -> None:
+    entry = _entry("5", '"options": {"queue": Names.Q}')
+    written, jobs = imported("celery", f"{text}\n{entry}", tmp_path)
+    assert jobs["a"].queue == queue
+    assert (codes(written, "a") == set()) is (queue == "mail")
+
+
+@pytest.mark.parametrize(
+    ("signature", "expected"),
+    [
+        ('app.signature("shop.t", args=(2,), kwargs={"a": 1})', ("shop.t", (2,), {"a": 1}, "default")),
+        ('signature("shop.t", (2,), {"a": 1}, queue="mail")', ("shop.t", (2,), {"a": 1}, "mail")),
+        ('shop.t.signature((2,), options={"queue": "mail"}, immutable=True)', ("shop.t", (2,), {}, "mail")),
+        ('shop.t.s(2, a=1).set(queue="mail")', ("shop.t", (2,), {"a": 1}, "mail")),
+        ("shop.t.si()", ("shop.t", (), {}, "default")),
+    ],
+)
+def test_signature_names_task_and_arguments(signature: str, expected: object, tmp_path: Path) -> None:
+    written, jobs = imported("celery", f"sender.add_periodic_task(5, {signature}, name='a')", tmp_path)
+    job = jobs["a"]
+    assert (job.dag[0].function if job.dag else job.function, job.args, job.input, job.queue) == expected
+    assert codes(written, "a") == set()
+
+
+def test_crontab_from_a_string_keeps_its_order(tmp_path: Path) -> None:
+    _, jobs = imported("celery", _entry('crontab.from_string("0 4 2 6 *")'), tmp_path)
+    assert jobs["a"].schedule == "0 4 2 6 *"
+    written, _ = imported("celery", _entry('crontab.from_string("0 4")'), tmp_path)
+    assert codes(written, "a") == {"schedule-not-expressible"}

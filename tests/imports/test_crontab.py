@@ -263,6 +263,16 @@ def test_system_format_is_recognized(path: str, text: str, expected: object) -> 
     assert looks_like_system(path, text) is expected
 
 
+def test_account_in_a_user_crontab_is_said(tmp_path: Path) -> None:
+    text = "17 * * * * root run-parts /etc/cron.hourly\n0 6 * * * deploy run\n"
+    written, _ = imported("crontab", text, tmp_path)
+    assert "user-crontab" in codes(written)
+    for is_system in (False, True):
+        written, jobs = imported("crontab", text, tmp_path, is_system=is_system)
+        assert not {"user-crontab", "system-crontab"} & codes(written)
+        assert ("run" in jobs) is is_system
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [

@@ -343,3 +343,18 @@ def test_any_schedule_keeps_its_instants(
     text = _cron_job(f'schedule: "{expression}", timeZone: {zone}')
     _, jobs = imported("kubernetes", text, tmp_path_factory.mktemp("manifest"))
     assert instants(jobs["a"], 30) == robfig(expression.replace("?", "*"), zone, 30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: Template\nobjects: [{kind: Service}, {kind: CronJob, spec: {schedule: '${SCHEDULE}'}}]\n",
+        "kind: CronWorkflow\nspec: {schedule: '0 0 * * *'}\n",
+        "kind: Backup\nspec: {schedules: ['0 0 * * *']}\n",
+    ],
+)
+def test_schedule_of_another_kind_is_a_loss(text: str, tmp_path: Path) -> None:
+    written, jobs = imported("kubernetes", text, tmp_path)
+    assert jobs == {}
+    assert codes(written) == {"entry-not-readable"}
+    assert written.losses == 1

@@ -90,7 +90,7 @@ def _draft(dag: Dag, source: str, zone: Zone, now: datetime) -> Draft:
     set_rules(draft, draft.fields, defaults)
     report_arguments(draft, "default_args", defaults)
     for name, value in written.items():
-        if name not in _READ:
+        if name not in _READ and value is not None:
             draft.add("field-not-supported", f"`{name[:100]}` is {shown(value)}, which has no equivalent")
     for line, what in dag.skipped:
         draft.add("computed-at-run-time", f"{what} in line {line}: write the steps by hand")

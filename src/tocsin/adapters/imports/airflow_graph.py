@@ -212,10 +212,14 @@ class Graphs:
                     self._settle(node)
 
     def _report_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Report a DAG that a function inside another function defines."""
+        """Report a DAG that a function inside another statement defines."""
         made = (each.func if isinstance(each, ast.Call) else each for each in function.decorator_list)
         if function not in self._settled and any(dotted(each).rpartition(".")[2] == "dag" for each in made):
-            self._skip(function.lineno, f"the DAG of the function `{function.name}` inside another", _Scope())
+            self._skip(
+                function.lineno,
+                f"the DAG of the function `{function.name}`, which is inside another function, a condition or a loop,",
+                _Scope(),
+            )
             self._settle(function)
 
     # --- expressions --------------------------------------------------------------------------------------------------

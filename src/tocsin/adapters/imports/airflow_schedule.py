@@ -18,6 +18,10 @@ _PRESETS: Final = {**ALIASES, "@quarterly": "0 0 1 */3 *"}
 _WITH_SECONDS: Final = 6
 _INTERVALS: Final = frozenset({"CronDataIntervalTimetable", "DeltaDataIntervalTimetable"})
 _TRIGGERS: Final = frozenset({"CronTriggerTimetable", "DeltaTriggerTimetable"})
+_EVENTS: Final = frozenset(
+    {"Dataset", "Asset", "DatasetAlias", "AssetAlias", "DatasetOrTimeSchedule", "AssetOrTimeSchedule"}
+)
+"""Schedules by updates of data."""
 _DATE_PARTS: Final = ("year", "month", "day", "hour", "minute", "second")
 
 
@@ -107,12 +111,26 @@ def set_schedule(draft: Draft, arguments: Mapping[str, Any], start: Moment | Non
                 if isinstance(written, list | Call) or is_static(written)
                 else "computed-at-run-time"
             )
-            draft.add(code, f"the schedule is {shown(written)}: write `schedule` by hand")
+            said = "write `schedule` by hand"
+            if any(isinstance(each, Call) and each.name in _EVENTS for each in _parts(written)):
+                code = "schedule-not-expressible"
+                said = "write `triggers`, or `schedule` and `depends_on` with the jobs that make the data"
+            draft.add(code, f"the schedule is {_written(written)}: {said}")
             return
     if has_schedule:
         draft.names_no_zone = named is None
         set_timezone(draft, named or zone.name)
         _explain(draft, has_interval=has_interval)
+
+
+def _parts(written: Any) -> list[Any]:  # noqa: ANN401
+    """Return the items of a list, or the value itself."""
+    return written if isinstance(written, list) else [written]
+
+
+def _written(value: Any) -> str:  # noqa: ANN401
+    parts = _parts(value)
+    return ", ".join(map(shown, parts[:10])) if isinstance(value, list) and parts else shown(value)
 
 
 def _set_text(draft: Draft, written: str) -> bool:

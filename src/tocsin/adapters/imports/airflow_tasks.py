@@ -272,7 +272,7 @@ def _report_rule(draft: Draft, step: str, arguments: Mapping[str, Any]) -> None:
 
 def _report_rest(draft: Draft, step: str, arguments: Mapping[str, Any], known: Collection[str]) -> None:
     for name, value in arguments.items():
-        if name not in _READ | _RULES | _OF_EVERY and name not in known:
+        if name not in _READ | _RULES | _OF_EVERY and name not in known and value is not None:
             draft.add("field-not-supported", f"`{step}`: `{name[:100]}` is {shown(value)}, which has no equivalent")
 
 

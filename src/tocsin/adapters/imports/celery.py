@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 from ...domain.definition import is_name, shorten
 from .celery_crontab import set_crontab
 from .celery_entries import Entries, Entry
+from .celery_routes import Routes
+from .celery_signatures import signature_of
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .findings import Finding
 from .python_blocks import Blocks
@@ -209,21 +211,13 @@ class _Reader:
             return
         entry: dict[str, Any] = {key: arguments.pop(key) for key in ("schedule", "args", "kwargs") if key in arguments}
         name = arguments.pop("name", None)
-        if isinstance(task, Call) and task.name in {"s", "si", "signature", "subtask"}:
-            entry["task"] = task.full.rpartition(".")[0] or task
-            entry["args"] = (
-                [*task.args, *(entry.get("args") or [])]
-                if isinstance(entry.get("args"), list | None)
-                else entry["args"]
-            )
-            entry["kwargs"] = (
-                {**task.keywords, **(entry.get("kwargs") or {})}
-                if isinstance(entry.get("kwargs"), dict | None)
-                else entry["kwargs"]
-            )
-        else:
-            entry["task"] = task
-        entry["options"] = arguments
+        signature = signature_of(task, self.values)
+        entry["task"] = signature.task
+        if isinstance(entry.get("args"), list | None) and isinstance(signature.args, list):
+            entry["args"] = [*signature.args, *(entry.get("args") or [])]
+        if isinstance(entry.get("kwargs"), dict | None) and isinstance(signature.kwargs, dict):
+            entry["kwargs"] = {**signature.kwargs, **(entry.get("kwargs") or {})}
+        entry["options"] = {**signature.options, **arguments}
         fallback = entry["task"] if isinstance(entry["task"], str) else "periodic-task"
         is_named = isinstance(name, str)
         self._add(name if is_named else fallback, entry, node.lineno, block, is_named=is_named)
@@ -275,7 +269,11 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     for line, name in reader.elsewhere:
         said = f"the settings of {name} are in another place: import that file too, if it has a `beat_schedule`"
         drafted.findings.append(Finding("call-not-followed", said, f"{source}:{line}"))
-    drafted.drafts += [_draft(entry, source, zone_name) for entry in reader.entries]
+    routes = Routes(reader.module, reader.values)
+    drafted.drafts += [_draft(entry, source, zone_name, routes) for entry in reader.entries]
+    for line, what in routes.unread if drafted.drafts else ():
+        said = f"the routes in `{what}` are not followed: write `queue` of the jobs by hand"
+        drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))
     for number, line in reader.entries.changes.items():
         said = f"line {line} changes or removes the entry: apply the change to the job by hand, or remove the job"
         drafted.drafts[number].add("entry-changed", said)
@@ -293,7 +291,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     return drafted
 
 
-def _draft(entry: Entry, source: str, zone: str) -> Draft:
+def _draft(entry: Entry, source: str, zone: str, routes: Routes) -> Draft:
     fields = entry.value
     draft = Draft(entry.name, f"{source}:{entry.line}", [f"{entry.name}: schedule {shown(fields.get('schedule'))}"])
     draft.key = entry.key
@@ -312,7 +310,10 @@ def _draft(entry: Entry, source: str, zone: str) -> Draft:
                 draft.fields[field] = literal(value)
         elif value is not None:
             draft.add("computed-at-run-time", f"`{name}` is {shown(value)}: write it as `{field}`")
-    _set_options(draft, fields.get("options") or {})
+    options = fields.get("options") or {}
+    _set_options(draft, options)
+    if isinstance(task, str) and isinstance(options, dict) and "queue" not in options:
+        routes.set_queue(draft, task)
     for name in fields:
         if name not in _ENTRY or (name == "relative" and fields[name]):
             draft.add("field-not-supported", f"`{str(name)[:100]}` is {shown(fields[name])}, which has no equivalent")
@@ -322,8 +323,10 @@ def _draft(entry: Entry, source: str, zone: str) -> Draft:
 def _set_schedule(draft: Draft, written: Any, zone: str) -> None:  # noqa: ANN401
     match written:
         case Call(name="schedule"):
+            if written.keywords.get("relative"):
+                draft.add("field-not-supported", f"`relative` of {shown(written)} has no equivalent")
             _set_schedule(draft, written.args[0] if written.args else written.keywords.get("run_every"), zone)
-        case Call(name="crontab"):
+        case Call(name="crontab") | Call(full="crontab.from_string" | "schedules.crontab.from_string"):
             if set_crontab(draft, written):
                 set_timezone(draft, zone)
         case Call(name="solar"):

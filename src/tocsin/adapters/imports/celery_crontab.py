@@ -25,7 +25,14 @@ _ITEM: Final = re.compile(r"(?:(?P<star>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?
 
 def set_crontab(draft: Draft, call: Call) -> bool:
     """Set the schedule of a draft from a `crontab(…)`; return whether it has one."""
-    given = {**dict(zip(_ARGUMENTS, call.args, strict=False)), **call.keywords}
+    arguments: tuple[Any, ...] = call.args
+    names: tuple[str, ...] = _ARGUMENTS
+    if call.name == "from_string" and len(call.args) == 1 and isinstance(call.args[0], str):
+        arguments, names = tuple(call.args[0].split()), tuple(_KINDS)  # in the order of a cron expression
+        if len(arguments) != len(names):
+            draft.add("schedule-not-expressible", f"{shown(call)} has no five fields: write a schedule of your own")
+            return False
+    given = {**dict(zip(names, arguments, strict=False)), **call.keywords}
     for name in (name for name in given if name not in _ARGUMENTS):
         draft.add("field-not-supported", f"`{name[:100]}` of {shown(call)} has no equivalent")
     try:

@@ -5,6 +5,7 @@ that a downtime missed is not made up for. Each of these is written into the job
 """
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final
@@ -38,9 +39,8 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
     """
     drafted = Draftings(source)
     is_system_format = looks_like_system(source, text) if is_system is None else is_system
-    if is_system_format and is_system is None:
-        text_ = "each entry is read as a time, a user and a command; pass --user if it has no users"
-        drafted.findings.append(Finding("system-crontab", text_, source))
+    if is_system is None:
+        drafted.findings += _format_findings(text, source, is_system=is_system_format)
     in_zone = True
     for entry in lines(text, is_system=is_system_format):
         if isinstance(entry, Unreadable):
@@ -66,6 +66,18 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
         said = "read the output of runs with `tocsin executions logs`, or write a handler that sends it"
         drafted.findings.append(Finding("output-not-mailed", said, source))
     return drafted
+
+
+def _format_findings(text: str, source: str, *, is_system: bool) -> Iterator[Finding]:
+    """Yield a finding about a format that was found out."""
+    if is_system:
+        said = "each entry is read as a time, a user and a command; pass --user if it has no users"
+        yield Finding("system-crontab", said, source)
+        return
+    entries = (entry for entry in lines(text, is_system=False) if isinstance(entry, Entry))
+    if account := next((entry for entry in entries if entry.names_account), None):
+        said = f"the command in line {account.line} begins with an account: pass --system if each entry has a user, else --user"
+        yield Finding("user-crontab", said, source)
 
 
 def _unreadable(line: Unreadable, source: str) -> Finding:

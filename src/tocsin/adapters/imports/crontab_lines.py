@@ -26,6 +26,8 @@ _ACCOUNTS: Final = frozenset(
     {"root", "nobody", "daemon", "www-data", "nginx", "apache", "postgres", "mysql", "backup", "mail", "git", "ubuntu"}
 )
 """Users that a user crontab hardly names as its program."""
+_NO_PROGRAMS: Final = frozenset({"root", "nobody", "daemon", "www-data", "ubuntu"})
+"""Accounts whose name is no program."""
 _WRAPPERS: Final = frozenset(
     {"sudo", "nice", "ionice", "nohup", "env", "flock", "timeout", "exec", "command", "time", "chronic", "setsid"}
 )
@@ -59,6 +61,11 @@ class Entry:
     command: str
     environment: dict[str, str]
     is_quiet: bool = False
+
+    @property
+    def names_account(self) -> bool:
+        """Whether the command begins with the name of an account, as in a system crontab."""
+        return self.command.split(maxsplit=1)[0] in _NO_PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)

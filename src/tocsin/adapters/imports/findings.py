@@ -58,6 +58,7 @@ LOSSES: Final[Mapping[str, str]] = {
     "timezone-assumed": "The file names no time zone, or several; pass --timezone, or check it in each job.",
     "timezone-unknown": "The time zone is not an IANA name; the job is written without a schedule.",
     "trigger-rule-not-supported": "A step starts under another rule than the success of the steps before it.",
+    "user-crontab": "The file is read without users before the commands, although some look like one.",
     "user-not-supported": "Cron runs the command as another user; a worker runs it as its own.",
 }
 """Findings that make the exit code 1: something of the source is not in the job."""

@@ -18,7 +18,7 @@ from ..files import yaml_text
 from .cron_dialects import ROBFIG
 from .drafts import UNLIMITED, Draft, Draftings
 from .findings import Finding
-from .manifests import Manifest, mapping_of, report_rest, text_of, whole_number
+from .manifests import Manifest, list_of, mapping_of, report_rest, text_of, whole_number
 from .pods import set_containers, settings_note
 from .schedules import Zone, set_clock_changes, set_cron, set_interval, set_timezone
 
@@ -40,6 +40,10 @@ _JOB: Final = frozenset(
 _OF_SERVERS: Final = frozenset(
     {"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"}
 )
+_CONTENTS: Final = ("objects", "items")
+"""Where documents such as OpenShift's templates have other documents."""
+_SCHEDULES: Final = ("schedule", "schedules", "cron")
+"""Fields with the schedule of other kinds, such as Argo's CronWorkflow."""
 _IN_TEMPLATE: Final = "write it into a pod template of the worker"
 _TRUE: Final = frozenset({"yes", "on", "y", "true"})
 
@@ -68,7 +72,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         if kind == "CronJob" and version in _VERSIONS:
             drafted.drafts.append(_draft(reader, place, manifest))
         elif document is not None:
-            drafted.findings.append(_skipped(place, kind, version))
+            drafted.findings.append(_skipped(place, kind, version, manifest))
     if not drafted.drafts and not drafted.findings:
         drafted.findings.append(Finding("document-skipped", "no document is in this file", source))
     if any(draft.names_no_zone for draft in drafted.drafts):
@@ -84,13 +88,21 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     return drafted
 
 
-def _skipped(place: str, kind: str, version: str) -> Finding:
+def _skipped(place: str, kind: str, version: str, manifest: Mapping[str, Any]) -> Finding:
     """Return why a document is not read."""
     if kind == "CronJob":
         said = f"`apiVersion: {version[:100]}` is no known version of CronJobs: write batch/v1"
         return Finding("entry-not-readable", said, place)
     if kind.endswith("List"):
         said = f"a {kind[:100]} that is inside another, or whose `items` are no list, is not read: write its items as documents"
+        return Finding("entry-not-readable", said, place)
+    inside = [mapping_of(each) for name in _CONTENTS for each in list_of(manifest.get(name))]
+    if number := sum(text_of(each.get("kind")) == "CronJob" for each in inside):
+        said = f"the {number:,} CronJobs in a {kind[:100]} are not read: fill it in, and import the result (`oc process -f FILE -o yaml`)"
+        return Finding("entry-not-readable", said, place)
+    spec = mapping_of(manifest.get("spec"))
+    if schedule := next((spec[name] for name in _SCHEDULES if spec.get(name)), None):
+        said = f"the schedule {show(schedule)} of a {kind[:100]} is not read: write its job by hand"
         return Finding("entry-not-readable", said, place)
     return Finding("document-skipped", f"a {kind[:100] or 'document without a kind'} has no schedule", place)
 

@@ -73,6 +73,8 @@ class Values:
         for node in ast.walk(module):
             for name, value in _bindings(node):
                 assigned[name] = None if name in assigned else value
+        for name, value in _constants(module):
+            assigned[name] = None if name in assigned else value
         return cls(assigned)
 
     def bound(self, names: Mapping[str, Any]) -> "Values":
@@ -129,6 +131,8 @@ class Values:
                     return unknown
             case ast.Call():
                 return self._call(node)
+            case ast.Attribute() if (constant := self._assigned.get(dotted(node))) is not None:
+                return self.of(constant)
             case _:
                 return unknown
 
@@ -181,6 +185,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:  # noqa: 
                     yield target.id, value
                 elif isinstance(target, ast.Subscript):
                     yield dotted(target.value), None
+                elif isinstance(target, ast.Attribute):
+                    yield dotted(target), None
                 else:
                     yield from ((each.id, None) for each in ast.walk(target) if _is_bound(each))  # type: ignore[attr-defined]
         case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
@@ -197,6 +203,20 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:  # noqa: 
             yield name, None
 
 
+def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield `CLASS.NAME` for each assignment in a plain class of the file, with its expression.
+
+    A class with bases or decorators may compute its attributes.
+    """
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            bases = {*map(dotted, node.bases)} - {"object"}
+            is_plain = not (bases or node.keywords or node.decorator_list)
+            for each in ast.walk(node):
+                for name, value in _bindings(each):
+                    yield f"{node.name}.{name}", value if is_plain and each in node.body else None
+
+
 def _is_bound(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
@@ -204,7 +224,7 @@ def _is_bound(node: ast.AST) -> bool:
 def _evaluated(call: Call) -> Any:  # noqa: ANN401, PLR0911 - a case for each function
     """Return the value of a harmless function; for others the call itself."""
     match call:
-        case Call(name="timedelta"):
+        case Call(name="timedelta") | Call(full="duration" | "pendulum.duration"):
             names = ("days", "seconds", "microseconds", "milliseconds", "minutes", "hours", "weeks")
             values = dict(zip(names, call.args, strict=False)) | dict(call.keywords)
             if all(isinstance(value, _Number) and not isinstance(value, bool) for value in values.values()):
