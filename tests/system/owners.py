@@ -10,9 +10,10 @@ import asyncio
 import random
 import sys
 import tempfile
-import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from tests.stored_events import StoredEvents
 from tests.system.processes import DECIDERS, GROUPS, Program, Site, site
 from tests.system.rounds_command import figures
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
-from tocsin.domain.events import Admitted, Completed, FannedOut, OwnershipAssigned, Shard
+from tocsin.domain.events import Admitted, Completed, FannedOut, OwnershipAssigned, Recorded, Shard
 from tocsin.services.shards import ShardMaps
 
 SHARDS: Final = tuple(f"s{number:02}" for number in range(16))
@@ -53,6 +54,10 @@ class Outcome:
     """Changes of owners."""
     moved: int
     """Changes because an owner was silent."""
+    longest_move_s: float
+    """The longest time from a kill of owners alone until a shard with open tasks had its next owner, by the log's clock."""
+    longest_move_without_matcher_s: float
+    """The same in the rounds in which the only matcher was killed too: the next has to hear for 30 seconds."""
     longest_s: float
     """The longest time from a kill until the occurrence was over."""
     problems: list[str] = field(default_factory=list)
@@ -71,27 +76,28 @@ class Owners:
         tocsin = self._tocsin
         await prepare(tocsin, overlap_policy="enqueue", input={"is_long": True})
         stages = {group: tocsin.start(*group) for group in GROUPS}
-        longest_s = 0.0
+        spans = list[tuple[datetime, datetime]]()
         for number in range(1, rounds + 1):
-            await self._round(number, stages[DECIDERS])
-            killed_at = time.monotonic()
+            killed_at = await self._round(number, stages[DECIDERS])
             await self._ends(number)
-            longest_s = max(longest_s, time.monotonic() - killed_at)
+            spans.append((killed_at, datetime.now(UTC)))
         everything = await tocsin.checked()
         await tocsin.history_agrees_with(everything)
-        changes = {
-            recorded.sequence: recorded.message for recorded in await tocsin.facts("ownership.>", OwnershipAssigned)
-        }
+        assigned = await tocsin.facts("ownership.>", OwnershipAssigned)
+        changes = {recorded.sequence: recorded.message for recorded in assigned}
         return Outcome(
             rounds=rounds,
             runs=len(runs(tocsin)),
             owners=len(changes),
             moved=sum(change.reason == "silent" for change in changes.values()),
-            longest_s=round(longest_s, 1),
+            longest_move_s=_longest_move(assigned, spans[1::2]),
+            longest_move_without_matcher_s=_longest_move(assigned, spans[::2]),
+            longest_s=round(max((end - kill).total_seconds() for kill, end in spans), 1),
             problems=[*_wrong_runs(everything, rounds), *_wrong_owners(runs(tocsin), changes)],
         )
 
-    async def _round(self, number: int, deciders: Program) -> None:
+    async def _round(self, number: int, deciders: Program) -> datetime:
+        """Begin an occurrence, and return the time at which owners were killed."""
         tocsin = self._tocsin
         self._workers += [
             tocsin.start_worker(WORKERS, worker__shards='["*"]') for _ in range(OWNERS - len(self._workers))
@@ -105,6 +111,7 @@ class Owners:
 
         await tocsin.until(all_run)
         await asyncio.sleep(self._chance.uniform(0, SPREAD_S))
+        killed_at = datetime.now(UTC)
         for killed in self._chance.sample(self._workers, KILLED):
             killed.kill()
             self._workers.remove(killed)
@@ -113,6 +120,7 @@ class Owners:
             deciders.kill()
             deciders.start()
             await tocsin.ready()
+        return killed_at
 
     async def _ends(self, number: int) -> None:
         """Wait until each occurrence, and each of its executions, is over."""
@@ -121,6 +129,16 @@ class Owners:
             return (await self._tocsin.ends())["sweep"] == number * (1 + len(SHARDS))
 
         await self._tocsin.until(ended)
+
+
+def _longest_move(assigned: Iterable[Recorded[OwnershipAssigned]], spans: Sequence[tuple[datetime, datetime]]) -> float:
+    """Return the longest time from a kill to a new owner instead of a silent one, within its round.
+
+    A shard without open tasks moves with the next round.
+    """
+    moves = [recorded.time for recorded in assigned if recorded.message.reason == "silent"]
+    times = ((at - kill).total_seconds() for kill, end in spans for at in moves if kill <= at <= end)
+    return round(max(times, default=0.0), 1)
 
 
 def _wrong_runs(everything: StoredEvents, rounds: int) -> list[str]:
