@@ -122,6 +122,7 @@ def shop(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.timeout(300)  # eleven saves, each with a reload
 def test_changed_files_run_as_they_are_saved(shop: Path) -> None:
     prices, app = shop / "prices.py", shop / "app.py"
     with developing(shop.parent, "shop/app.py:app") as dev:
