@@ -13,7 +13,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -514,7 +515,14 @@ def _http() -> Iterator[str]:
             "`tocsin serve` answers on port 8062. `schemas/openapi.json` has the schemas of all bodies. An error is an RFC 9457 "
             "problem; its `type` is `urn:tocsin:problem:` and a stable name. Paths below `/ojs` follow the Open Job Spec. A query parameter that is not listed here is an invalid request: 422, and 400 below `/ojs`."
         ),
+        "",
+        "Each operation below lists the statuses of its answers. These are the problems of each status; [Errors](errors.md#problems-of-the-http-api) says what each means.",
+        "",
+        "| status | problems |",
+        "|---|---|",
     )
+    by_status = groupby(sorted((each.status, kind) for kind, each in PROBLEMS.items()), key=itemgetter(0))
+    yield from (f"| {status} | {', '.join(f'`{kind}`' for _, kind in kinds)} |" for status, kinds in by_status)
     for path, operations in document["paths"].items():
         for verb in _VERBS:
             if (operation := operations.get(verb)) is None:
