@@ -243,6 +243,26 @@ def test_retry_waits_as_long_as_the_server_says(sign_in: SignIn, status: int) ->
         page.clock.run_for(20_000)
 
 
+@pytest.mark.parametrize(("page_path", "path"), [("/console/queues", "/v1/queues"), ("/console", "/v1/doctor")])
+def test_page_is_current_soon_after_an_outage(sign_in: SignIn, page_path: str, path: str) -> None:
+    page = sign_in()
+    page.clock.install()
+    page.add_init_script(SOURCES)
+    sent = requests_of(page, path)
+    requests = re.compile(re.escape(path))
+    page.route(requests, lambda route: route.fulfill(status=503, json={}))
+    page.goto(page_path)
+    expect(page.locator(".live-live")).to_be_visible()
+    expect(page.locator(".refusal")).to_have_count(1)
+    pass_time(page, 100)  # the pauses between tries have grown
+    page.unroute(requests)
+    sent.clear()
+    page.evaluate("window.source.onopen()")
+    pass_time(page, 7)
+    assert sent != []
+    expect(page.locator(".refusal")).to_have_count(0)
+
+
 @pytest.mark.full
 def test_lost_stream_costs_one_request(sign_in: SignIn, console: Console) -> None:
     execution = console.run(defined(console, None), "completed")

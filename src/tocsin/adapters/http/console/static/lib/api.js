@@ -27,10 +27,13 @@ export function isPassing(problem) {
   return PASSING.has(problem.status);
 }
 
-/** Return the milliseconds before a request is sent again that has failed a number of times. They are random, because all readers fail together. */
-export function pauseAfter(problem, failures) {
+/** Return the milliseconds before a request is sent again that has failed a number of times: `most`, or as the server says.
+ *
+ * They are random, because all readers fail together.
+ */
+export function pauseAfter(problem, failures, most = MAX_RETRY_MS) {
   const random = 1 + Math.random();
-  const pause = (Math.min(RETRY_MS * 2 ** failures, MAX_RETRY_MS) / 2) * random;
+  const pause = (Math.min(RETRY_MS * 2 ** failures, most) / 2) * random;
   return Math.max(pause, problem.waitMs && problem.waitMs + RETRY_MS * random);
 }
 

@@ -5,7 +5,8 @@
 // last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded once more SETTLE_MS after
 // the last event, because the history follows the log with a delay. After a lost stream it is loaded once, at a random
 // moment, because all pages of all readers lose it together. After a failure that may pass, a page is loaded again too,
-// after `Retry-After` at the earliest.
+// after `Retry-After` at the earliest; after the interval of what is loaded at intervals, or when the stream is back, at the
+// latest. So a page is current within seconds after the server is back, however long it was away.
 //
 // A page that is hidden follows no stream, and is loaded again when it is shown.
 
@@ -149,6 +150,7 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
   }, [load]);
 
   const isLive = concerns !== null;
+  const interval = every || (isLive && !isPermitted ? POLL_MS : 0);
   useEffect(() => {
     let timer = null;
     let settling = null;
@@ -186,11 +188,10 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       refresh();
       settle(SETTLE_MS);
     };
-    const reopened = () => settle(SETTLE_MS * (1 + Math.random()));
+    const reopened = () => (isLive || failures.current > 0) && settle(SETTLE_MS * (1 + Math.random()));
     const stop = isLive ? listen((type, stored) => wanted.current.concerns?.(type, stored) && changed()) : () => {};
-    if (isLive) resources.add(reopened);
-    const pause = every || (isLive && !isPermitted ? POLL_MS : 0);
-    const repeat = pause ? setInterval(() => wanted.current.isNeeded && refresh(), pause) : null;
+    resources.add(reopened);
+    const repeat = interval ? setInterval(() => wanted.current.isNeeded && refresh(), interval) : null;
     document.addEventListener("visibilitychange", turned);
     return () => {
       isGone = true;
@@ -201,14 +202,14 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       clearInterval(repeat);
       document.removeEventListener("visibilitychange", turned);
     };
-  }, [load, isLive, every]);
+  }, [load, isLive, interval]);
 
   useEffect(() => {
     failures.current = loaded.url === url && loaded.error ? failures.current + 1 : 0;
     if (failures.current === 0 || !isPassing(loaded.error)) return undefined;
-    const timer = setTimeout(() => again.current(), pauseAfter(loaded.error, failures.current));
+    const timer = setTimeout(() => again.current(), pauseAfter(loaded.error, failures.current, interval ? Math.max(interval, RECONNECT_MS) : undefined));
     return () => clearTimeout(timer);
-  }, [loaded, url]);
+  }, [loaded, url, interval]);
 
   const isCurrent = loaded.url === url;
   return { value: isCurrent ? loaded.value : null, error: isCurrent ? loaded.error : null, reload: load };

@@ -15,6 +15,7 @@ const OPEN = new Set(["pending", "running"]);
 const LINES_AT_ONCE = 200;
 const MOST_LINES = 2_000;
 const LOGS_MS = 1_500;
+const MOST_LOGS_MS = 5_000; // after failures
 const NEIGHBOURS = 20;
 const LETTER_AWAITED_MS = 60_000; // after the end; the history may be behind the event of the dead letter
 const PROGRESS_MS = 2_000; // the event stream has no events of progress
@@ -224,7 +225,7 @@ function Log({ id, isOpen }) {
         if (isGone) return;
         setError(refused);
         failures += 1;
-        if (isPassing(refused)) timer = setTimeout(read, pauseAfter(refused, failures));
+        if (isPassing(refused)) timer = setTimeout(read, pauseAfter(refused, failures, MOST_LOGS_MS));
       }
     };
     read();
