@@ -263,6 +263,24 @@ def test_page_is_current_soon_after_an_outage(sign_in: SignIn, page_path: str, p
     expect(page.locator(".refusal")).to_have_count(0)
 
 
+def test_page_says_that_jobs_are_being_read(sign_in: SignIn) -> None:
+    page = sign_in()
+    are_read = list[bool]()
+
+    def answer(route: Route) -> None:
+        answer = route.fetch()
+        assert answer.json()["jobs_read"] is True
+        route.fulfill(response=answer, json=answer.json() | {"jobs_read": bool(are_read)})
+
+    page.route("**/v1/health", answer)
+    page.goto("/console/jobs")
+    said = page.get_by_text("reads the ledgers of all jobs")
+    expect(said).to_be_visible()
+    assert violations(page) == []
+    are_read.append(True)
+    expect(said).to_have_count(0)
+
+
 @pytest.mark.full
 def test_lost_stream_costs_one_request(sign_in: SignIn, console: Console) -> None:
     execution = console.run(defined(console, None), "completed")

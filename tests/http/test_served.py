@@ -97,6 +97,11 @@ async def test_registered_and_triggered_job_runs_and_is_shown(tocsin: Running) -
         [row] = await tocsin.until(listed)
         assert row["execution_id"] == asked["execution_id"]
         assert (await client.get("/v1/health")).json()["status"] == "ok"
+
+        async def has_read() -> bool:
+            return (await client.get("/v1/health")).json()["jobs_read"] is True
+
+        assert await tocsin.until(has_read)
         assert (await client.get("/v1/status")).json()["jobs"]["registered"] == 1
 
 

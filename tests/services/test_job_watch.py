@@ -45,7 +45,9 @@ class World:
 async def test_jobs_are_ready_before_a_request() -> None:
     world = World()
     await world.given("a", "b", "c")
+    before = world.watch.has_read
     await world.watch.run_once()
+    assert (before, world.watch.has_read) == (False, True)
     jobs = await world.registry.jobs()
     assert all(follower.follow(jobs, Effort(0)) for follower in (world.slow, world.keys))
     seen = world.slow.calculations

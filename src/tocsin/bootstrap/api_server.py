@@ -134,7 +134,7 @@ async def serving(
             await stack.enter_async_context(_grpc(parts, app, host, settings.grpc.port, any_port))
         if settings.metrics.enabled:
             await stack.enter_async_context(_metrics(parts, installation, host, any_port))
-        for watch in (TimezoneWatch(installation.projections, clock), parts.job_watch()):
+        for watch in (TimezoneWatch(installation.projections, clock), parts.job_watch):
             stack.callback(asyncio.create_task(watch.run()).cancel)
         url = url_of(listener)
         _log.info("API serving", action="api-serving", url=url, console=settings.server.console_url(url))

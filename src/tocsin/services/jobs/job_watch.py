@@ -32,6 +32,11 @@ class JobWatch:
         self._clock = clock
         self._jobs: Sequence[Job] | None = None
 
+    @property
+    def has_read(self) -> bool:
+        """Whether all jobs have been read since the start."""
+        return self._jobs is not None
+
     async def run(self) -> None:
         """Follow the jobs until cancelled. After a failure the next request reads what is missing."""
         while True:

@@ -96,6 +96,8 @@ class Components:
     """Limits the searches for the jobs of a filter that run at the same time, because each loads many executions."""
     what_ifs: Turns = field(default_factory=lambda: Turns(MAX_WHAT_IFS))
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
+    job_watch: JobWatch = field(init=False)
+    """Keeps the list of jobs up to date while no request does, once a caller runs it."""
     log_probe: LogProbe = field(init=False)
     """Answers probes, whose callers need no token."""
     queue_counts: SharedQueueCounts = field(init=False)
@@ -110,16 +112,14 @@ class Components:
     """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
 
     def __post_init__(self) -> None:
+        followers = (self.instants, self.search_keys, self.schedule_groups)
+        watch = JobWatch(self.registry, followers, self.calculations, self.clock)
+        object.__setattr__(self, "job_watch", watch)
         object.__setattr__(self, "log_probe", LogProbe(self.log))
         counts = SharedQueueCounts(self.history.summaries, self.clock, self._queue_names)
         object.__setattr__(self, "queue_counts", counts)
         object.__setattr__(self, "queue_names", QueueNames(self.log, self.registry.jobs, self.settings.queues))
         object.__setattr__(self, "paused_names", PausedNames(self.log))
-
-    def job_watch(self) -> JobWatch:
-        """Return what keeps the list of jobs up to date while no request does."""
-        followers = (self.instants, self.search_keys, self.schedule_groups)
-        return JobWatch(self.registry, followers, self.calculations, self.clock)
 
     def hold_ups(self, caller: Principal) -> HoldUpReader:
         """Return the reader of what holds back tasks, as a caller may know it."""

@@ -1,13 +1,13 @@
 """`/v1/health` for load balancers, `/v1/status` and `/v1/doctor` for operators, `/dev/reset` for the conformance suite.
 
-`/v1/health` requires no token, so it reports only whether this copy reaches the log. `/v1/status` is `tocsin status`, and
+`/v1/health` requires no token, so it reports only whether this copy reaches the log, and has read the jobs. `/v1/status` is `tocsin status`, and
 `/v1/doctor` is `tocsin doctor`, whose findings name jobs of every owner.
 """
 
 from typing import Any, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from ....services.health import Finding
 from ..auth.security import Administrator, Author, InstallationReader
@@ -20,8 +20,12 @@ dev_router = APIRouter(prefix="/dev", include_in_schema=False)
 class Health(BaseModel):
     """The state of this copy."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     status: Literal["ok", "unavailable"]
     version: str
+    jobs_read: bool
+    """Whether this copy has read the ledgers of all jobs since it began. Before, answers about jobs take longer."""
 
 
 @router.get(
@@ -29,10 +33,10 @@ class Health(BaseModel):
 )
 async def get_health(here: Here, response: Response) -> Health:
     """Check that this copy reaches the log. The answer may be a second old."""
-    if not await here.log_probe.is_reached():
+    is_reached = await here.log_probe.is_reached()
+    if not is_reached:
         response.status_code = 503
-        return Health(status="unavailable", version=here.version)
-    return Health(status="ok", version=here.version)
+    return Health(status="ok" if is_reached else "unavailable", version=here.version, jobs_read=here.job_watch.has_read)
 
 
 @router.get("/status", operation_id="getStatus")

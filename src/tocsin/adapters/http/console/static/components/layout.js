@@ -1,6 +1,7 @@
 // The frame around each page: navigation, the state of the event stream, and the session.
 
 import { html, useEffect, useState } from "../lib/html.js";
+import { get, v1 } from "../lib/api.js";
 import { listen, useLiveState } from "../lib/live.js";
 import { to, usePlace } from "../lib/router.js";
 import { signOut, useMay, useViewer } from "../lib/session.js";
@@ -22,6 +23,8 @@ const PAGES = [
   ["what-if", "What if", "history"],
 ];
 
+const LOOK_MS = 1000; // between looks at a server that has just begun
+
 export function Layout({ session, page, children }) {
   const viewer = useViewer();
   const may = useMay();
@@ -40,7 +43,7 @@ export function Layout({ session, page, children }) {
         ${session.signed_in ? html`<button onClick=${async () => { await signOut(); location.reload(); }}>Sign out</button>` : null}
       </div>
     </header>
-    <main id="main" tabindex="-1"><${LateRefusal} />${children}</main>
+    <main id="main" tabindex="-1"><${Beginning} /><${LateRefusal} />${children}</main>
     <footer><${Clock} /></footer>
   `;
 }
@@ -50,6 +53,29 @@ function Live() {
   useEffect(() => listen(() => {}), []); // the stream stays open from page to page
   const text = { live: "live", connecting: "connecting", reconnecting: "not connected: shows the last state" }[state];
   return html`<span class=${`live live-${state}`} role="status">${text}</span>`;
+}
+
+/** Why answers are slow, while the server reads the ledgers of all jobs: with 100,000 jobs that takes seconds. */
+function Beginning() {
+  const state = useLiveState();
+  const [isReading, setReading] = useState(false);
+  useEffect(() => {
+    let isGone = false;
+    let timer = null;
+    const show = (health) => {
+      if (isGone) return;
+      const isBeginning = health?.jobs_read === false;
+      setReading(isBeginning);
+      if (isBeginning) timer = setTimeout(look, LOOK_MS);
+    };
+    const look = () => get(v1("health")).then(show, () => show(null)); // the pages say that it cannot be reached
+    look();
+    return () => {
+      isGone = true;
+      clearTimeout(timer);
+    };
+  }, [state]); // a server that begins again ends the stream
+  return isReading ? html`<p class="hint" role="status">The server has just begun, and still reads the ledgers of all jobs. Answers are slow until then.</p>` : null;
 }
 
 function Clock() {
