@@ -17,7 +17,7 @@ from tests.system.processes import environment_of
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap
 from tocsin.domain import ledger
-from tocsin.domain.events import Completed, EventIgnored, PoisonMessage, Skipped
+from tocsin.domain.events import Completed, Dispatched, EventIgnored, PoisonMessage, Requested, Skipped
 from tocsin.subjects import Stream
 
 MATCHED = {"default": {"transport": "matched"}}
@@ -158,6 +158,28 @@ async def test_poisoned_message_is_recorded_once(nats_url: str, tmp_path: Path, 
         assert letter.message.code == skipped.refusal.code
         audited = await program(tocsin.settings, "audit", "-o", "json")
         assert audited.returncode == 0, audited.stdout
+
+
+@pytest.mark.parametrize(
+    ("locked", "dispatched", "skipped"),
+    [({"overlap_policy": "enqueue", "max_waiting": 1}, 1, 2), ({"overlap_policy": "allow"}, 4, 0)],
+)
+async def test_event_beyond_the_waiting_list_is_recorded(
+    nats_url: str, tmp_path: Path, locked: dict[str, Any], dispatched: int, skipped: int
+) -> None:
+    """No worker has the function, so the first execution stays open."""
+    async with shopping(nats_url, tmp_path) as (tocsin, shop):
+        busy = {**INVOICE, **locked, "name": "busy", "function": "no-worker-has-this", "triggers": [shop.trigger()]}
+        await tocsin.apply(busy)
+        await shop.heard(tocsin, 2)
+        await shop.publish(tocsin, *({"number": number} for number in range(4)))
+        await shop.drained(tocsin)
+        await tocsin.ended("busy", Requested, 4)
+        assert len(await tocsin.ended("busy", Dispatched, dispatched)) == dispatched
+        if skipped:
+            await tocsin.ended("busy", Skipped, skipped)
+        reasons = [end.reason for end in await tocsin.of_executions("busy", Skipped)]
+        assert reasons == ["queue_full"] * skipped
 
 
 async def test_headers_of_the_server_are_not_seen(nats_url: str, tmp_path: Path) -> None:
