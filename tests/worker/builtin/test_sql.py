@@ -275,6 +275,27 @@ async def test_statement_reaches_no_other_file(tmp_path: Path) -> None:
     assert not (tmp_path / "other.db").exists()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "PRAGMA hard_heap_limit = 1000",
+        "PRAGMA main.Soft_Heap_Limit = 1000",
+        "PRAGMA temp_store_directory = '/tmp'",
+    ],
+)
+async def test_statement_leaves_sqlite_of_other_jobs_alone(statement: str, tmp_path: Path) -> None:
+    limits = ("PRAGMA hard_heap_limit", "PRAGMA soft_heap_limit")
+    error = await SqlBench(f"sqlite:///{tmp_path}/own.db").fail(statement)
+    assert "not authorized" in error.message
+    assert [sqlite3.connect(":memory:").execute(limit).fetchone() for limit in limits] == [(0,), (0,)]
+
+
+async def test_value_of_sqlite_has_a_limit(tmp_path: Path) -> None:
+    bench = SqlBench(f"sqlite:///{tmp_path}/own.db")
+    error = await bench.fail("SELECT length(zeroblob(134217729))")
+    assert (error.type, error.retryable) == ("sqlite_toobig", False)
+
+
 # --- failures ----------------------------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,12 @@ _CANCEL_INTERVAL_S: Final = 0.5
 """Seconds between two such requests."""
 _END_WITHIN_S: Final = 10.0
 """Seconds for the end of a cancelled transaction. Then its thread is left alone, as is that of a handler."""
+_SQLITE_VALUE_BYTES: Final = 134_217_728
+"""Bytes of a value in SQLite. By default a short statement makes one of 1 GB, several times in memory."""
+_OF_THE_PROCESS: Final = frozenset(
+    {"data_store_directory", "hard_heap_limit", "soft_heap_limit", "temp_store_directory"}
+)
+"""Settings of SQLite that a statement would change for all connections of the worker."""
 _DRIVERS: Final = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "sqlite": "sqlite+pysqlite"}
 _RETRYABLE_STATES: Final = ("08", "40", "53", "55P03", "57P", "58")
 """Beginnings of SQLSTATEs of failures that another attempt may not have: connection, serialization and deadlock, resources, a
@@ -188,7 +194,15 @@ def _prepare_sqlite(engine: Engine) -> None:
     def prepare(driver: sqlite3.Connection, _: object) -> None:
         driver.isolation_level = None  # a transaction begins with BEGIN alone
         driver.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)  # a statement reaches no other file
+        driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_VALUE_BYTES)
+        driver.set_authorizer(_authorize)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
+
+
+def _authorize(action: int, name: str | None, *_: object) -> int:
+    """Refuse what would change more than a statement's own database."""
+    is_refused = action == sqlite3.SQLITE_PRAGMA and name is not None and name.lower() in _OF_THE_PROCESS
+    return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
