@@ -27,7 +27,7 @@ from tests.system.restoring import (
 )
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
-from tocsin.adapters.nats.admin.provision_errors import ServerTooOld
+from tocsin.adapters.nats.admin.provision_errors import ServerTooOld, StreamUnchangeable
 from tocsin.adapters.nats.backup import creation
 from tocsin.adapters.nats.backup.backup_log import whole_log
 from tocsin.adapters.nats.backup.creation import TRIES, BackupOrigin, BackupWriter
@@ -333,6 +333,20 @@ async def test_backup_of_one_server_fits_a_cluster(tmp_path: Path) -> None:
     assert (await verify_backup(tmp_path / "of-the-cluster")).is_clean
     assert info["config"]["num_replicas"] == 3
     assert [replica["current"] for replica in info["cluster"]["replicas"]] == [True, True]
+
+
+async def test_restore_corrects_a_value_that_init_refuses(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    async with new_installation(settings(tmp_path)) as installation:
+        manage, reports = installation.connection.manage, installation.names.stream(Stream.REPORTS)
+        config = (await manage(f"STREAM.INFO.{reports}"))["config"]
+        await manage(f"STREAM.UPDATE.{reports}", json.dumps(config | {"deny_delete": True}).encode())
+        with pytest.raises(StreamUnchangeable):
+            await bootstrap.initialize(installation)
+        await bootstrap.create_backup(installation, backup)
+    async with empty_nats(settings(tmp_path)) as there, bootstrap.connect(there) as installation:
+        await bootstrap.restore_backup(installation, backup)
+        assert {change.action for change in await bootstrap.initialize(installation)} == {"unchanged"}
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

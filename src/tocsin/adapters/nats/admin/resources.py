@@ -180,7 +180,7 @@ def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -
         lines = [f"{field} is {old} instead of {new}" for field, (old, new) in fixed.items()]
         raise StreamUnchangeable(
             f"stream {name} cannot be changed: {'; '.join(lines)}. "
-            "Move its messages into a stream of the right kind, or choose another root.",
+            "Restore a backup of the installation into an empty NATS, or choose another root.",
             stream=name,
             fields=fixed,
         )

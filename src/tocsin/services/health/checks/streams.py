@@ -51,7 +51,7 @@ async def streams(context: CheckContext) -> list[Finding]:
                     "stream-unchangeable",
                     f"stream {name} cannot be changed: {_text(state.unchangeable)}",
                     means="`tocsin init` refuses, and changes no stream",
-                    do="move its messages into a stream of the right kind, or choose another root",
+                    do="restore a backup of the installation into an empty NATS, or choose another root",
                     stream=name,
                 )
             )
