@@ -1,6 +1,7 @@
 """The keyboard alone reaches and operates every control of each page, with visible focus."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -153,6 +154,28 @@ def test_ledger_is_read_by_keyboard(sign_in: SignIn, console: Console) -> None:
     before = span.inner_text()
     page.keyboard.press("Space")
     expect(span).not_to_have_text(before)
+    expect(ledger).to_be_focused()  # the column is gone
+
+
+def test_next_answer_to_why_keeps_the_focus(sign_in: SignIn) -> None:
+    between = (datetime.now(UTC) + timedelta(hours=1)).replace(second=30)
+    page = sign_in(path=f"/console/jobs/minutely?at={between:%Y-%m-%dT%H:%M:%SZ}")
+    address = page.url
+    page.locator(".why").get_by_role("button").last.focus()
+    page.keyboard.press("Enter")
+    expect(page).not_to_have_url(address)
+    expect(page.get_by_role("group", name=re.compile("timeline"))).to_be_focused()
+
+
+def test_next_page_is_read_from_its_beginning(sign_in: SignIn, console: Console) -> None:
+    for number in range(51):
+        console.api("PUT", f"/v1/jobs/paged-{number}", json={"function": "ok"})
+    page = sign_in(path="/console/jobs?search=paged-")
+    for label in ("Next page", "First page"):
+        page.get_by_role("button", name=label).focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name=label)).to_have_count(0)
+        expect(page.get_by_role("main")).to_be_focused()
 
 
 def test_days_are_read_without_a_mouse(sign_in: SignIn, console: Console) -> None:

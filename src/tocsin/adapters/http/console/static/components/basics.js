@@ -3,7 +3,7 @@
 import { newKey } from "../lib/api.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { jsonText } from "../lib/json.js";
-import { setQuery, to } from "../lib/router.js";
+import { begin, setQuery, to } from "../lib/router.js";
 import { clock, LOCAL_ZONE, relative, stamp } from "../lib/time.js";
 
 /** A state in words, with a colour and a sign that do not depend on each other. */
@@ -265,8 +265,12 @@ export function counted(number, singular, plural = `${singular}s`) {
 
 /** Buttons to the first and the next page of a list. `name`: the cursor in the query; `current`, `next`: cursors of pages. */
 export function Pager({ name, current, next, label = "Next page" }) {
+  const show = (cursor, options) => {
+    setQuery({ [name]: cursor }, options);
+    begin();
+  };
   return html`<div class="pager">
-    ${current ? html`<button onClick=${() => setQuery({ [name]: null })}>First page</button>` : null}
-    ${next ? html`<button onClick=${() => setQuery({ [name]: next }, { replace: false })}>${label}</button>` : null}
+    ${current ? html`<button onClick=${() => show(null)}>First page</button>` : null}
+    ${next ? html`<button onClick=${() => show(next, { replace: false })}>${label}</button>` : null}
   </div>`;
 }

@@ -62,6 +62,14 @@ export function Timeline({ job, at }) {
   <//>`;
 }
 
+/** Give the focus to the timeline before an action of a button that is gone after it. */
+function fromTimeline(act) {
+  return (event) => {
+    event.currentTarget.closest(".card").querySelector(".timeline").focus();
+    act();
+  };
+}
+
 function middleOf(view) {
   return new Date(Math.round((view.since + view.until) / 2)).toISOString();
 }
@@ -174,7 +182,7 @@ function Marks({ lines, zone, onZoom }) {
           ]} />`
       : html`<${Table} label="instants by time" empty="No instants in this time." rows=${rows.filter((one) => Object.keys(one.counts).length > 0)} keyOf=${(one) => one.start}
           columns=${[
-            ["From", (one) => html`<button class="plain" title="show this time alone" onClick=${() => onZoom(Date.parse(one.start), Date.parse(one.end))}>${stamp(one.start, zone)}</button>`],
+            ["From", (one) => html`<button class="plain" title="show this time alone" onClick=${fromTimeline(() => onZoom(Date.parse(one.start), Date.parse(one.end)))}>${stamp(one.start, zone)}</button>`],
             ["Instants", (one) => Object.entries(one.counts).map(([kind, number]) => `${number} ${kind}`).join(", "), "text"],
           ]} />`}
   </details>`;
@@ -191,15 +199,15 @@ function Why({ job, at }) {
         ${one.outcome ? html`<${OutcomeFacts} of=${one.outcome} />` : null}
         ${one.backfills.map((run) => html`<dt key=${run.execution_id}>Backfill</dt><dd>${run.backfill}: <${ExecutionLink} id=${run.execution_id} /> ${run.outcome ? html`<${State} of=${run.outcome.status} />` : null}</dd>`)}
         ${one.schedule ? html`<dt>Schedule then</dt><dd><code>${one.schedule}</code> (revision ${one.definition})</dd>` : null}
-        ${one.moved_to ? html`<dt>Moves to</dt><dd><button class="plain" onClick=${() => setQuery({ at: one.moved_to })}>${stamp(one.moved_to, job.timezone)}</button></dd>` : null}
+        ${one.moved_to ? html`<dt>Moves to</dt><dd><button class="plain" onClick=${fromTimeline(() => setQuery({ at: one.moved_to }))}>${stamp(one.moved_to, job.timezone)}</button></dd>` : null}
         ${one.outcome?.start_delay != null ? html`<dt>Jitter</dt><dd>delayed the start by ${duration(one.outcome.start_delay)}</dd>` : null}
         ${one.late_by > 1 ? html`<dt>Decided</dt><dd>${duration(one.late_by)} later${one.caught_up ? ", caught up" : ""}</dd>` : null}
         ${one.gap ? html`<dt>No leader</dt><dd>${stamp(one.gap.start || one.gap.since, job.timezone)} – ${stamp(one.gap.end || one.gap.until, job.timezone)}</dd>` : null}
         ${one.local_exists ? null : html`<dt>Local time</dt><dd>does not exist on that day: the clocks went forward</dd>`}
         ${one.repeated ? html`<dt>Local time</dt><dd>came twice on that day: the clocks went back</dd>` : null}
         ${one.by ? html`<dt>By</dt><dd>${one.by.identity}</dd>` : null}
-        ${one.before ? html`<dt>Before</dt><dd><button class="plain" onClick=${() => setQuery({ at: one.before })}>${stamp(one.before, job.timezone)}</button></dd>` : null}
-        ${one.after ? html`<dt>After</dt><dd><button class="plain" onClick=${() => setQuery({ at: one.after })}>${stamp(one.after, job.timezone)}</button></dd>` : null}
+        ${one.before ? html`<dt>Before</dt><dd><button class="plain" onClick=${fromTimeline(() => setQuery({ at: one.before }))}>${stamp(one.before, job.timezone)}</button></dd>` : null}
+        ${one.after ? html`<dt>After</dt><dd><button class="plain" onClick=${fromTimeline(() => setQuery({ at: one.after }))}>${stamp(one.after, job.timezone)}</button></dd>` : null}
       </dl>
     </div>`)}
   </div>`}<//>`;

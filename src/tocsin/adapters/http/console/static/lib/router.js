@@ -64,7 +64,12 @@ export function followLinks(root) {
     if (link.hasAttribute("data-document")) return;
     event.preventDefault();
     navigate(link.pathname + link.search + link.hash);
-    scrollTo(0, 0);
-    document.querySelector("main")?.focus({ preventScroll: true });
+    begin();
   });
+}
+
+/** Put the view and the focus at the beginning of the page. The control that was used may be gone, and the focus with it. */
+export function begin() {
+  scrollTo(0, 0);
+  document.querySelector("main")?.focus({ preventScroll: true });
 }
