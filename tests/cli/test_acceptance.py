@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.system import forked
 from tests.system.test_embedded_server import session_is_empty, wait_until
 from tocsin.settings import Metrics
 
@@ -98,10 +99,7 @@ class Dev:
 
 
 def program(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tocsin", *args]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
+    return forked.call(args, environment=environment(**more), folder=cwd, patience_s=DEADLINE)
 
 
 def environment(**more: str) -> dict[str, str]:

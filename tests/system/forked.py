@@ -6,7 +6,9 @@ Each has its own memory, session and end, including by SIGKILL. `tests/cli/test_
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -19,23 +21,48 @@ _context.set_forkserver_preload([_PRELOADED, __name__])
 
 
 def start(
-    module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path, said: Path
+    module: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    said: Path,
+    errors: Path | None = None,
 ) -> ForkServerProcess:
-    """`python -m module arguments`, which writes to the end of the file `said`."""
-    process = _context.Process(target=_run, args=(module, [*arguments], {**environment}, folder, said), daemon=True)
+    """`python -m module arguments`, which writes to the end of the file `said`, or its errors to another file."""
+    parameters = (module, [*arguments], {**environment}, folder, said, errors or said)
+    process = _context.Process(target=_run, args=parameters, daemon=True)
     process.start()
     return process
 
 
-def _run(module: str, arguments: list[str], environment: dict[str, str], folder: Path, said: Path) -> None:
+def call(
+    arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path, patience_s: float
+) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m tocsin arguments` to its end."""
+    with tempfile.TemporaryDirectory() as at:
+        said, errors = Path(at, "said"), Path(at, "errors")
+        process = start("tocsin", arguments, environment=environment, folder=folder, said=said, errors=errors)
+        process.join(patience_s)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired([*arguments], patience_s, said.read_text(), errors.read_text())
+        return subprocess.CompletedProcess(arguments, process.exitcode, said.read_text(), errors.read_text())
+
+
+def _run(
+    module: str, arguments: list[str], environment: dict[str, str], folder: Path, said: Path, errors: Path
+) -> None:
     assert _PRELOADED in sys.modules, f"{_PRELOADED} fails to be imported, which multiprocessing does not report"
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    file = os.open(said, os.O_WRONLY | os.O_APPEND)
-    os.dup2(file, sys.stdout.fileno())
-    os.dup2(file, sys.stderr.fileno())
-    os.close(file)
+    for path, stream in ((said, sys.stdout), (errors, sys.stderr)):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(file, stream.fileno())
+        os.close(file)
     sys.argv = [module, *arguments]
+    sys.path.insert(0, str(folder))
     runpy.run_module(module, run_name="__main__", alter_sys=True)

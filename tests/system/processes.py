@@ -4,13 +4,13 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
@@ -157,14 +157,9 @@ class Site(Running):
 
     async def call(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         """Have a command answer in JSON: how it ended, and what it said."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *TOCSIN, *arguments, "--output", "json"),
-            env=self.environment,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        said, _ = await process.communicate()
-        answer: dict[str, Any] = json.loads(said) if said else {}
-        return process.returncode or 0, answer
+        ended = await run_command([*arguments, "--output", "json"], self.environment)
+        answer: dict[str, Any] = json.loads(ended.stdout) if ended.stdout else {}
+        return ended.returncode, answer
 
     async def ready(self) -> None:
         """Wait until all that was started is at work."""
@@ -339,6 +334,13 @@ class Site(Running):
         request = json.dumps({"subjects_filter": names.to_wire(relative)}).encode()
         answer = await connection.manage(f"STREAM.INFO.{names.stream(stream_of(relative))}", request)
         return answer["state"].get("subjects") or {}
+
+
+async def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> "CompletedProcess[str]":
+    """Return the end of a command, while what runs in this process runs on."""
+    return await asyncio.to_thread(
+        forked.call, arguments, environment=environment, folder=REPOSITORY, patience_s=PATIENCE
+    )
 
 
 @asynccontextmanager

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.stored_events import StoredEvents
-from tests.system.processes import environment_of
+from tests.system.processes import environment_of, run_command
 from tests.system.running import Running
 from tocsin import Worker, bootstrap
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -101,11 +100,5 @@ async def audited(installation: Installation, *options: str) -> dict[str, Any]:
 
 async def called(chosen: Settings, *arguments: str) -> tuple[int, Any]:
     """Call `tocsin`, and return the exit code and what it says in JSON."""
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tocsin", *arguments, "-o", "json"),
-        env=environment_of(chosen),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, errors = await program.communicate()
-    return program.returncode or 0, json.loads(out or errors)
+    ended = await run_command([*arguments, "-o", "json"], environment_of(chosen))
+    return ended.returncode, json.loads(ended.stdout or ended.stderr)

@@ -77,10 +77,13 @@ class Versions:
 
     async def command(self, *arguments: str, old: bool) -> Any:  # noqa: ANN401 - JSON
         """Return the answer of a command of a version."""
-        variables = self._tocsin.environment
+        if not old:
+            code, answer = await self._tocsin.call(*arguments)
+            assert code == 0, answer
+            return answer
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tocsin", *arguments, "--output", "json"),
-            env=old_version.environment(variables, self._source) if old else variables,
+            env=old_version.environment(self._tocsin.environment, self._source),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

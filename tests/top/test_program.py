@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from tests.system.processes import environment_of
+from tests.system.processes import environment_of, run_command
 from tests.system.running import Running, running, settings
 from tocsin import Context, Worker, bootstrap
 from tocsin.domain.events import Completed
@@ -124,16 +124,14 @@ async def test_pipe_gets_one_snapshot(nats_url: str, tmp_path: Path) -> None:
 
 
 async def test_screen_without_a_terminal_is_refused(installation: Settings) -> None:
-    result = await asyncio.to_thread(call, installation)
+    result = await call(installation)
     assert result.returncode == 2
     assert "add --once" in result.stderr
 
 
 async def snapshot(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
-    return await asyncio.to_thread(call, of, "--once", *args)
+    return await call(of, "--once", *args)
 
 
-def call(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *args], env=environment_of(of), capture_output=True, text=True, check=False, timeout=60
-    )
+async def call(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
+    return await run_command(["top", *args], environment_of(of))

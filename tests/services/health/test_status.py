@@ -1,16 +1,14 @@
 """`tocsin status` and `tocsin doctor` as a user calls them, also where parts are down."""
 
-import asyncio
 import json
 import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from tests.clocks import ShiftedClock
-from tests.system.processes import environment_of
+from tests.system.processes import environment_of, run_command
 from tests.system.running import running, settings
 from tocsin import Context, Worker, bootstrap
 from tocsin.domain.events import OwnershipAssigned, Shard, ShardState
@@ -33,12 +31,7 @@ from tocsin.subjects import (
 
 async def program(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
     """One call, while what runs in this process runs on."""
-    return await asyncio.to_thread(_program, of, *args)
-
-
-def _program(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tocsin", *args]
-    return subprocess.run(command, env=environment_of(of), capture_output=True, text=True, check=False, timeout=60)
+    return await run_command(args, environment_of(of))
 
 
 async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> None:
@@ -196,9 +189,9 @@ async def test_status_reports_the_rest_when_a_part_fails(nats_url: str, tmp_path
         assert "unknown: history: " in result.stdout
 
 
-def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     of = settings("nats://127.0.0.1:9", tmp_path)
     for command in ("status", "doctor"):
-        result = _program(of, command)
+        result = await program(of, command)
         assert result.returncode == 4
         assert result.stderr.startswith("error: no NATS server answers at nats://127.0.0.1:9: nothing listens there")
