@@ -7,6 +7,7 @@ import pytest
 
 from tests.http.conftest import World
 from tests.http.identity_provider import Provider, identity_provider
+from tests.plain_http import NO_AUTHORITIES
 from tocsin.adapters.http.auth.authentication import Authentication, IdentityProvider
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.domain.access import Role
@@ -20,7 +21,7 @@ HIDDEN = {"name": "hidden", "schedule": "@daily", "function": "f", "viewers": ["
 async def provided(world: World) -> AsyncIterator[Provider]:
     """An API with an identity provider beside its own tokens."""
     with identity_provider() as provider:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, verify=NO_AUTHORITIES) as http:
             trusted = IdentityProvider(Auth(iam_url=provider.url), http, world.clock)
             world.authenticator = Authentication(Tokens(world.projections, world.clock), trusted, world.clock)
             world.client = world.copy()

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from tests.http.conftest import World
 from tests.http.identity_provider import IssuingKey, Provider, identity_provider
+from tests.plain_http import NO_AUTHORITIES
 from tocsin.adapters.http.auth import provider_answers
 from tocsin.adapters.http.auth.authentication import (
     FETCH_PAUSE_S,
@@ -42,7 +43,7 @@ def provider() -> Iterator[Provider]:
 @pytest.fixture
 async def guarded(world: World, provider: Provider) -> AsyncIterator[World]:
     """An API that accepts the tokens of an identity provider."""
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=NO_AUTHORITIES) as http:
         trusted = IdentityProvider(Auth(iam_url=provider.url), http, world.clock)
         world.authenticator = Authentication(Tokens(world.projections, world.clock), trusted, world.clock)
         world.client = world.copy()
@@ -346,7 +347,7 @@ async def test_admin_token_creates_tokens_and_is_recorded(administered: World) -
 
 
 async def test_admin_token_counts_beside_a_provider(world: World, provider: Provider) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=NO_AUTHORITIES) as http:
         trusted = IdentityProvider(Auth(iam_url=provider.url), http, world.clock)
         world.authenticator = Authentication(
             Tokens(world.projections, world.clock), trusted, world.clock, admin_token=SecretStr(ADMIN_TOKEN)

@@ -10,6 +10,7 @@ import pytest
 from tests.domain.given import JOB, KEY, admitted, plan
 from tests.http.conftest import World
 from tests.http.identity_provider import Provider, identity_provider
+from tests.plain_http import NO_AUTHORITIES
 from tocsin import subjects
 from tocsin.adapters.http.auth.authentication import Authentication, IdentityProvider
 from tocsin.adapters.http.auth.tokens import Tokens
@@ -128,7 +129,7 @@ async def provided(office: Office) -> AsyncIterator[tuple[Office, Provider]]:
     """The same with an identity provider."""
     world = office.world
     with identity_provider() as provider:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, verify=NO_AUTHORITIES) as http:
             trusted = IdentityProvider(Auth(iam_url=provider.url), http, world.clock)
             world.authenticator = Authentication(Tokens(world.projections, world.clock), trusted, world.clock)
             world.client = world.copy()

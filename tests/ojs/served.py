@@ -14,6 +14,7 @@ from typing import Final
 import httpx
 
 from tests.cli.test_acceptance import Dev, environment, program
+from tests.plain_http import NO_AUTHORITIES
 
 PATIENCE: Final = 60.0
 """Seconds that an answer may take."""
@@ -30,7 +31,7 @@ class Server:
     def client(self) -> httpx.AsyncClient:
         """Return headers of a permitted caller."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE)
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE, verify=NO_AUTHORITIES)
 
 
 @contextmanager
@@ -66,7 +67,8 @@ def begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
 def await_authentication(url: str) -> None:
     """Wait until the server has seen the token: without tokens it checks every few seconds."""
     begun = time.monotonic()
-    while httpx.get(f"{url}/ojs/v1/queues", timeout=PATIENCE).status_code != HTTPStatus.UNAUTHORIZED:
+    queues = f"{url}/ojs/v1/queues"
+    while httpx.get(queues, timeout=PATIENCE, verify=NO_AUTHORITIES).status_code != HTTPStatus.UNAUTHORIZED:
         assert time.monotonic() - begun < PATIENCE, "nobody is asked for a token"
         time.sleep(0.1)
 

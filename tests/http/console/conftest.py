@@ -8,6 +8,7 @@ import pytest
 
 from tests.http.conftest import World
 from tests.http.console.browsers import Browser, listening
+from tests.plain_http import NO_AUTHORITIES
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ async def url(world: World) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False, cookies=CookieJar(DefaultCookiePolicy(allowed_domains=()))) as client:
+    cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    async with httpx.AsyncClient(trust_env=False, cookies=cookies, verify=NO_AUTHORITIES) as client:
         yield client
 
 
