@@ -342,6 +342,8 @@ async def test_waits_are_measured_beside_a_graph() -> None:
     assert measured["p99_ratio"] == measured["p99_ms (beside)"] / measured["p99_ms (alone)"]
 
 
+@pytest.mark.full
+@pytest.mark.slow
 async def test_executions_start_beside_unserved_tasks() -> None:
     measured = await unserved(Conditions(tasks=30), executions=3)
     assert {"p99_ms (0 tasks)", "p99_ms (30 tasks)", "p99_ratio", "bare_rate"} <= measured.keys()

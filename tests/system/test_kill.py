@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import cycle
@@ -14,7 +14,7 @@ import pytest
 
 from tests.stored_events import StoredEvents
 from tests.system.mortal import HANDED_OVER, RECORDED, UNRECORDED
-from tests.system.processes import Program, Site, site
+from tests.system.processes import GROUPS, Program, Site, site
 from tests.system.worker_process import noted
 from tocsin import bootstrap
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -65,8 +65,15 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 @pytest.mark.slow
-async def test_any_process_may_be_killed_at_any_time(tocsin: Site) -> None:
-    programs = [*(tocsin.start(stage) for stage in STAGES), tocsin.start_worker()]
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param(GROUPS, id="groups"),
+        pytest.param(tuple((stage,) for stage in STAGES), marks=pytest.mark.full, id="stages"),
+    ],
+)
+async def test_any_process_may_be_killed_at_any_time(groups: Sequence[Sequence[str]], tocsin: Site) -> None:
+    programs = [*(tocsin.start(*stages) for stages in groups), tocsin.start_worker()]
     await tocsin.ready()
     async with work(tocsin):
         for program in programs:
