@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.domain.given import admitted
 from tests.history_files import history_url
 from tests.http.conftest import LOCAL, World
+from tests.properties import examples
 from tocsin.adapters.sql import open_history
 from tocsin.domain.events import Message, Recorded
 
@@ -59,7 +60,9 @@ async def everything(world: World) -> list[Recorded[Message]]:
 @given(name=NAMES, encoded=st.booleans())
 @example(name="*", encoded=True)
 @example(name=">", encoded=False)
-@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(60), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 def test_what_is_no_name_reaches_nothing(tmp_path: Path, name: str, *, encoded: bool) -> None:
     asyncio.run(_try(tmp_path, name, encoded=encoded))
 
