@@ -640,10 +640,10 @@ WORKER_ANSWERS = """async () => {
 """Wait for an answer of the shared worker, which comes after those to messages before."""
 
 
-def test_beat_loads_no_data(sign_in: SignIn) -> None:
+def test_beat_loads_no_data(sign_in: SignIn, console: Console) -> None:
     page = sign_in()
     page.clock.install()
-    page.goto("/console/executions?job=nothing")
+    page.goto(f"/console/jobs/{defined(console, None)}")  # its runs follow no event of another job
     expect(page.get_by_text("No execution matches.")).to_be_visible()
     expect(page.locator(".live-live")).to_be_visible()
     sent = requests_of(page, "/v1/executions")
