@@ -14,6 +14,7 @@ from tests.cli.conftest import CallResult
 from tests.domain.given import NOON, admitted, first_tasks, output_subject, plan
 from tests.http.conftest import World
 from tests.http.served import served
+from tocsin.adapters.http import client
 from tocsin.cli import app
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
@@ -338,6 +339,25 @@ def test_refused_plan_changes_and_prints_nothing(url: str, tmp_path: Path) -> No
     assert "2 to create" in call(url, *apply).out
     file.write_text("\n".join(["jobs:", *jobs[2:]]))
     assert "2 to create, 2 to delete" in call(url, *apply).out
+
+
+@pytest.mark.parametrize("checked", [client.MAX_CHECKED, 0])
+def test_refused_replacement_deletes_nothing(
+    checked: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MAX_CHECKED", checked)
+    namespaces, file = tmp_path / "namespaces.yaml", tmp_path / "jobs.yaml"
+    namespaces.write_text("namespaces: [{name: team, max_jobs: 1}]")
+    assert call(url, "namespaces", "apply", "-f", str(namespaces)).code == 0
+    file.write_text("jobs: [{name: team.full, function: f, queue: team.q}]")
+    assert call(url, "jobs", "apply", "-f", str(file), "--owner", "other").code == 0
+    file.write_text("jobs: [{name: report, function: f}]")
+    apply = ("jobs", "apply", "-f", str(file), "--owner", "me", "--prune", "--yes")
+    assert call(url, *apply).code == 0
+    file.write_text("jobs: [{name: team.report, function: f, queue: team.q}]")
+    refused = call(url, *apply)
+    assert (refused.code, refused.out) == (2, "")
+    assert "report" in [job["name"] for job in call(url, "-o", "json", "jobs", "list").json]
 
 
 def test_declined_deletion_shows_the_plan(url: str, tmp_path: Path) -> None:

@@ -145,9 +145,11 @@ class HttpOperator:
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""
         changes, deletions = plan.of("create", "update"), plan.of("delete")
-        if len(changes) > 1:  # a single change is checked when it is made
-            await self._check(plan)
-        for portion in (deletions, changes):  # deletions first, because they make room in the quotas
+        is_checked = False
+        if changes and len(changes) + len(deletions) > 1:  # a single change is checked when it is made
+            is_checked = await self._check(plan)
+        # Deletions make room in the quotas, but a job is not deleted before its replacement may be refused.
+        for portion in (deletions, changes) if is_checked else (changes, deletions):
             await each(portion, partial(self._carry_out, is_guarded=plan.is_guarded))
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
@@ -527,8 +529,8 @@ class HttpOperator:
         except JobNotFound:
             return ledger.initial
 
-    async def _check(self, plan: Plan) -> None:
-        """Let the API check all changes together before the first of them is made.
+    async def _check(self, plan: Plan) -> bool:
+        """Let the API check all changes together; return whether it did.
 
         Raises:
             DefinitionError, NotPermitted: the API would refuse one.
@@ -537,7 +539,7 @@ class HttpOperator:
         # Deletions make room in the quotas. The API finds them by the owner: they are the jobs that the definitions lack.
         needed = plan.of("create", "update", "unchanged") if deleted else plan.of("create", "update")
         if len(needed) > MAX_CHECKED:
-            return
+            return False
         body: JsonValue = {
             "jobs": [change.definition.model_dump(mode="json", exclude_none=True) for change in needed],
             "owner": deleted[0].definition.owner if deleted else None,
@@ -548,8 +550,10 @@ class HttpOperator:
         try:
             await self._api.request("POST", "/v1/jobs:apply", body)
         except OperationError as error:
-            if error.code != "too-large":  # each change is checked when it is made
-                raise
+            if error.code == "too-large":  # each change is checked when it is made
+                return False
+            raise
+        return True
 
     async def _carry_out(self, change: Change, *, is_guarded: bool) -> None:
         if change.verb == "delete":
