@@ -235,6 +235,7 @@ def test_end_of_the_program_stops_it_in_order(end: str, code: int, tmp_path: Pat
 
 INTERRUPTED: Final = """
 import asyncio
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -250,7 +251,7 @@ async def slow(context: Context) -> None:
     await context.shutting_down.wait()
     print("stopping", flush=True)
     while sys.argv[2] == "printing":
-        print("stubborn" * 9999, flush=True)  # a daemon thread that holds the lock of stdout at the end aborts Python
+        print("stubborn" * 99, flush=True)  # a daemon thread that holds the lock of stdout at the end aborts Python
         await asyncio.sleep(0)
     await asyncio.Event().wait()
 
@@ -269,22 +270,31 @@ def forgotten() -> None:
     print("began", flush=True)
     threading.Event().wait()
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 with suppress(KeyboardInterrupt):
     asyncio.run(main()) if sys.argv[2] == "loop" else forgotten()
 """
 
 
-@pytest.mark.parametrize("kind", ["loop", "thread", "printing"])
-def test_second_interrupt_ends_the_program(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "interrupt", "code"),
+    [
+        ("loop", signal.SIGINT, 0),
+        ("thread", signal.SIGINT, 0),
+        ("printing", signal.SIGINT, 0),
+        ("printing", signal.SIGTERM, 7),
+    ],
+)
+def test_second_interrupt_ends_the_program(kind: str, interrupt: signal.Signals, code: int, tmp_path: Path) -> None:
     command = [sys.executable, "-E", "-c", INTERRUPTED, str(tmp_path / "data"), kind]  # not with PYTHONUNBUFFERED
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         execution_id = next(line.split()[1] for line in program.stdout if line.startswith("execution "))
         for moment in ("began\n", "stopping\n"):
             assert moment in program.stdout
-            program.send_signal(signal.SIGINT)
+            program.send_signal(interrupt)
         _, errors = program.communicate(timeout=120)
-    assert (program.returncode, "Traceback" in errors) == (0, False), errors
+    assert (program.returncode, "Traceback" in errors) == (code, False), errors
     with Tocsin.embedded("shop", data_dir=tmp_path / "data").start() as scheduler:
         assert scheduler.run(execution_id, job="slow").status() == "running"  # its task was not lost
 

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 _open: Final[set["AppThread"]] = set()
 """The applications that run, also if their callers forgot them."""
 
-_interrupted: Final[set["AppThread"]] = set()
-"""The applications that still stop although the user interrupted the wait for that."""
-
-_PARKING_TIME: Final = 1.0
-"""Seconds that the end of an interrupted program waits for a busy application."""
-
 
 class AppThread(SyncClient):
     """An application that runs in a background thread, and the blocking client of it.
@@ -55,31 +49,16 @@ class AppThread(SyncClient):
         A second call does nothing. A forked process leaves the application to its parent.
         """
         _open.discard(self)
-        try:
-            super().close()
-        except KeyboardInterrupt:
-            _interrupted.add(self)
-            raise
-
-    def park(self, timeout: float) -> None:
-        """Let the application do nothing more; see `LoopThread.park`."""
-        self._thread.park(timeout)
+        super().close()
 
 
 def _stop_all() -> None:
-    with suppress(KeyboardInterrupt), ExitStack() as stack:  # an error of an end does not keep others from theirs
+    with (
+        suppress(KeyboardInterrupt, SystemExit),
+        ExitStack() as stack,
+    ):  # an error of an end does not keep others from theirs
         for thread in tuple(_open):
             stack.callback(thread.close)
-
-
-def _park_all() -> None:
-    """Let interrupted applications do nothing more.
-
-    A background thread that writes to standard output while the interpreter ends would abort it: exit code 134 and a
-    dump in place of the interrupt. Executors have joined their threads by now, so that no thread waits for the loop.
-    """
-    for thread in tuple(_interrupted):
-        thread.park(_PARKING_TIME)
 
 
 def _at_exit() -> Callable[[Callable[[], None]], object]:
@@ -91,5 +70,4 @@ def _at_exit() -> Callable[[Callable[[], None]], object]:
     return getattr(threading, "_register_atexit", atexit.register)
 
 
-atexit.register(_park_all)
 _at_exit()(_stop_all)

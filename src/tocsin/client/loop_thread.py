@@ -1,12 +1,14 @@
 """An event loop in a background thread, for blocking calls from other threads."""
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from ..worker.event_loop import ending_loop
 from .errors import ClientClosed, WrongContext
@@ -15,6 +17,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C")
 _END: Final = object()
+_PARKING_TIME: Final = 1.0
+"""Seconds that the end of the interpreter waits for a busy event loop."""
+_begun: Final[WeakSet["LoopThread[Any]"]] = WeakSet()
 
 
 class LoopThread(Generic[C]):
@@ -42,6 +47,7 @@ class LoopThread(Generic[C]):
         self._process = os.getpid()
         opened: Future[C] = Future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="tocsin-client", daemon=True)
+        _begun.add(self)
         self._thread.start()
         try:
             return opened.result()
@@ -71,11 +77,12 @@ class LoopThread(Generic[C]):
             ended.result()
 
     def park(self, timeout: float) -> None:
-        """Let the thread do nothing more, if it still runs; wait at most `timeout` seconds.
+        """Halt a thread that still closes its client; wait at most `timeout` seconds.
 
         For the end of the interpreter only: nothing that the thread runs goes on or is closed.
         """
-        if self._parking is None or os.getpid() != self._process:
+        park = self._parking
+        if park is None or self._loop is not None or os.getpid() != self._process:
             return
         parked = threading.Event()
 
@@ -84,7 +91,7 @@ class LoopThread(Generic[C]):
             threading.Event().wait()
 
         with suppress(RuntimeError):  # the loop is closed; `is_alive` is false after an interrupted `join`
-            self._parking(wait)
+            park(wait)
             parked.wait(timeout)
 
     def call(self, do: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -129,8 +136,11 @@ class LoopThread(Generic[C]):
                 self.call(_end, rows)
 
     def _run(self, opened: "Future[C]") -> None:
-        with ending_loop() as runner:
-            runner.run(self._serve(opened))
+        try:
+            with ending_loop() as runner:
+                runner.run(self._serve(opened))
+        finally:
+            self._parking = None  # nothing runs there any more, also if the loop stays open
 
     async def _serve(self, opened: "Future[C]") -> None:
         try:
@@ -142,6 +152,19 @@ class LoopThread(Generic[C]):
                 await self._closing.wait()
         except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
             (self._ended if opened.done() else opened).set_exception(error)
+
+
+def _park_all() -> None:
+    """Halt threads that still close their clients, such as after a second Ctrl-C.
+
+    A background thread that writes to standard output while the interpreter ends would abort it: exit code 134 and a
+    dump. Executors have joined their threads by now, so that no thread waits for these loops.
+    """
+    for thread in tuple(_begun):
+        thread.park(_PARKING_TIME)
+
+
+atexit.register(_park_all)
 
 
 async def _next(rows: AsyncIterator[T]) -> T | object:
