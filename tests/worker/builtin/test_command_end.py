@@ -288,7 +288,17 @@ async def test_killed_supervisor_is_logged(commands: CommandBench, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "answer", ['{"exit": 0}{"exit": 3}', "junk", '{"exit": "0"}', "[1]", '"' + "x" * process.MAX_ANSWER + '"', "\\xff"]
+    "answer",
+    [
+        '{"exit": 0}{"exit": 3}',
+        "junk",
+        '{"exit": "0"}',
+        "[1]",
+        "{}",
+        '{"x": ' + "[" * 60_000,
+        '"' + "x" * process.MAX_ANSWER + '"',
+        "\\xff",
+    ],
 )
 async def test_forged_answer_is_a_failure(
     answer: str, commands: CommandBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

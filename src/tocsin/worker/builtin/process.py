@@ -33,7 +33,7 @@ _RESUME_S: Final = 1.0
 ANSWER_S: Final = 25.0
 """How long a supervisor may take to answer after the grace: it repeats SIGKILL for ten seconds, twice."""
 MAX_ANSWER: Final = 65_536
-"""Bytes of a supervisor's answer, which names thousands of processes in them."""
+"""Bytes of a supervisor's answer, which names at most 1,000 processes."""
 
 _SET_DUMPABLE: Final = 4
 _LIMITED = 3
@@ -136,7 +136,6 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
             await asyncio.wait(pumps, timeout=_END_OF_OUTPUT_S)
         finally:
             opened.close(control_write)
-            _warn(status, order)
             for task in (*pumps, flushing, status):
                 task.cancel()
             await asyncio.gather(*pumps, flushing, status, return_exceptions=True)
@@ -145,6 +144,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_KILL_S):  # the supervisor ends after its answer
                     await process.wait()
+            _warn(status, order)
     if (end := _exit_of(answer)) is None:
         raise BuiltinFailure(
             "supervisor_killed", "the process that runs the command was killed, or overwritten, from outside"
@@ -221,12 +221,13 @@ def _warn(status: "asyncio.Task[bytes]", order: Order) -> None:
 def _exit_of(answer: bytes) -> Exit | None:
     """Return the end of a command; None: its supervisor says nothing of it.
 
-    The command of a worker of root may write into the pipe of its supervisor.
+    A command may write into the pipe of a supervisor: of its own if the worker is root, of another that has just begun.
     """
     try:
-        return msgspec.json.decode(answer, type=Exit)
-    except msgspec.MsgspecError:
+        end = msgspec.json.decode(answer, type=Exit)
+    except (msgspec.MsgspecError, RecursionError):
         return None
+    return end if end != Exit() else None
 
 
 def _tell(control_fd: int, word: bytes) -> None:

@@ -31,6 +31,8 @@ _SET_NO_NEW_PRIVILEGES: Final = 38
 _TERMINATE: Final = b"t"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED: Final = 127
+_MAX_REMAINING: Final = 1_000
+"""Processes that an answer names, so that the worker accepts its size."""
 _LOOK_S: Final = 0.005
 _GROUP_LOOK_S: Final = (0.05, 0.5)
 """The first and the longest pause between two looks at a group: each reads all of /proc, and doubles the pause."""
@@ -115,7 +117,7 @@ def _follow(child: int, problem_fd: int, control_fd: int, wakeup_fd: int, grace:
     with open(problem_fd, "rb") as file:  # after the end, because a program on a disk that does not answer never starts
         problem = file.read()
     _, status = os.waitpid(child, 0)
-    remaining = _end_descendants()
+    remaining = _end_descendants()[:_MAX_REMAINING]
     if problem:
         return {"problem": problem.decode(errors="replace")}
     code = os.waitstatus_to_exitcode(status)
