@@ -81,11 +81,15 @@ class TraceSession:
             RequestException: it is a redirect, or it did not come.
         """
         outcome = self.outcome
+        before = outcome.problem  # of an earlier try: the last has only the time that is left
         outcome.problem, outcome.rejected, outcome.message = None, 0, ""
         # The authorities of the session, which the variables of OTLP name, come before those of REQUESTS_CA_BUNDLE.
         options = {"verify": self.session.verify} | options | {"stream": True}
         try:
             response = self._answer(partial(request, *values, **options), options.get("timeout"))
+        except requests.Timeout as error:
+            outcome.problem = before or _reason(error)
+            raise
         except Exception as error:
             outcome.problem = _reason(error)
             raise
