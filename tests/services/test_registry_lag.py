@@ -9,7 +9,7 @@ from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Namespace, Paused, Resumed, Trigger
 from tocsin.domain.ledger import JobNotFound
-from tocsin.ports import Loaded, LogUnavailable
+from tocsin.ports import LaggingReplica, Loaded, LogUnavailable
 from tocsin.services.jobs import Registry, registry
 from tocsin.services.namespaces import Namespaces
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
@@ -27,9 +27,12 @@ class LaggingLog(InMemoryEventLog):
         self.stale_reads = 0
         self.leader_reads = 0
         self.reads = 0
+        self.has_short_pages = False
 
     async def load_each(self, *scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
         self.reads += 1
+        if self.has_short_pages and len(scopes) > 1:
+            raise LaggingReplica("a later page came from a replica that is behind")
         loaded = await super().load_each(*scopes, **options)
         if not self.stale_reads or self.lagging not in scopes:
             return loaded
@@ -107,6 +110,14 @@ async def test_lagging_replica_drops_no_applied_change(log: LaggingLog, jobs: Re
     fact = await newest(log)
     assert isinstance(fact, Defined)
     assert fact.definition == HELLO
+
+
+async def test_plan_needs_no_long_reply_of_replicas(log: LaggingLog, jobs: Registry) -> None:
+    other = HELLO.model_copy(update={"name": "other"})
+    await jobs.apply([HELLO, other])
+    log.has_short_pages = True
+    plan = await jobs.plan([other.model_copy(update={"priority": 7}), HELLO])
+    assert [(change.job, change.verb) for change in plan.changes] == [("other", "update"), ("hello", "unchanged")]
 
 
 async def test_plan_knows_a_dependency_that_replicas_lack(log: LaggingLog, jobs: Registry) -> None:

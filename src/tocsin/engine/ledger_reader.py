@@ -16,7 +16,7 @@ from ..domain import ledger
 from ..domain.definition import JobDefinition
 from ..domain.events import Defined, Message, Recorded
 from ..domain.ledger import Ledger, Regime
-from ..ports import Batch, EventLog, StaleRead
+from ..ports import Batch, EventLog, LaggingReplica, StaleRead
 from ..subjects import Stream
 
 CAPACITY: Final = 10_000
@@ -61,7 +61,7 @@ class LedgerReader:
         return await asyncio.shield(task)
 
     async def load_each(self, jobs: Sequence[str]) -> tuple[dict[str, Ledger], Sequence[str]]:
-        """Return the ledgers of jobs, and the jobs whose ledger is behind.
+        """Return the ledgers of jobs, and the jobs whose ledger must be read again.
 
         A ledger that a lagging replica returned may lack events stored before this call. The end of the stream is requested
         from its leader once. Only the jobs of a reply that does not reach this end are compared with the leader's ledgers.
@@ -71,7 +71,12 @@ class LedgerReader:
             return ledgers, behind
         end = await self._log.end(Stream.LEDGER)
         for first in range(0, len(jobs), READ_AT_ONCE):
-            events, upto = await self._events_of(jobs[first : first + READ_AT_ONCE])
+            portion = jobs[first : first + READ_AT_ONCE]
+            try:
+                events, upto = await self._events_of(portion)
+            except LaggingReplica:  # a long reply has several pages; that of a single ledger has one
+                behind += portion
+                continue
             behind += await self._outdated(events, upto, end)
             states = await asyncio.gather(*(complete(self._log, job, of_job) for job, of_job in events.items()))
             ledgers.update(zip(events, states, strict=True))

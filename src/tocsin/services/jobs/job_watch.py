@@ -31,11 +31,8 @@ class JobWatch:
         self._calculations = calculations
         self._clock = clock
         self._jobs: Sequence[Job] | None = None
-
-    @property
-    def has_read(self) -> bool:
+        self.has_read = False
         """Whether all jobs have been read since the start."""
-        return self._jobs is not None
 
     async def run(self) -> None:
         """Follow the jobs until cancelled. After a failure the next request reads what is missing."""
@@ -49,6 +46,7 @@ class JobWatch:
     async def run_once(self) -> None:
         """Follow all changes of jobs that are stored."""
         first = jobs = await self._registry.jobs()
+        self.has_read = True
         if jobs is self._jobs:
             return
         for follower in self._followers:

@@ -50,7 +50,7 @@ async def streams(context: CheckContext) -> list[Finding]:
                 bad(
                     "stream-unchangeable",
                     f"stream {name} cannot be changed: {_text(state.unchangeable)}",
-                    means="`tocsin init` refuses, and changes no stream",
+                    means="`tocsin init` refuses it",
                     do="restore a backup of the installation into an empty NATS, or choose another root",
                     stream=name,
                 )
