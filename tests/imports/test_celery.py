@@ -457,6 +457,7 @@ app.conf.beat_schedule = {
         'app.conf.task_routes = {"shop.reports.*": {"queue": "reports"}, "shop.mail": "mail"}',
         'CELERY_TASK_ROUTES = ({"shop.mail": {"queue": "mail"}}, ("shop.rep*", "reports"))',
         'app.conf.update(task_routes={"shop.reports.*": "reports", "shop.*l": "mail"})',
+        'task_routes = ([("shop.rep*s.", "reports")], {"*.ma": "mail"}, {"shop.mail": "other", "shop.mail*": "other"})',
     ],
 )
 def test_routes_of_tasks_become_queues(routes: str, tmp_path: Path) -> None:
@@ -482,6 +483,7 @@ def test_other_parts_of_a_route_are_said(tmp_path: Path) -> None:
         'from base import *\ntask_routes["shop.mail"] = {"queue": "mail"}',
         'from base import *\ntask_routes.update({"shop.mail": "mail"})',
         'task_default_queue = os.environ["QUEUE"]',
+        'task_default_queue = "a"\ntask_default_queue = named()',
         'task_default_queue = "a"\nclass Production:\n    task_default_queue = "b"',
     ],
 )

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from ...domain.definition import is_name
@@ -21,40 +20,40 @@ class Routes:
     def __init__(self, module: ast.Module, values: Values) -> None:
         self.unread: list[tuple[int, str]] = []
         """The settings that are not followed, each with its line and its source."""
-        self._exact: dict[str, Any] = {}
-        self._patterns: dict[str, Any] = {}
+        self._routers: list[dict[str, Any]] = []
         routes = [*_settings(module, _ROUTES)]
         if len(routes) != 1 or _is_change(routes[0]) or not self._read(values.of(routes[0])):
-            self.unread += [
-                (node.lineno, source_of(node)) for node in routes
-            ]  # of several it is not known which counts
+            # Of several it is not known which counts.
+            self.unread += [(node.lineno, source_of(node)) for node in routes]
         defaults = [*_settings(module, _DEFAULTS)]
-        names = {str(values.of(node)) for node in defaults if isinstance(values.of(node), str)}
-        self._default = names.pop() if len(names) == 1 else None
-        if names or self._default is None:
+        default = values.of(defaults[0]) if len(defaults) == 1 else None
+        self._default = default if isinstance(default, str) else None
+        if self._default is None:
             self.unread += [(node.lineno, source_of(node)) for node in defaults]
 
     def _read(self, routes: Any) -> bool:  # noqa: ANN401 - a value of the file
-        """Read a mapping, or a list of mappings and pairs; return whether it is one."""
-        pairs: list[Any] = []
+        """Read the routers of a file: mappings and lists of pairs; return whether they are."""
+        routers: list[dict[str, Any]] = []
         for part in [routes] if isinstance(routes, dict) else routes if isinstance(routes, list) else [None]:
-            match part:
-                case dict():
-                    pairs += part.items()
-                case [str() as name, route]:
-                    pairs.append((name, route))
-                case _:
-                    return False
-        for name, route in pairs:
-            (self._patterns if "*" in str(name) else self._exact).setdefault(str(name), route)
+            if (router := _router(part)) is None:
+                return False
+            routers.append(router)
+        self._routers = routers
         return True
+
+    def _route(self, task: str) -> Any:  # noqa: ANN401 - a value of the file
+        """Return the route of the first router that has one; names go before patterns."""
+        for router in self._routers:
+            if task in router:
+                return router[task]
+            for pattern, route in router.items():
+                if "*" in pattern and _begins_as(task, pattern):
+                    return route
+        return None
 
     def set_queue(self, draft: Draft, task: str) -> None:
         """Set the queue of a job whose entry names none."""
-        route = self._exact.get(task)
-        if route is None:
-            found = (route for pattern, route in self._patterns.items() if fnmatchcase(task, pattern))
-            route = next(found, None)
+        route = self._route(task)
         if isinstance(route, dict):
             for name in route.keys() - {"queue"}:
                 said = f"`{name}` of the task's route is {shown(route[name])}, which has no equivalent"
@@ -66,6 +65,33 @@ class Routes:
         elif queue is not None:
             code = "field-not-supported" if is_static(queue) else "computed-at-run-time"
             draft.add(code, f"the queue of the task's route is {shown(queue)}: write `queue`")
+
+
+def _router(part: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a value of the file
+    match part:
+        case dict():
+            return {str(name): route for name, route in part.items()}
+        case [str() as name, route]:
+            return {name: route}
+        case [*pairs]:
+            routers = [_router(pair) for pair in pairs if isinstance(pair, list)]
+            if len(routers) == len(pairs) and all(router is not None for router in routers):
+                return {name: route for router in routers if router for name, route in router.items()}
+    return None
+
+
+def _begins_as(task: str, pattern: str) -> bool:
+    """Return whether a pattern of Celery matches: at the beginning, `*` for one character or more."""
+    first, *rest = pattern.split("*")
+    if not task.startswith(first):
+        return False
+    at = len(first)
+    for part in rest:
+        found = task.find(part, at + 1)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 def _settings(module: ast.Module, names: frozenset[str]) -> Iterator[ast.expr]:
