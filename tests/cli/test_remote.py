@@ -360,6 +360,17 @@ def test_refused_replacement_deletes_nothing(
     assert "report" in [job["name"] for job in call(url, "-o", "json", "jobs", "list").json]
 
 
+def test_new_job_takes_over_a_deleted_webhook(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    for name in ("first", "second"):
+        trigger = "{webhook: /hooks/orders, secret: '${env:ORDERS}'}"
+        file.write_text(f"jobs: [{{name: {name}, function: f, triggers: [{trigger}]}}]")
+        applied = call(url, "jobs", "apply", "-f", str(file), "--owner", "me", "--prune", "--yes")
+        assert applied.code == 0, applied.err
+    names = [job["name"] for job in call(url, "-o", "json", "jobs", "list").json]
+    assert ("first" in names, "second" in names) == (False, True)
+
+
 def test_declined_deletion_shows_the_plan(url: str, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text("jobs: []")

@@ -170,13 +170,22 @@ class Registry:
         """
         by_name = {definition.name: definition for definition in definitions}
         declared = await self._check(by_name.values())
-        await check_dependents(by_name, self.jobs, may_see)
         states = await self._states([*by_name])
         plan = plan_of(by_name, states, await self.jobs() if prune else (), prune, now=self._clock.now())
         await check_quotas(declared, plan.changes, self.jobs, self._clock.now())
-        await check_trigger_circles(by_name, self._states, may_see)
-        await check_webhook_paths(by_name, self.jobs, may_see)
-        return replace(plan, unknown=await check_dependencies(by_name, self._states, may_see))
+        deleted = {change.job for change in plan.of("delete")}
+
+        async def jobs_left() -> Sequence[Job]:
+            return [job for job in await self.jobs() if job.name not in deleted]
+
+        async def states_left(jobs: Sequence[str]) -> Sequence[Ledger]:
+            states = await self._states(jobs)
+            return [ledger.initial if job in deleted else state for job, state in zip(jobs, states, strict=True)]
+
+        await check_dependents(by_name, jobs_left, may_see)
+        await check_trigger_circles(by_name, states_left, may_see)
+        await check_webhook_paths(by_name, jobs_left, may_see)
+        return replace(plan, unknown=await check_dependencies(by_name, states_left, may_see))
 
     async def _check(self, definitions: Collection[JobDefinition]) -> tuple[Namespace, ...]:
         """Refuse definitions that this installation cannot store or run; return its namespaces."""
