@@ -74,9 +74,10 @@ class LedgerReader:
             portion = jobs[first : first + READ_AT_ONCE]
             try:
                 events, upto = await self._events_of(portion)
-            except LaggingReplica:  # a long reply has several pages; that of a single ledger has one
-                behind += portion
-                continue
+            except LaggingReplica:  # of the pages of a long reply one came from a replica that is behind
+                if len(jobs) > READ_AT_ONCE:
+                    raise  # single reads of so many would take too long
+                return ledgers, portion
             behind += await self._outdated(events, upto, end)
             states = await asyncio.gather(*(complete(self._log, job, of_job) for job, of_job in events.items()))
             ledgers.update(zip(events, states, strict=True))

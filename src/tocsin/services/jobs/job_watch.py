@@ -32,7 +32,7 @@ class JobWatch:
         self._clock = clock
         self._jobs: Sequence[Job] | None = None
         self.has_read = False
-        """Whether all jobs have been read since the start."""
+        """Whether all jobs have been read since the start, or could not be."""
 
     async def run(self) -> None:
         """Follow the jobs until cancelled. After a failure the next request reads what is missing."""
@@ -40,6 +40,7 @@ class JobWatch:
             try:
                 await self.run_once()
             except Exception as error:  # noqa: BLE001 - requests read what is missing, and the failure may be over soon
+                self.has_read = True
                 _log.warning("jobs not read ahead of requests", action="jobs-not-read", error=repr(error))
             await self._clock.sleep(INTERVAL_S)
 
