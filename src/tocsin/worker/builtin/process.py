@@ -35,6 +35,7 @@ ANSWER_S: Final = 25.0
 MAX_ANSWER: Final = 65_536
 """Bytes of a supervisor's answer, which names at most 1,000 processes."""
 
+_LARGEST_CODE: Final = 255
 _SET_DUMPABLE: Final = 4
 _LIMITED = 3
 _FORK: Final = f"""
@@ -136,6 +137,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
             await asyncio.wait(pumps, timeout=_END_OF_OUTPUT_S)
         finally:
             opened.close(control_write)
+            _warn(status, order)
             for task in (*pumps, flushing, status):
                 task.cancel()
             await asyncio.gather(*pumps, flushing, status, return_exceptions=True)
@@ -144,7 +146,6 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_KILL_S):  # the supervisor ends after its answer
                     await process.wait()
-            _warn(status, order)
     if (end := _exit_of(answer)) is None:
         raise BuiltinFailure(
             "supervisor_killed", "the process that runs the command was killed, or overwritten, from outside"
@@ -225,9 +226,12 @@ def _exit_of(answer: bytes) -> Exit | None:
     """
     try:
         end = msgspec.json.decode(answer, type=Exit)
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):  # msgspec's errors are of the first kind, and those of UTF-8 within a text
         return None
-    return end if end != Exit() else None
+    is_said = (end.exit, end.signal, end.problem) != (None, None, None) or bool(end.remaining)
+    return (
+        end if is_said and all(code is None or 0 <= code <= _LARGEST_CODE for code in (end.exit, end.signal)) else None
+    )
 
 
 def _tell(control_fd: int, word: bytes) -> None:
