@@ -5,6 +5,7 @@ import importlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -103,6 +104,20 @@ async def test_reason_of_a_loss_is_short(monkeypatch: pytest.MonkeyPatch) -> Non
     with store(answer, monkeypatch) as exporter, pytest.raises(SpansLost, match="AAA") as lost:
         await exporter.export([SPAN])
     assert len(str(lost.value)) == MAX_REASON
+
+
+async def test_last_try_without_time_hides_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1.5")  # the second try begins after 0.8 to 1.2 seconds
+    requests = []
+
+    def answer(connection: socket.socket) -> None:
+        requests.append(1)
+        connection.sendall(b"HTTP/1.1 503 Not Now\r\nContent-Length: 0\r\n\r\n" if len(requests) == 1 else b"HTTP")
+        if len(requests) > 1:
+            time.sleep(3)
+
+    with store(answer, monkeypatch) as exporter, pytest.raises(SpansLost, match="status 503: Not Now"):
+        await exporter.export([SPAN])
 
 
 def partial_success(rejected: int, message: str, media_type: str = "application/x-protobuf") -> bytes:

@@ -49,6 +49,8 @@ T = TypeVar("T")
 class Outcome(threading.local):
     """The outcome of the last request of a thread."""
 
+    longest: float = 0.0
+    """The seconds of the request that had the most."""
     problem: str | None = None
     """Why it failed; None: it did not."""
     rejected: int = 0
@@ -81,14 +83,16 @@ class TraceSession:
             RequestException: it is a redirect, or it did not come.
         """
         outcome = self.outcome
-        before = outcome.problem  # of an earlier try: the last has only the time that is left
+        before, limit = outcome.problem, options.get("timeout") or HEAD_TIMEOUT_S
+        outcome.longest = max(outcome.longest, limit)
         outcome.problem, outcome.rejected, outcome.message = None, 0, ""
         # The authorities of the session, which the variables of OTLP name, come before those of REQUESTS_CA_BUNDLE.
         options = {"verify": self.session.verify} | options | {"stream": True}
         try:
             response = self._answer(partial(request, *values, **options), options.get("timeout"))
         except requests.Timeout as error:
-            outcome.problem = before or _reason(error)
+            # The last try has only the time that is left, so its end says less than the try before.
+            outcome.problem = before if before and limit < outcome.longest / 2 else _reason(error)
             raise
         except Exception as error:
             outcome.problem = _reason(error)
