@@ -20,6 +20,8 @@ _END: Final = object()
 _PARKING_TIME: Final = 1.0
 """Seconds that the end of the interpreter waits for a busy event loop."""
 _begun: Final[WeakSet["LoopThread[Any]"]] = WeakSet()
+_lock: Final = threading.Lock()
+"""Of `_begun`."""
 
 
 class LoopThread(Generic[C]):
@@ -47,13 +49,17 @@ class LoopThread(Generic[C]):
         self._process = os.getpid()
         opened: Future[C] = Future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="tocsin-client", daemon=True)
-        _begun.add(self)
+        with _lock:
+            _begun.add(self)
         self._thread.start()
         try:
             return opened.result()
-        finally:
-            if opened.done() and opened.exception() is not None:
+        except BaseException:
+            # If a signal interrupted the wait, there is no caller that could close the client.
+            opened.add_done_callback(lambda _: self._begin_close())
+            if opened.done():
                 self._thread.join()
+            raise
 
     def close(self) -> None:
         """Close the client and end the thread; a forked process leaves both to its parent.
@@ -67,14 +73,17 @@ class LoopThread(Generic[C]):
             return
         if threading.current_thread() is self._thread:
             raise WrongContext("the client's own thread would wait for its own end: close it in another thread")
-        with self._lock:
-            loop, self._loop = self._loop, None
-            if loop is not None and self._closing is not None:
-                loop.call_soon_threadsafe(self._closing.set)
+        self._begin_close()
         self._thread.join()
         ended, self._ended = self._ended, Future()
         if ended.done():
             ended.result()
+
+    def _begin_close(self) -> None:
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None and self._closing is not None:
+                loop.call_soon_threadsafe(self._closing.set)
 
     def park(self, timeout: float) -> None:
         """Halt a thread that still closes its client; wait at most `timeout` seconds.
@@ -160,7 +169,9 @@ def _park_all() -> None:
     A background thread that writes to standard output while the interpreter ends would abort it: exit code 134 and a
     dump. Executors have joined their threads by now, so that no thread waits for these loops.
     """
-    for thread in tuple(_begun):
+    with _lock:
+        begun = tuple(_begun)
+    for thread in begun:
         thread.park(_PARKING_TIME)
 
 
