@@ -178,9 +178,10 @@ def unchangeable(changed: Mapping[str, tuple[object, object]]) -> dict[str, tupl
 def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
     if fixed := unchangeable(changed):
         lines = [f"{field} is {old} instead of {new}" for field, (old, new) in fixed.items()]
+        # nats-server makes no backup of a stream in memory.
+        restore = "" if "storage" in fixed else "restore a backup of the installation into an empty NATS, or "
         raise StreamUnchangeable(
-            f"stream {name} cannot be changed: {'; '.join(lines)}. "
-            "Restore a backup of the installation into an empty NATS, or choose another root.",
+            f"stream {name} cannot be changed: {'; '.join(lines)}: {restore}choose another root",
             stream=name,
             fields=fixed,
         )

@@ -46,12 +46,15 @@ async def streams(context: CheckContext) -> list[Finding]:
         if state is None:
             findings.append(bad("stream-missing", f"there is no stream {name}", means="nothing works", do=INIT))
         elif state.unchangeable:
+            # nats-server makes no backup of a stream in memory.
+            kept = "storage" not in state.unchangeable
+            restore = "restore a backup of the installation into an empty NATS, or " if kept else ""
             findings.append(
                 bad(
                     "stream-unchangeable",
                     f"stream {name} cannot be changed: {_text(state.unchangeable)}",
                     means="`tocsin init` refuses it",
-                    do="restore a backup of the installation into an empty NATS, or choose another root",
+                    do=restore + "choose another root",
                     stream=name,
                 )
             )
