@@ -24,6 +24,7 @@ from tocsin import Context, Tocsin
 from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.in_thread import AppThread
 from tocsin.client import ClientClosed, WrongContext
+from tocsin.settings import Metrics, Server, Settings
 from tocsin.worker import event_loop
 
 ROOT: Final = Path(__file__).parents[2]
@@ -116,9 +117,10 @@ def test_application_starts_and_stops_in_any_thread(kind: str, tmp_path: Path) -
 
 
 def test_api_runs_in_the_thread(tmp_path: Path) -> None:
-    with application("embedded", tmp_path).start(server=True) as scheduler:
+    settings = Settings(server=Server(port=0), metrics=Metrics(port=0))
+    with Tocsin.embedded("shop", data_dir=tmp_path, settings=settings).start(server=True) as scheduler:
         assert scheduler.url is not None
-        assert httpx.get(f"{scheduler.url}/v1/jobs").json()["jobs"][0]["name"] == "greet"
+        assert httpx.get(f"{scheduler.url}/v1/jobs").json()["jobs"] == []
 
 
 def test_failed_start_raises_and_leaves_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Processes forked from a Python that has imported everything, ten times faster than a new process.
 
-Each has its own memory, session and end, including by SIGKILL. `tests/cli/test_acceptance.py` covers the start of a new Python.
+Each has its own memory, session and end, including by SIGKILL; functions of `atexit` do not run. `tests/cli/test_acceptance.py` covers
+the start and the end of a new Python.
 """
 
 import multiprocessing
@@ -9,15 +10,47 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
+
+from typing_extensions import override
 
 _PRELOADED: Final = "tests.system.preloaded"
 
 _context: Final = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([_PRELOADED, __name__])
+_looking: Final = threading.Lock()
+"""Held while exit codes are read. A start reads those of all processes, and of two readers one would get 255."""
+
+
+class Forked(ForkServerProcess):
+    """A process that several threads may start and wait for."""
+
+    @override
+    def start(self) -> None:
+        with _looking:
+            super().start()
+
+    @override
+    def join(self, timeout: float | None = None) -> None:
+        if wait([self.sentinel], timeout):
+            with _looking:
+                super().join()
+
+    @override
+    def is_alive(self) -> bool:
+        with _looking:
+            return super().is_alive()
+
+    @property
+    @override
+    def exitcode(self) -> int | None:
+        with _looking:
+            return super().exitcode
 
 
 def start(
@@ -28,10 +61,10 @@ def start(
     folder: Path,
     said: Path,
     errors: Path | None = None,
-) -> ForkServerProcess:
+) -> Forked:
     """`python -m module arguments`, which writes to the end of the file `said`, or its errors to another file."""
     parameters = (module, [*arguments], {**environment}, folder, said, errors or said)
-    process = _context.Process(target=_run, args=parameters, daemon=True)
+    process = Forked(target=_run, args=parameters, daemon=True)
     process.start()
     return process
 
@@ -42,6 +75,8 @@ def call(
     """Run `python -m tocsin arguments` to its end."""
     with tempfile.TemporaryDirectory() as at:
         said, errors = Path(at, "said"), Path(at, "errors")
+        said.touch()
+        errors.touch()
         process = start("tocsin", arguments, environment=environment, folder=folder, said=said, errors=errors)
         process.join(patience_s)
         if process.exitcode is None:
