@@ -66,7 +66,9 @@ async def test_embedded_jobs_survive_a_restart(tmp_path: Path) -> None:
 
     async with smaller.running() as running:
         assert [job.name for job in await running.client.jobs()] == ["other"]
-        assert any([row.execution_id == run.execution_id async for row in running.client.executions(job="greet")])
+        while not (rows := [row async for row in running.client.executions(job="greet")]):  # noqa: ASYNC110 - as it is read
+            await asyncio.sleep(0.05)
+        assert [row.execution_id for row in rows] == [run.execution_id]
 
 
 @pytest.mark.parametrize("kind", ["memory", "embedded"])
