@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.client.conftest import Site, in_thread
 from tests.system.running import DEADLINE
 from tocsin import Client, SyncClient
 from tocsin.client import ClientClosed, InvalidArgument, RunFailed, WrongContext
+from tocsin.client.loop_thread import LoopThread
 from tocsin.ports import Unreachable
 from tocsin.services.operator import ApiUnavailable
 from tocsin.settings import Settings
@@ -141,3 +144,21 @@ def test_client_is_opened_once() -> None:
         pass
     with pytest.raises(ClientClosed), client:
         pass
+
+
+def test_client_that_a_signal_interrupts_is_closed() -> None:
+    """A signal during the opening leaves the caller without the client, so it closes itself."""
+    interrupted, closed, caller = threading.Event(), threading.Event(), threading.get_ident()
+
+    @asynccontextmanager
+    async def slow() -> AsyncIterator[None]:
+        signal.pthread_kill(caller, signal.SIGINT)
+        await asyncio.to_thread(interrupted.wait, DEADLINE)
+        yield
+        closed.set()
+
+    thread = LoopThread(slow())
+    with pytest.raises(KeyboardInterrupt):
+        thread.open()
+    interrupted.set()
+    assert closed.wait(DEADLINE)

@@ -343,6 +343,18 @@ async def test_identical_identities_share_no_answers(shared: World) -> None:
     ]
 
 
+async def test_pruning_frees_no_hidden_webhook(world: World) -> None:
+    hook = {"webhook": "/hooks/payments/orders", "secret": "${env:ORDERS}"}
+    await world.given(name="job", function="pay", owner="token:victim", schedule=None, triggers=[hook])
+    token = await world.token("ada", Role.AUTHOR, queues=("payments.mail",), namespaces=("payments",))
+    job = {"name": "payments.evil", "function": "f", "queue": "payments.mail", "triggers": [hook]}
+    for prune in (False, True):
+        body = {"jobs": [job], "owner": "token:victim", "prune": prune}
+        answer = await world.ask("POST", "/v1/jobs:apply", body, Authorization=f"Bearer {token}")
+        assert (answer.status_code, "a hidden job has this path" in answer.text) == (422, True)
+    assert [job.name for job in await world.registry.jobs()] == ["job"]
+
+
 async def test_undeclared_namespace_gets_no_token(shared: World) -> None:
     body = {"identity": "ci", "roles": ["scheduler-author"], "namespaces": ["shipping"]}
     token = await shared.token("root", Role.ADMIN)

@@ -9,6 +9,7 @@ from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Namespace, Paused, Resumed, Trigger
 from tocsin.domain.ledger import JobNotFound
+from tocsin.engine.ledger_reader import READ_AT_ONCE
 from tocsin.ports import LaggingReplica, Loaded, LogUnavailable
 from tocsin.services.jobs import Registry, registry
 from tocsin.services.namespaces import Namespaces
@@ -118,6 +119,14 @@ async def test_plan_needs_no_long_reply_of_replicas(log: LaggingLog, jobs: Regis
     log.has_short_pages = True
     plan = await jobs.plan([other.model_copy(update={"priority": 7}), HELLO])
     assert [(change.job, change.verb) for change in plan.changes] == [("other", "update"), ("hello", "unchanged")]
+
+
+async def test_long_plan_ends_at_a_lagging_answer(log: LaggingLog, jobs: Registry) -> None:
+    definitions = [HELLO.model_copy(update={"name": f"job-{number}"}) for number in range(READ_AT_ONCE + 1)]
+    log.has_short_pages = True
+    with pytest.raises(LaggingReplica):
+        await jobs.plan(definitions)
+    assert log.reads == 1
 
 
 async def test_plan_knows_a_dependency_that_replicas_lack(log: LaggingLog, jobs: Registry) -> None:

@@ -51,8 +51,8 @@ class LoopThread(Generic[C]):
         self._thread = threading.Thread(target=self._run, args=(opened,), name="tocsin-client", daemon=True)
         with _lock:
             _begun.add(self)
-        self._thread.start()
         try:
+            self._thread.start()
             return opened.result()
         except BaseException:
             # If a signal interrupted the wait, there is no caller that could close the client.

@@ -65,6 +65,9 @@ class LedgerReader:
 
         A ledger that a lagging replica returned may lack events stored before this call. The end of the stream is requested
         from its leader once. Only the jobs of a reply that does not reach this end are compared with the leader's ledgers.
+
+        Raises:
+            LaggingReplica: the reply for a part of a long list came from replicas that are behind.
         """
         ledgers, behind = dict[str, Ledger](), list[str]()
         if not jobs:

@@ -162,16 +162,23 @@ class Registry:
     # --- changing ----------------------------------------------------------------------------------------------------
 
     async def plan(
-        self, definitions: Collection[JobDefinition], *, prune: Collection[str] = (), may_see: MaySee = all_visible
+        self,
+        definitions: Collection[JobDefinition],
+        *,
+        prune: Collection[str] = (),
+        may_see: MaySee = all_visible,
+        may_prune: Callable[[Job], bool] = lambda _: True,
     ) -> Plan:
         """Plan how to register `definitions` and delete other jobs of the owners in `prune`.
 
-        `may_see`: whether an error may name a job.
+        `may_see`: whether an error may name a job. `may_prune`: whether a job may be deleted; an owner may have jobs beyond the reach
+        of the caller. The checks count no job that the plan deletes.
         """
         by_name = {definition.name: definition for definition in definitions}
         declared = await self._check(by_name.values())
         states = await self._states([*by_name])
-        plan = plan_of(by_name, states, await self.jobs() if prune else (), prune, now=self._clock.now())
+        pruned = filter(may_prune, await self.jobs() if prune else ())
+        plan = plan_of(by_name, states, pruned, prune, now=self._clock.now())
         await check_quotas(declared, plan.changes, self.jobs, self._clock.now())
         deleted = {change.job for change in plan.of("delete")}
 
@@ -227,7 +234,11 @@ class Registry:
             for fact in self._facts(change, by, reason)(change.before)
         )
         do = partial(self._carry_out, by=by, reason=reason, check=check, is_guarded=plan.is_guarded)
-        await each(changes, do)
+        for portion in (
+            plan.of("delete"),
+            plan.of("create", "update"),
+        ):  # a new job may take over what a deleted one had
+            await each(portion, do)
 
     async def define(
         self,

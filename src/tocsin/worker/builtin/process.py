@@ -212,7 +212,8 @@ def _signal(supervisor: asyncio.subprocess.Process, number: signal.Signals) -> N
 
 def _warn(status: "asyncio.Task[bytes]", order: Order) -> None:
     """Name the processes of a command that could not be ended."""
-    end = _exit_of(status.result()) if status.done() and not status.cancelled() else None
+    is_answered = status.done() and not status.cancelled() and status.exception() is None
+    end = _exit_of(status.result()) if is_answered else None
     if end is not None and end.remaining:
         _log.warning(
             "command cannot be ended", action="command-remains", command=order.argv[0], processes=end.remaining
@@ -226,7 +227,7 @@ def _exit_of(answer: bytes) -> Exit | None:
     """
     try:
         end = msgspec.json.decode(answer, type=Exit)
-    except (ValueError, RecursionError):  # msgspec's errors are of the first kind, and those of UTF-8 within a text
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     is_said = (end.exit, end.signal, end.problem) != (None, None, None) or bool(end.remaining)
     return (

@@ -6,7 +6,6 @@ The plan shows the fields that change, the occurrences added and removed in the 
 them, and that nothing fires at once. Every change is an event, so applying the previous definitions is a rollback.
 """
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -138,8 +137,10 @@ async def apply_jobs(
         require_within(caller, definition)
         require_reached_dependencies(caller, definition)
     owners = {definition.owner for definition in definitions if definition.owner} | {owner}
-    plan = await here.registry.plan(definitions, prune=owners if body.prune else (), may_see=here.visibility.of(caller))
-    plan = _within(caller, plan)
+    prune = owners if body.prune else ()
+    plan = await here.registry.plan(
+        definitions, prune=prune, may_see=here.visibility.of(caller), may_prune=lambda job: caller.reaches(job.name)
+    )
     check = _check(caller)
     for change in plan.changes:
         is_defined = change.verb in {"create", "update"}
@@ -182,15 +183,6 @@ def _written(
 
 def _owned(definition: JobDefinition, owner: str) -> JobDefinition:
     return definition if definition.owner else definition.model_copy(update={"owner": owner})
-
-
-def _within(caller: Principal, plan: Plan) -> Plan:
-    """Return a plan without jobs outside the namespaces of the caller.
-
-    Owners may have jobs there too, which `prune` must not delete.
-    """
-    reached = tuple(change for change in plan.changes if caller.reaches(change.job))
-    return plan if len(reached) == len(plan.changes) else replace(plan, changes=reached)
 
 
 def _check(caller: Principal) -> Check:
