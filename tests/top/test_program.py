@@ -107,13 +107,13 @@ async def test_pipe_gets_one_snapshot(nats_url: str, tmp_path: Path) -> None:
         await tocsin.trigger("nightly")
         await tocsin.ended("nightly", Completed)
 
-        async def is_recorded() -> str:
+        async def is_shown() -> str:  # the history, the queues and the agents follow the log
             text = (await snapshot(tocsin.settings)).stdout
-            return text if "completed" in text else ""
+            shown = ("completed", "Running (0)", "Jobs (1)", "Queues (1)", "Agents (1)")
+            return text if all(each in text for each in shown) else ""
 
-        text = await tocsin.until(is_recorded)
+        text = await tocsin.until(is_shown)
         assert tocsin.settings.root in text
-        assert all(title in text for title in ("Running (0)", "Jobs (1)", "Queues (1)", "Agents (1)"))
         assert "\x1b" not in text
         document = json.loads((await snapshot(tocsin.settings, "-o", "json")).stdout)
         assert document["status"]["problems"] == []
