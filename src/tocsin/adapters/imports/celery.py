@@ -16,7 +16,7 @@ from .celery_signatures import signature_of
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .findings import Finding
 from .python_blocks import Blocks
-from .python_syntax import Call, Unknown, dotted, is_static, parse, shown, source_of, too_deep
+from .python_syntax import Call, Unknown, dotted, is_static, parse, setting_name, shown, source_of, too_deep
 from .python_values import Values
 from .schedules import Zone, set_interval, set_timezone
 from .unfollowed_calls import report_unfollowed
@@ -84,7 +84,7 @@ class _Reader:
             before = self._begun.setdefault((owner, ast.unparse(target)), len(self.entries))
             self.entries.note_change(None, value.lineno, since=before)
             self._add_all_of(value, block)
-        elif _setting(target) in _ZONES:
+        elif setting_name(target) in _ZONES:
             self.zones.append(self.values.of(value))
         elif isinstance(target, ast.Subscript) and self._is_schedule(target.value):
             name = self.values.of(target.slice)
@@ -120,14 +120,14 @@ class _Reader:
             self.zones += [self.values.of(settings[zone]) for zone in settings.keys() & _ZONES]
 
     def _called(self, node: ast.Call, block: str) -> None:
-        name, owner = _setting(node.func), node.func.value if isinstance(node.func, ast.Attribute) else None
+        name, owner = setting_name(node.func), node.func.value if isinstance(node.func, ast.Attribute) else None
         if owner is not None and self._changes(owner, name, node, block):
             return
         if name == "add_periodic_task":
             self._add_periodic(node, block)
         elif name == "update" and node.args:
             settings = self.values.of(node.args[0])
-            is_conf = owner is not None and _setting(owner) == "conf"
+            is_conf = owner is not None and setting_name(owner) == "conf"
             if is_conf and not isinstance(settings, dict):
                 self.elsewhere.append((node.lineno, shown(settings)))
             self.zones += [settings[zone] for zone in _ZONES if isinstance(settings, dict) and zone in settings]
@@ -174,7 +174,7 @@ class _Reader:
         """Report a task that carries its schedule itself, as before Celery 5."""
         made = [*node.decorator_list, *(node.bases if isinstance(node, ast.ClassDef) else ())]
         for each in made:
-            if _setting(each.func if isinstance(each, ast.Call) else each) in _PERIODIC:
+            if setting_name(each.func if isinstance(each, ast.Call) else each) in _PERIODIC:
                 self.unread.append((node.lineno, f"the schedule of `{node.name}` in `{source_of(each)}`"))
 
     def _report_rest(self) -> None:
@@ -223,7 +223,7 @@ class _Reader:
         self._add(name if is_named else fallback, entry, node.lineno, block, is_named=is_named)
 
     def _is_schedule(self, target: ast.expr) -> bool:
-        return _setting(target) in _SCHEDULES or self._is_other_name(target)
+        return setting_name(target) in _SCHEDULES or self._is_other_name(target)
 
     def _is_other_name(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and (self.blocks.owner(node), node.id) in self.names
@@ -373,10 +373,10 @@ def _other_names(module: ast.Module, values: Values, blocks: Blocks) -> set[_Nam
         match node:
             case ast.Assign(targets=targets, value=value):
                 assigned.update((blocks.owner(target), target.id) for target in targets if isinstance(target, ast.Name))
-                given += [value for target in targets if _setting(target) in _SCHEDULES]
+                given += [value for target in targets if setting_name(target) in _SCHEDULES]
             case ast.AnnAssign(target=target, value=ast.expr() as value):
                 assigned.update([(blocks.owner(target), target.id)] if isinstance(target, ast.Name) else ())
-                given += [value] if _setting(target) in _SCHEDULES else []
+                given += [value] if setting_name(target) in _SCHEDULES else []
             case ast.keyword(arg=name, value=value) if name in _SCHEDULES:
                 given.append(value)
             case ast.Dict(keys=keys, values=members):
@@ -390,12 +390,3 @@ def _other_names(module: ast.Module, values: Values, blocks: Blocks) -> set[_Nam
         for name, value in names.items()
         if name in assigned and name[1] not in _SCHEDULES and not isinstance(values.of(value), dict)
     }
-
-
-def _setting(node: ast.expr) -> str:
-    """Return the last part of a name, or the key of `conf["beat_schedule"]`."""
-    match node:
-        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str() as name)):
-            return name
-        case _:
-            return dotted(node).rpartition(".")[2]

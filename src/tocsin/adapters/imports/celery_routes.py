@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ...domain.definition import is_name
 from .drafts import Draft
-from .python_syntax import dotted, is_static, shown, source_of
+from .python_syntax import is_static, setting_name, shown, source_of
 from .python_values import Values
 
 _ROUTES: Final = frozenset({"task_routes", "CELERY_TASK_ROUTES", "CELERY_ROUTES"})
@@ -32,14 +32,12 @@ class Routes:
             self.unread += [(node.lineno, source_of(node)) for node in defaults]
 
     def _read(self, routes: Any) -> bool:  # noqa: ANN401 - a value of the file
-        """Read the routers of a file: mappings and lists of pairs; return whether they are."""
-        routers: list[dict[str, Any]] = []
-        for part in [routes] if isinstance(routes, dict) else routes if isinstance(routes, list) else [None]:
-            if (router := _router(part)) is None:
-                return False
-            routers.append(router)
-        self._routers = routers
-        return True
+        """Read a router, or a list of routers; return whether all can be read."""
+        parts = routes if isinstance(routes, list) else [routes]
+        routers = [router for part in parts if (router := _router(part)) is not None]
+        is_read = len(routers) == len(parts)
+        self._routers = routers if is_read else []
+        return is_read
 
     def _route(self, task: str) -> Any:  # noqa: ANN401 - a value of the file
         """Return the route of the first router that has one; names go before patterns."""
@@ -68,6 +66,7 @@ class Routes:
 
 
 def _router(part: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a value of the file
+    """Return the routes of a mapping, pairs, or a pair; None for others."""
     match part:
         case dict():
             return {str(name): route for name, route in part.items()}
@@ -103,35 +102,28 @@ def _settings(module: ast.Module, names: frozenset[str]) -> Iterator[ast.expr]:
                     yield from _assigned(target, value, names)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
                 yield from _assigned(target, value, names)
-            case ast.AugAssign(target=target) if _name(target) in names:
+            case ast.AugAssign(target=target) if setting_name(target) in names:
                 yield target
             case ast.keyword(arg=name, value=value) if name in names:
                 yield value
             case ast.Dict(keys=keys, values=members):
                 pairs = zip(keys, members, strict=True)
                 yield from (value for key, value in pairs if isinstance(key, ast.Constant) and key.value in names)
-            case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in _CHANGES and _name(owner) in names:
+            case ast.Call(func=ast.Attribute(value=owner, attr=method)) if (
+                method in _CHANGES and setting_name(owner) in names
+            ):
                 yield node
             case _:
                 pass
 
 
 def _assigned(target: ast.expr, value: ast.expr, names: frozenset[str]) -> Iterator[ast.expr]:
-    if _name(target) in names:
+    if setting_name(target) in names:
         yield value
-    elif isinstance(target, ast.Subscript) and _name(target.value) in names:
+    elif isinstance(target, ast.Subscript) and setting_name(target.value) in names:
         yield target
 
 
 def _is_change(node: ast.expr) -> bool:
     """Return whether an expression is a target, which sets a part of a setting."""
     return isinstance(getattr(node, "ctx", None), ast.Store)
-
-
-def _name(node: ast.expr) -> str:
-    """Return the last part of a name, or the key of `conf["task_routes"]`."""
-    match node:
-        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str() as name)):
-            return name
-        case _:
-            return dotted(node).rpartition(".")[2]

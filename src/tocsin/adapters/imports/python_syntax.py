@@ -77,6 +77,15 @@ def dotted(node: ast.expr) -> str:
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
+def setting_name(node: ast.expr) -> str:
+    """Return the last part of a name, or the key of `conf["beat_schedule"]`."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str() as name)):
+            return name
+        case _:
+            return dotted(node).rpartition(".")[2]
+
+
 def source_of(node: ast.AST) -> str:
     """Return the source of a node in one line, shortened."""
     try:
