@@ -53,10 +53,8 @@ class AppThread(SyncClient):
 
 
 def _stop_all() -> None:
-    with (
-        suppress(KeyboardInterrupt, SystemExit),
-        ExitStack() as stack,
-    ):  # an error of an end does not keep others from theirs
+    # An error of an end does not keep others from theirs.
+    with suppress(KeyboardInterrupt, SystemExit), ExitStack() as stack:
         for thread in tuple(_open):
             stack.callback(thread.close)
 

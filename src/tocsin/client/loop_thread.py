@@ -20,8 +20,7 @@ _END: Final = object()
 _PARKING_TIME: Final = 1.0
 """Seconds that the end of the interpreter waits for a busy event loop."""
 _begun: Final[WeakSet["LoopThread[Any]"]] = WeakSet()
-_lock: Final = threading.Lock()
-"""Of `_begun`."""
+_changing_begun: Final = threading.Lock()
 
 
 class LoopThread(Generic[C]):
@@ -49,7 +48,7 @@ class LoopThread(Generic[C]):
         self._process = os.getpid()
         opened: Future[C] = Future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="tocsin-client", daemon=True)
-        with _lock:
+        with _changing_begun:
             _begun.add(self)
         try:
             self._thread.start()
@@ -169,7 +168,7 @@ def _park_all() -> None:
     A background thread that writes to standard output while the interpreter ends would abort it: exit code 134 and a
     dump. Executors have joined their threads by now, so that no thread waits for these loops.
     """
-    with _lock:
+    with _changing_begun:
         begun = tuple(_begun)
     for thread in begun:
         thread.park(_PARKING_TIME)

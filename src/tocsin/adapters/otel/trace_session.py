@@ -50,7 +50,7 @@ class Outcome(threading.local):
     """The outcome of the last request of a thread."""
 
     longest: float = 0.0
-    """The seconds of the request that had the most."""
+    """The longest time limit of the thread's requests, in seconds."""
     problem: str | None = None
     """Why it failed; None: it did not."""
     rejected: int = 0

@@ -234,10 +234,8 @@ class Registry:
             for fact in self._facts(change, by, reason)(change.before)
         )
         do = partial(self._carry_out, by=by, reason=reason, check=check, is_guarded=plan.is_guarded)
-        for portion in (
-            plan.of("delete"),
-            plan.of("create", "update"),
-        ):  # a new job may take over what a deleted one had
+        # A new job may take over what a deleted job had, such as its webhook.
+        for portion in (plan.of("delete"), plan.of("create", "update")):
             await each(portion, do)
 
     async def define(
