@@ -17,7 +17,7 @@ from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.webhooks import NatsWebhookQueue
 from tocsin.bootstrap import health_target
 from tocsin.domain import ids
-from tocsin.domain.events import Admitted, Completed
+from tocsin.domain.events import Admitted, Completed, Queued, Skipped
 from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, EventDurable, LogUnavailable, NotAllowed
 from tocsin.subjects import Stream
 
@@ -91,6 +91,48 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    assert "Violation" not in secured.log[before:]
+
+
+async def test_listener_reads_waiting_lists_with_granted_rights(secured: Server, tmp_path: Path) -> None:
+    before = len(secured.log)
+    turns = {"name": "turns", "function": "f", "overlap_policy": "enqueue", "max_waiting": 2}
+    async with AsyncExitStack() as stack:
+        tasks = []
+        for role in ("event-listener", "planner", "lock-keeper"):
+            installation = await stack.enter_async_context(connected(secured, tmp_path, role))
+            ready, stage = asyncio.Event(), role.replace("-", "_")
+            tasks.append(asyncio.create_task(bootstrap.run_stages(installation, [stage], ready=ready)))
+            await ready.wait()
+        tocsin = Running(await stack.enter_async_context(connected(secured, tmp_path, "operator")))
+        shop = await stack.enter_async_context(connected(secured, tmp_path, "shop"))
+        await tocsin.apply({**turns, "triggers": [{"nats": "shop.orders.turns"}]})
+        listener = await stack.enter_async_context(connected(secured, tmp_path, "event-listener"))
+        streams = NatsEventStreams(listener.connection, listener.names)
+        durable = ids.event_durable("turns", ("nats", "shop.orders.turns", ""))
+
+        async def is_heard() -> bool:
+            return durable in await streams.names("SHOP")
+
+        await tocsin.until(is_heard)
+        for number in range(4):
+            await shop.connection.store("shop.orders.turns", json.dumps(number).encode(), {})
+        [first] = await tocsin.ended("turns", Admitted)
+        await tocsin.stored("lock.turns.queued", Queued, 1)
+        async with connected(secured, tmp_path, "dag-advancer") as advancer:
+            end = Completed(
+                job="turns",
+                execution_id=first.execution_id,
+                scheduled_time=first.scheduled_time,
+                trigger="event",
+                fence=first.fence,
+            )
+            await advancer.log.append(end, expect=await advancer.log.tail(subjects.scope_of(end)))
+        await tocsin.stored("lock.turns.queued", Queued, 2)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert await tocsin.of_executions("turns", Skipped) == []
     assert "Violation" not in secured.log[before:]
 
 

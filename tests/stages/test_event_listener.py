@@ -42,6 +42,7 @@ from tocsin.stages.event_listener.read_progress import ReadProgress
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 from tocsin.stages.event_listener.trigger_metrics import TriggerMetrics
+from tocsin.stages.event_listener.waiting_room import WaitingRoom
 
 TRIGGER = {"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}
 OPENED = Triggers(streams={"ORDERS": ("orders.>",)}, webhooks={"SECRET": ("/hooks/shop",)})
@@ -106,7 +107,10 @@ async def listening(
     debouncer = Debouncer(world.log, world.projections, world.clock, KEY, progress, max_keys=opened.max_keys)
     batcher = Batcher(world.log, streams, world.projections, KEY)
     metrics = TriggerMetrics(max_jobs=MAX_JOBS)
-    listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics)
+    room = WaitingRoom(world.store.sources, world.clock)
+    listener = EventListener(
+        world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics=metrics, room=room
+    )
     following = asyncio.create_task(listener.follow())
     try:
         await index.current()

@@ -15,9 +15,18 @@ import pytest
 from tests.services.health.test_status import program
 from tests.system.processes import environment_of
 from tests.system.running import Running, running
-from tocsin import Context, Worker, bootstrap
+from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.domain import ledger
-from tocsin.domain.events import Completed, Dispatched, EventIgnored, PoisonMessage, Requested, Skipped
+from tocsin.domain.events import (
+    CancelRequest,
+    Completed,
+    Dispatched,
+    EventIgnored,
+    Planned,
+    PoisonMessage,
+    Skipped,
+    Trigger,
+)
 from tocsin.subjects import Stream
 
 MATCHED = {"default": {"transport": "matched"}}
@@ -113,6 +122,17 @@ async def _listener(tocsin: Running) -> AsyncIterator[None]:
         await listener.wait()
 
 
+@asynccontextmanager
+async def _stages(tocsin: Running, *names: str) -> AsyncIterator[None]:
+    """Further stages of an installation."""
+    stages = asyncio.create_task(bootstrap.run_stages(tocsin.installation, list(names)))
+    try:
+        yield
+    finally:
+        stages.cancel()
+        await asyncio.gather(stages, return_exceptions=True)
+
+
 async def test_one_execution_for_each_key(nats_url: str, tmp_path: Path) -> None:
     fields = {"when": "body.total > 100", "input": {"order": "body.id", "at": "subject"}, "key": "body.id"}
     async with shopping(nats_url, tmp_path, **fields) as (tocsin, shop):
@@ -160,26 +180,44 @@ async def test_poisoned_message_is_recorded_once(nats_url: str, tmp_path: Path, 
         assert audited.returncode == 0, audited.stdout
 
 
-@pytest.mark.parametrize(
-    ("locked", "dispatched", "skipped"),
-    [({"overlap_policy": "enqueue", "max_waiting": 1}, 1, 2), ({"overlap_policy": "allow"}, 4, 0)],
-)
-async def test_event_beyond_the_waiting_list_is_recorded(
-    nats_url: str, tmp_path: Path, locked: dict[str, Any], dispatched: int, skipped: int
-) -> None:
-    """No worker has the function, so the first execution stays open."""
+UPSTREAM = {"name": "upstream", "function": "no-worker-has-this"}
+
+
+@pytest.mark.parametrize("waits_for", ["lock", "dependency"])
+async def test_events_wait_below_the_waiting_limit(nats_url: str, tmp_path: Path, waits_for: str) -> None:
+    """No worker has the function of the first execution, so it stays open until it is cancelled."""
     async with shopping(nats_url, tmp_path) as (tocsin, shop):
-        busy = {**INVOICE, **locked, "name": "busy", "function": "no-worker-has-this", "triggers": [shop.trigger()]}
-        await tocsin.apply(busy)
+        policy: dict[str, Any] = {"overlap_policy": "enqueue", "depends_on": ()}
+        if waits_for == "dependency":
+            policy = {"overlap_policy": "allow", "depends_on": [{"job": "upstream", "within": "1h", "on": "finished"}]}
+        waited_for = "busy" if waits_for == "lock" else "upstream"
+        await tocsin.apply(UPSTREAM, {**UPSTREAM, "name": "busy"})
+        await tocsin.trigger(waited_for)
+        [held] = await tocsin.ended(waited_for, Dispatched)
+        await tocsin.apply({**INVOICE, **policy, "name": "busy", "max_waiting": 6, "triggers": [shop.trigger()]})
         await shop.heard(tocsin, 2)
-        await shop.publish(tocsin, *({"number": number} for number in range(4)))
+        await shop.publish(tocsin, *({"number": number} for number in range(20)))
+        await tocsin.ended("busy", Planned, 3)
+        await tocsin.trigger("busy")  # finds the other half of the list free
+        await tocsin.ended("busy", Planned, 4)
+        await tocsin.log.publish(subjects.cancel(waited_for, held.execution_id), CancelRequest(), message_id="end")
+        await tocsin.ended("busy", Completed, 21)
         await shop.drained(tocsin)
-        await tocsin.ended("busy", Requested, 4)
-        assert len(await tocsin.ended("busy", Dispatched, dispatched)) == dispatched
-        if skipped:
-            await tocsin.ended("busy", Skipped, skipped)
-        reasons = [end.reason for end in await tocsin.of_executions("busy", Skipped)]
-        assert reasons == ["queue_full"] * skipped
+        assert await tocsin.of_executions("busy", Skipped) == []
+
+
+async def test_events_wait_while_nothing_decides(nats_url: str, tmp_path: Path) -> None:
+    """The lists show nothing of the requests that no stage has decided on."""
+    others = [stage for stage in bootstrap.STAGE_NAMES if stage not in {"planner", "lock_keeper"}]
+    async with opened(nats_url, tmp_path, *others) as (tocsin, shop):
+        busy = {"name": "busy", "overlap_policy": "enqueue", "max_waiting": 6, "triggers": [shop.trigger()]}
+        await tocsin.apply({**INVOICE, **busy})
+        await shop.heard(tocsin, 2)
+        await shop.publish(tocsin, *({"number": number} for number in range(20)))
+        await tocsin.stored("trigger.busy", Trigger, 3)
+        async with _stages(tocsin, "planner", "lock_keeper"):
+            await tocsin.ended("busy", Completed, 20)
+        assert await tocsin.of_executions("busy", Skipped) == []
 
 
 async def test_headers_of_the_server_are_not_seen(nats_url: str, tmp_path: Path) -> None:

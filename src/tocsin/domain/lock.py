@@ -122,6 +122,8 @@ SUPERSEDED_BY: Final = "superseded by "
 """The beginning of the reason of a cancellation under `cancel_previous`; the id of the execution follows."""
 MAX_YIELDING: Final = 100_000
 """Replays and parts of backfills of a job that may wait for its lock; a backfill has as many instants at most."""
+MAX_LATE_EVENTS: Final = 100_000
+"""Executions that events started and that may wait beyond `max_waiting`."""
 GRACE_S: Final = 60.0
 """Seconds that a lock outlives the time limit of its execution (hip-62)."""
 
@@ -258,8 +260,14 @@ def is_queue_full(state: Lock, wanted: Requested) -> bool:
 
 
 def most_waiting(wanted: Requested) -> int:
-    """Return how many executions of its job and kind may wait with an execution."""
-    return MAX_YIELDING if wanted.trigger in COMPENSATING_TRIGGERS else wanted.plan.max_waiting
+    """Return how many executions of its job and kind may wait with an execution.
+
+    The event listener keeps events in their stream while half as many as `max_waiting` wait. It may see the list late, so
+    an event that it let through finds room far beyond.
+    """
+    if wanted.trigger in COMPENSATING_TRIGGERS:
+        return MAX_YIELDING
+    return wanted.plan.max_waiting + (0 if wanted.event is None else MAX_LATE_EVENTS)
 
 
 def waits_before_lock(wanted: Requested) -> bool:

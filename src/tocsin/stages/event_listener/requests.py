@@ -1,5 +1,6 @@
 """The requests for executions that events make, and records of other events."""
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -259,7 +260,19 @@ def _request(
         event_trigger=origin,
         traceparent=None if context is None else context.traceparent,
     )
-    execution_id = ids.event_execution_id(active.job, origin.source, trigger.idempotency_key or "")
+    execution_id = _execution_id(active.job, origin, trigger)
     # Each event has its own request, so that the planner can record those whose key already started an execution.
     message_id = ids.keyed_digest(key, "event", execution_id, name)
     return Publish(subjects.trigger(active.job), trigger, message_id)
+
+
+def executions_of(active: ActiveTrigger, requests: Iterable[Publish | None]) -> Iterator[str]:
+    """Yield the ids of the executions that requests of single events start."""
+    for request in requests:
+        message = None if request is None else request.message
+        if isinstance(message, Trigger) and message.event_trigger is not None and not combines_events(active):
+            yield _execution_id(active.job, message.event_trigger, message)
+
+
+def _execution_id(job: str, origin: EventOrigin, request: Trigger) -> str:
+    return ids.event_execution_id(job, origin.source, request.idempotency_key or "")

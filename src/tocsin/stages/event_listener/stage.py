@@ -34,9 +34,10 @@ from ...subjects import Bucket, DecodeError, Stream
 from .batcher import Batcher
 from .debouncer import Debouncer, TooManyKeys
 from .read_progress import ReadProgress
-from .requests import refusal_of, request_of, waiting_event
+from .requests import executions_of, refusal_of, request_of, waiting_event
 from .trigger_index import ActiveTrigger, TriggerIndex
 from .trigger_metrics import TriggerMetrics
+from .waiting_room import WaitingRoom, WaitingRule
 
 AT_ONCE: Final = 32
 """Messages that are read together, fewer if they are large."""
@@ -58,7 +59,7 @@ _log = telemetry.get_logger("tocsin.event_listener")
 class EventListener:
     """Hears the events of triggers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a listener
         self,
         log: EventLog,
         streams: EventStreams,
@@ -67,10 +68,13 @@ class EventListener:
         batcher: Batcher,
         clock: Clock,
         key: bytes,
+        *,
         metrics: TriggerMetrics,
+        room: WaitingRoom,
     ) -> None:
         """`key`: that of the installation."""
         self.debouncer = debouncer
+        self._room = room
         self._batcher = batcher
         self._log = log
         self._streams = streams
@@ -111,6 +115,7 @@ class EventListener:
         await self.index.current()  # after the durables were read: what another copy created is known
         active = self.index.active
         wanted = {each.durable for each in active.values()}
+        self._room.keep({each.job for each in active.values()})
         await self._stop([durable for durable in self._readers if durable not in wanted])
         for stream, names in found.items():
             for name in names:
@@ -171,8 +176,7 @@ class EventListener:
                     self.debouncer.progress.begin(active.durable.name)
                     while True:
                         taken = await self.take(active, reader)
-                        self._metrics.taken(active, taken, self._clock.now())
-                        await self.handle(active.durable.name, taken)
+                        await self.handle_in_room(active, taken)
             except LogUnavailable as error:
                 _log.info("events wait for JetStream", action="log-unavailable", job=active.job, error=str(error))
             except Exception as error:  # noqa: BLE001 - the events come again, and those of other triggers go on
@@ -202,6 +206,31 @@ class EventListener:
         return messages
 
     # --- decisions -------------------------------------------------------------------------------------------------------
+
+    async def handle_in_room(self, active: ActiveTrigger, deliveries: Sequence[Delivery]) -> None:
+        """Handle messages as far as their executions may wait; keep the others until they may.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        name, looked_at = active.durable.name, self._clock.monotonic()
+        self._metrics.taken(active, deliveries, self._clock.now())
+        while deliveries:
+            rule = self._waiting_rule(name)
+            if room := len(deliveries) if rule is None else await self._room.room(active.job, rule):
+                is_one = active.trigger.batch is not None  # a batch starts one execution
+                ready = deliveries if is_one else deliveries[:room]
+                await self.handle(name, ready)
+                deliveries = deliveries[len(ready) :]
+            elif self._clock.monotonic() - looked_at >= EXTEND_S:
+                looked_at = self._clock.monotonic()
+                self._metrics.taken(active, deliveries, self._clock.now())
+                for delivery in deliveries:
+                    await delivery.in_progress()
+
+    def _waiting_rule(self, name: str) -> WaitingRule | None:
+        active = self.index.active.get(name)
+        return None if active is None or active.trigger.debounce is not None else active.waiting
 
     async def handle(self, name: str, deliveries: Sequence[Delivery]) -> None:
         """Store the requests that messages of a durable make, and acknowledge what is stored.
@@ -235,6 +264,8 @@ class EventListener:
             ]
             errors = await self._store(active, requests)  # the log stores each id once
         unstored = [request is not None and request.message_id in errors for request in requests]
+        if (rule := self._waiting_rule(name)) is not None:
+            self._room.requested(active.job, rule, executions_of(active, compress(requests, map(not_, unstored))))
         await acknowledge([*compress(deliveries, map(not_, unstored))])
         self._metrics.handled(active, [*compress(requests, map(not_, unstored))])
         for delivery, request in compress(zip(deliveries, requests, strict=True), unstored):
@@ -280,9 +311,16 @@ def _start(context: StageContext) -> EventListener | None:
         max_keys=context.settings.triggers.max_keys,
     )
     batcher = Batcher(context.log, context.event_streams, context.projections, context.report_key)
-    metrics = TriggerMetrics(max_jobs=context.settings.metrics.max_jobs)
     return EventListener(
-        context.log, context.event_streams, index, debouncer, batcher, context.clock, context.report_key, metrics
+        context.log,
+        context.event_streams,
+        index,
+        debouncer,
+        batcher,
+        context.clock,
+        context.report_key,
+        metrics=TriggerMetrics(max_jobs=context.settings.metrics.max_jobs),
+        room=WaitingRoom(context.states.sources, context.clock),
     )
 
 
@@ -293,7 +331,7 @@ EVENT_LISTENER: Final = Stage(
     decides="triggers, which the planner decides on; `event-ignored` of events that start nothing",
     access=Access(
         appends=(Trigger, EventIgnored, DebounceTimer),
-        reads=(Stream.LEDGER,),
+        reads=(Stream.LEDGER, Stream.LOG),
         follows=(Stream.LEDGER, Stream.LOG),
         writes=((Bucket.TRIGGERS, ">"),),
         hears_events=True,

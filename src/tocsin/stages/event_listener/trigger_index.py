@@ -19,6 +19,7 @@ from ...ports import Clock, EventDurable, EventLog, EventStreams, LogUnavailable
 from ...services.jobs.event_triggers import bucket_place, stream_of
 from ...settings import Settings
 from ...subjects import Stream
+from .waiting_room import WaitingRule
 
 CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("defined", "paused", "resumed", "deleted"))
 """Filters over the events that change which triggers are in force."""
@@ -39,6 +40,8 @@ class ActiveTrigger(msgspec.Struct, frozen=True):
     """The hops of an event that may start an execution."""
     own_bytes: int = 0
     """Bytes of the input and args of the job itself, for which a batch leaves room."""
+    waiting: WaitingRule | None = None
+    """The number of its executions that events may let wait; None: they never wait."""
 
 
 class TriggerIndex:
@@ -151,6 +154,7 @@ class TriggerIndex:
                 self._registered_at[job.name],
                 self._max_hops,
                 size_of(job.input) + size_of([*job.args]),
+                WaitingRule.of(job),
             )
             for name, (job, trigger) in triggers.items()
             if (durable := self._durable(name, job.name, trigger)) is not None

@@ -53,7 +53,8 @@ WAITING: Final = OverdueKind(
     "trigger-late",
     "triggers whose events wait",
     means="executions start late, and a stream that drops its oldest messages may drop events",
-    do="run `tocsin run event-listener`, or more copies, and read its log for `events not handled`",
+    do="run `tocsin run event-listener`, or more copies, and read its log for `events not handled`. If it has `many executions wait`, make the job "
+    "faster, let its executions overlap, or raise its `max_waiting`",
     details="triggers",
 )
 REFUSING: Final = OverdueKind(

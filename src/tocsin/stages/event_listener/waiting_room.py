@@ -1,0 +1,192 @@
+"""The room that events may take among the executions of a job that wait.
+
+A job that lets executions wait has a limit for them, and skips an execution beyond it. Events fill one half of it and then wait in
+their stream, so that none is skipped and other triggers of the job find the other half free.
+
+The waiting list of a lock is read from the log. It shows a request only after the planner and the lock keeper decided on it, which they do in
+order. So after a number of requests no more are stored until the last has been decided. Executions that wait for other jobs or for
+agents are in no list: the process remembers those that it requested, and looks whether they still wait.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, TypeVar
+
+import msgspec
+
+from ... import telemetry
+from ...domain.definition import JobDefinition
+from ...domain.execution import Status
+from ...engine.kinds import NEWEST_SHARD_MAP, execution_state
+from ...engine.locks import lock_state
+from ...engine.states import StateStore
+from ...engine.step import Missing, Ref, Scope, Sources
+from ...ports import Clock, LogUnavailable, NotAllowed
+
+T = TypeVar("T")
+
+UNSEEN: Final = 256
+"""Requests of a job that may be stored between two looks."""
+CURRENT_S: Final = 10.0
+"""How long a look counts."""
+DECIDED_WITHIN_S: Final = 60.0
+"""After this time nothing waits for the decision on a request any more: it may have no execution."""
+EXAMINED: Final = 256
+"""Executions that a look examines, of those that may wait for other jobs or for agents."""
+FIRST_PAUSE_S: Final = 0.02
+"""The pause after a look that found no room; each further pause is twice as long."""
+MAX_PAUSE_S: Final = 2.0
+CACHED: Final = 2_000
+"""States of locks, and of executions, that are cached."""
+REPORT_S: Final = 60.0
+"""How often it is logged that the events of a job wait."""
+
+_log = telemetry.get_logger("tocsin.event_listener")
+
+
+class WaitingRule(msgspec.Struct, frozen=True):
+    """The number of executions of a job that events may let wait."""
+
+    most: int
+    for_lock: bool
+    before_lock: bool
+    """Whether they may wait for other jobs or for agents."""
+    is_divided: bool
+    """Whether the job has a lock for each shard."""
+
+    @classmethod
+    def of(cls, definition: JobDefinition) -> "WaitingRule | None":
+        """Return the rule of a job; None: its executions never wait."""
+        for_lock = definition.overlap_policy == "enqueue"
+        before_lock = bool(definition.depends_on) or definition.acknowledgements is not None
+        if not for_lock and not before_lock:
+            return None
+        return cls(max(1, definition.max_waiting // 2), for_lock, before_lock, definition.partition is not None)
+
+
+@dataclass(slots=True)
+class _Job:
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    room: int = 0
+    """The requests that may be stored until the next look."""
+    looked_at: float = float("-inf")
+    last: tuple[str, float] | None = None
+    """The execution of the last request, and when it was stored (monotonic)."""
+    held: dict[str, float] = field(default_factory=dict)
+    """Executions that may wait for other jobs or for agents, and when they were requested."""
+    reported_at: float = float("-inf")
+    pause: float = FIRST_PAUSE_S
+
+
+class WaitingRoom:
+    """Says how many executions of a job events may start."""
+
+    def __init__(self, sources: Sources, clock: Clock) -> None:
+        self._states = StateStore(sources, capacity=CACHED)
+        self._clock = clock
+        self._jobs: dict[str, _Job] = {}
+        self._may_read = True
+
+    async def room(self, job: str, rule: WaitingRule) -> int:
+        """Return how many may start now.
+
+        0, after a pause: none before some have begun, or the log did not answer.
+        """
+        known = self._jobs.setdefault(job, _Job())
+        async with known.looking:
+            now = self._clock.monotonic()
+            if known.room <= 0 or now - known.looked_at >= CURRENT_S:
+                known.room, known.looked_at = await self._look(job, known, rule, now), now
+            if known.room > 0:
+                known.pause = FIRST_PAUSE_S
+                return known.room
+            await self._clock.sleep(known.pause)
+            known.pause = min(2 * known.pause, MAX_PAUSE_S)
+            return 0
+
+    def requested(self, job: str, rule: WaitingRule, execution_ids: Iterable[str]) -> None:
+        """Note executions whose requests were stored."""
+        known, now = self._jobs.setdefault(job, _Job()), self._clock.monotonic()
+        for execution_id in execution_ids:
+            known.room, known.last = known.room - 1, (execution_id, now)
+            if rule.before_lock:
+                known.held.setdefault(execution_id, now)
+
+    def keep(self, jobs: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._jobs = {job: known for job, known in self._jobs.items() if job in jobs}
+
+    async def _look(self, job: str, known: _Job, rule: WaitingRule, now: float) -> int:
+        try:
+            if await self._is_undecided(job, known, rule, now):
+                return 0
+            taken = len(known.held) - await self._settle(job, known, now)
+            if rule.for_lock:
+                locks = await self._read([lock_state(job, shard) for shard in await self._shards(rule)])
+                taken += max((len(each.waiting) - each.waiting.yielding for each in locks), default=0)
+        except NotAllowed as error:  # rights of an earlier version
+            if self._may_read:
+                _log.warning(
+                    "waiting lists not readable; print the permissions again",
+                    action="waiting-not-readable",
+                    error=str(error),
+                )
+            self._may_read = False
+            return UNSEEN
+        except (LogUnavailable, Missing) as error:  # the look at another job may have dropped a state
+            _log.info("events wait for JetStream", action="log-unavailable", job=job, error=str(error))
+            return 0
+        if taken >= rule.most and now - known.reported_at >= REPORT_S:
+            known.reported_at = now
+            _log.warning("many executions wait; events wait in their stream", action="no-room", job=job, waiting=taken)
+        return max(0, min(rule.most - taken, UNSEEN))
+
+    async def _is_undecided(self, job: str, known: _Job, rule: WaitingRule, now: float) -> bool:
+        """Return whether a stage has yet to decide on the last request."""
+        if known.last is None or now - known.last[1] >= DECIDED_WITHIN_S:
+            return False
+        execution_id = known.last[0]
+        [state] = await self._read([execution_state(job, execution_id)])
+        if state.status is not Status.PLANNED or state.is_held or not rule.for_lock:
+            return state.status is Status.UNKNOWN
+        [lock] = await self._read([lock_state(job, state.request.plan.shard)])
+        return lock.holder != execution_id and not lock.has_waiter(execution_id)
+
+    async def _settle(self, job: str, known: _Job, now: float) -> int:
+        """Forget executions that wait for other jobs or agents no longer.
+
+        Return their number. Of many executions, the next look regards others.
+        """
+        names = [*islice(known.held, EXAMINED)]
+        states = await self._read([execution_state(job, name) for name in names])
+        settled = 0
+        for name, state in zip(names, states, strict=True):
+            requested_at = known.held.pop(name)
+            if state.is_held or (state.status is Status.UNKNOWN and now - requested_at < DECIDED_WITHIN_S):
+                known.held[name] = requested_at
+            else:
+                settled += 1
+        return settled
+
+    async def _shards(self, rule: WaitingRule) -> Sequence[str | None]:
+        if not rule.is_divided:
+            return (None,)
+        view, ref = self._states.view(), NEWEST_SHARD_MAP(None)
+        await view.read([ref])
+        return [shard.name for shard in view(ref)[1]]
+
+    async def _read(self, refs: Sequence[Ref[T]]) -> list[T]:
+        """Read the newest states of scopes.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+            Missing: the look at another job dropped a state meanwhile.
+        """
+        view = self._states.view()
+        for ref in refs:
+            if isinstance(ref.kind, Scope):
+                self._states.folds(ref.kind).refresh(ref.key)
+        await view.read(refs)
+        return [view(ref) for ref in refs]
