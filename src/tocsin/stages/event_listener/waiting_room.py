@@ -99,12 +99,12 @@ class WaitingRoom:
             now = self._clock.monotonic()
             if known.room <= 0 or now - known.looked_at >= CURRENT_S:
                 known.room, known.looked_at = await self._look(job, known, rule, now), now
-            if known.room > 0:
-                known.pause = FIRST_PAUSE_S
-                return known.room
-            await self._clock.sleep(known.pause)
-            known.pause = min(2 * known.pause, MAX_PAUSE_S)
-            return 0
+            pause = known.pause
+            known.pause = FIRST_PAUSE_S if known.room > 0 else min(2 * pause, MAX_PAUSE_S)
+        if known.room > 0:
+            return known.room
+        await self._clock.sleep(pause)
+        return 0
 
     def requested(self, job: str, rule: WaitingRule, execution_ids: Iterable[str]) -> None:
         """Note executions whose requests were stored."""
@@ -134,6 +134,7 @@ class WaitingRoom:
                     error=str(error),
                 )
             self._may_read = False
+            known.held.clear()
             return UNSEEN
         except (LogUnavailable, Missing) as error:  # the look at another job may have dropped a state
             _log.info("events wait for JetStream", action="log-unavailable", job=job, error=str(error))
