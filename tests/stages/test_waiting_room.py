@@ -9,18 +9,23 @@ import pytest
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
-from tocsin.domain.definition import JobDefinition
+from tocsin.domain.definition import EventTrigger, JobDefinition
 from tocsin.domain.events import EventOrigin, EventReference, Planned, Queued, Skipped, Trigger
 from tocsin.ports import Loaded, LogUnavailable, NotAllowed
 from tocsin.stages.event_listener.waiting_room import UNSEEN, WaitingRoom, WaitingRule
 
 SOURCE = ("nats", "orders.>", "key")
 JOB = {"name": "busy", "function": "f", "overlap_policy": "enqueue", "max_waiting": 6}
+TRIGGER: dict[str, Any] = {"nats": "orders.>", "input": {"n": "body.n"}}
 UPSTREAM = {"job": "up", "within": "1h", "on": "finished"}
 
 
-def rule(**fields: Any) -> WaitingRule:  # noqa: ANN401 - fields as they are written
-    found = WaitingRule.of(JobDefinition.model_validate({**JOB, **fields}))
+def rule_of(trigger: Mapping[str, Any] = TRIGGER, **fields: Any) -> WaitingRule | None:  # noqa: ANN401 - fields as they are written
+    return WaitingRule.of(JobDefinition.model_validate({**JOB, **fields}), EventTrigger.model_validate(trigger))
+
+
+def rule(**fields: Any) -> WaitingRule:  # noqa: ANN401
+    found = rule_of(**fields)
     assert found is not None
     return found
 
@@ -59,7 +64,24 @@ def test_events_fill_half_of_the_list(fields: Mapping[str, Any], most: int) -> N
 
 @pytest.mark.parametrize("policy", ["allow", "skip", "cancel_previous"])
 def test_executions_that_never_wait_have_no_rule(policy: str) -> None:
-    assert WaitingRule.of(JobDefinition.model_validate({**JOB, "overlap_policy": policy})) is None
+    assert rule_of(overlap_policy=policy) is None
+
+
+def test_debounced_events_have_no_rule() -> None:
+    assert rule_of({**TRIGGER, "debounce": "30s"}) is None
+
+
+async def test_batch_is_followed_by_a_look(world: World) -> None:
+    """The requests do not say which execution a batch starts."""
+    await world.define(JOB)
+    batched = rule_of({**TRIGGER, "batch": {"max": 2, "within": "5s"}})
+    assert batched is not None
+    room = WaitingRoom(world.store.sources, world.clock)
+    assert await room.room("busy", batched) == 3
+    await request(world, *"abcd")
+    room.requested("busy", batched, [])
+    await world.run(world.planner, world.lock_keeper)
+    assert await look(world, room, batched) == 0
 
 
 async def test_room_is_what_the_waiting_list_leaves(world: World) -> None:

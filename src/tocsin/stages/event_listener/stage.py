@@ -218,8 +218,7 @@ class EventListener:
         while deliveries:
             rule = self._waiting_rule(name)
             if room := len(deliveries) if rule is None else await self._room.room(active.job, rule):
-                is_one = active.trigger.batch is not None  # a batch starts one execution
-                ready = deliveries if is_one else deliveries[:room]
+                ready = deliveries[:room] if rule is None or not rule.is_batch else deliveries
                 await self.handle(name, ready)
                 deliveries = deliveries[len(ready) :]
             elif self._clock.monotonic() - looked_at >= EXTEND_S:
@@ -230,7 +229,7 @@ class EventListener:
 
     def _waiting_rule(self, name: str) -> WaitingRule | None:
         active = self.index.active.get(name)
-        return None if active is None or active.trigger.debounce is not None else active.waiting
+        return None if active is None else active.waiting
 
     async def handle(self, name: str, deliveries: Sequence[Delivery]) -> None:
         """Store the requests that messages of a durable make, and acknowledge what is stored.

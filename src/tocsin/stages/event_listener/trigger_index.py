@@ -41,7 +41,7 @@ class ActiveTrigger(msgspec.Struct, frozen=True):
     own_bytes: int = 0
     """Bytes of the input and args of the job itself, for which a batch leaves room."""
     waiting: WaitingRule | None = None
-    """The number of its executions that events may let wait; None: they never wait."""
+    """The number of its executions that events may let wait; None: any number."""
 
 
 class TriggerIndex:
@@ -154,7 +154,7 @@ class TriggerIndex:
                 self._registered_at[job.name],
                 self._max_hops,
                 size_of(job.input) + size_of([*job.args]),
-                WaitingRule.of(job),
+                WaitingRule.of(job, trigger),
             )
             for name, (job, trigger) in triggers.items()
             if (durable := self._durable(name, job.name, trigger)) is not None

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ... import telemetry
-from ...domain.definition import JobDefinition
+from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.execution import Status
 from ...engine.kinds import NEWEST_SHARD_MAP, execution_state
 from ...engine.locks import lock_state
@@ -55,15 +55,23 @@ class WaitingRule(msgspec.Struct, frozen=True):
     """Whether they may wait for other jobs or for agents."""
     is_divided: bool
     """Whether the job has a lock for each shard."""
+    is_batch: bool
+    """Whether several events start one execution, whose id the requests do not say."""
 
     @classmethod
-    def of(cls, definition: JobDefinition) -> "WaitingRule | None":
-        """Return the rule of a job; None: its executions never wait."""
+    def of(cls, definition: JobDefinition, trigger: EventTrigger) -> "WaitingRule | None":
+        """Return the rule of a trigger.
+
+        None: its executions never wait, or, with `debounce`, a timer requests them.
+        """
+        if trigger.debounce is not None:
+            return None
         for_lock = definition.overlap_policy == "enqueue"
         before_lock = bool(definition.depends_on) or definition.acknowledgements is not None
         if not for_lock and not before_lock:
             return None
-        return cls(max(1, definition.max_waiting // 2), for_lock, before_lock, definition.partition is not None)
+        is_divided, is_batch = definition.partition is not None, trigger.batch is not None
+        return cls(max(1, definition.max_waiting // 2), for_lock, before_lock, is_divided, is_batch)
 
 
 @dataclass(slots=True)
@@ -107,8 +115,10 @@ class WaitingRoom:
         return 0
 
     def requested(self, job: str, rule: WaitingRule, execution_ids: Iterable[str]) -> None:
-        """Note executions whose requests were stored."""
+        """Note executions whose requests were stored; those of batches are found by the next look."""
         known, now = self._jobs.setdefault(job, _Job()), self._clock.monotonic()
+        if rule.is_batch:
+            known.room = 0
         for execution_id in execution_ids:
             known.room, known.last = known.room - 1, (execution_id, now)
             if rule.before_lock:
