@@ -43,7 +43,7 @@ def _leaders(seen: "Status") -> Iterator[str]:
         if (since := lease.lateness(seen.at)) is not None:
             yield (
                 f"{lease.holder} did not renew the lease `{lease.name}` for {since.total_seconds():.0f} s: nats-server may "
-                "store nothing (a full disk?), or the process hangs; see `tocsin doctor`"
+                "store nothing (a full disk?), or the process hangs or was killed; see `tocsin doctor`"
             )
     for candidate in seen.standing_aside:
         offset = f"{candidate.clock_offset:+.3f} s ±{candidate.clock_error:.3f}"

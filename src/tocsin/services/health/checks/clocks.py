@@ -46,7 +46,7 @@ async def renewals(context: CheckContext) -> list[Finding]:
         bad(
             "lease-not-renewed",
             f"{lease.holder} did not renew the lease `{lease.name}` for {since.total_seconds():.0f} s",
-            means="nats-server may store nothing, for example because its disk is full; or this process hangs",
+            means="nats-server may store nothing, for example because its disk is full; or this process hangs or was killed",
             do="look for `critical write error` in the log of nats-server, or name its monitoring endpoint with --monitor; "
             "free disk space, then restart nats-server",
         )
