@@ -109,6 +109,8 @@ def disable(context: typer.Context, agent: Switched, reason: Reason = None) -> N
 def enable(context: typer.Context, agent: Switched, reason: Reason = None) -> None:
     """Let agents of a name take tasks again.
 
+    A process that drains takes none before it is started again.
+
     Example: `tocsin agents enable mail-1`
     """
     _switch(context, agent, reason, enabled=True)

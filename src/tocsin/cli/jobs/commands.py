@@ -267,7 +267,7 @@ def page(job: Job, now: datetime, runs: Iterable[RenderableType] = ()) -> list[R
     return [
         Text.assemble((job.name, "bold"), "  ", state(job.status)),
         Text(f"defined {local(job.defined_at)}", style="dim"),
-        Text(f"last    {local(job.last_fire_time) or 'never'}"),
+        Text(f"last    {local(job.last_fire_time) or ('never' if job.definition.schedule else 'not by schedule')}"),
         Text(f"next    {ahead or 'not by schedule'}"),
         *(Text(f"note    {warning}", style="yellow") for warning in job.warnings(now)),
         *runs,
