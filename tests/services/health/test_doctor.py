@@ -27,6 +27,7 @@ from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
 from tocsin.bootstrap.operators import unheard_streams_of
+from tocsin.cli.installation.status import shown
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import EventTrigger
@@ -714,6 +715,9 @@ async def test_trigger_whose_events_are_not_heard(nats_url: str, tmp_path: Path)
         assert "trigger-unheard" not in await finds(trigger_sources.sources, tocsin)
         await installation.connection.store(f"{shop}.orders", b"{}", {})
         assert "trigger-late" not in await finds(trigger_sources.sources, tocsin)
+        seen = (await look_at(health_target(installation))).status
+        assert seen.waiting_events == {f"invoice ({shop}.orders)": 1}
+        assert f"1 event waits in streams of programs for invoice ({shop}.orders)" in map(str, shown(seen))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trigger_sources, "LATE", timedelta(seconds=-1))
             late = (await finds(trigger_sources.sources, tocsin))["trigger-late"]

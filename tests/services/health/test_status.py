@@ -100,6 +100,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         doctor = await program(tocsin.settings, "doctor", "-q")
         assert doctor.returncode == 1
         assert "[queue-unattended]" in doctor.stdout
+        assert not doctor.stdout.splitlines()[-1].startswith("0 ok")
         assert "→ run a worker for it" in doctor.stdout
         found = json.loads((await program(tocsin.settings, "doctor", "-o", "json")).stdout)
         assert {"server-version", "queue-unattended"} <= {finding["code"] for finding in found}

@@ -39,7 +39,7 @@ def status(
 ) -> None:
     """Show servers, streams, leaders, backlog and active consumers.
 
-    Also counts the shards of the map and the executions that agents have yet to acknowledge. Names each part that cannot be read, and shows the rest.
+    Also counts the shards of the map, the events that wait for triggers, and the executions that agents have yet to acknowledge. Names each part that cannot be read, and shows the rest.
 
     Example: `tocsin status --watch --interval 5`
     """
@@ -179,6 +179,11 @@ def _sums(seen: "Status") -> Iterator[str]:
         more = "" if seen.proposals.is_complete else "at least "
         age = "" if seen.proposals.oldest is None else f", the oldest for {_age(seen, seen.proposals.oldest)}"
         yield f"{more}{counted(seen.proposals.waiting, 'execution')} proposed to agents{age}"
+    if seen.waiting_events:
+        trigger, number = max(seen.waiting_events.items(), key=lambda item: item[1])
+        total = sum(seen.waiting_events.values())
+        most = "" if len(seen.waiting_events) == 1 else f", {number:,} of them"
+        yield f"{counted(total, 'event')} {'waits' if total == 1 else 'wait'} in streams of programs{most} for {trigger}"
     if seen.history is not None:
         lag = "up to date"
         if seen.history.since is not None:
@@ -234,7 +239,7 @@ def doctor(
     session = session_of(context)
     findings = run(_examine(session, monitor or []))
     printed = [finding for finding in findings if not quiet or finding.level != "ok"]
-    session.output.answer([asdict(finding) for finding in printed], lambda: _finding_lines(printed))
+    session.output.answer([asdict(finding) for finding in printed], lambda: _finding_lines(printed, findings))
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(Exit.NO)
 
@@ -253,8 +258,8 @@ async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
         return await session.backend.examine(installation, monitors)
 
 
-def _finding_lines(findings: "list[Finding]") -> "Iterator[Text]":
-    for finding in findings:
+def _finding_lines(printed: "list[Finding]", findings: "list[Finding]") -> "Iterator[Text]":
+    for finding in printed:
         mark, style = _MARKS[finding.level]
         yield Text.assemble((mark, style), "  ", finding.what, (f"  [{finding.code}]", "dim"))
         if finding.means:

@@ -39,7 +39,7 @@ from ..unserved import Unserved, in_short, unserved
 from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
 from .leadership import AsideCandidate, Lease, leadership_of
 from .problems import problems_of
-from .unheard_triggers import Progress, unheard_triggers
+from .unheard_triggers import Progress, unheard_triggers, waiting_events
 
 T = TypeVar("T")
 
@@ -164,6 +164,8 @@ class Status:
     """The streams of triggers that were examined."""
     unheard_triggers: tuple[str, ...] = ()
     """Triggers in force whose source is not opened or does not exist, with their jobs."""
+    waiting_events: Mapping[str, int] = field(default_factory=dict)
+    """Number of events that wait in streams of programs, by trigger with its job."""
 
     @property
     def is_set_up(self) -> bool:
@@ -243,6 +245,7 @@ async def status(target: HealthTarget) -> Status:
         proposals=proposals,
         trigger_progress=progress,
         unheard_triggers=unheard or (),
+        waiting_events=waiting_events(target.settings, registrations or (), progress),
     )
 
 

@@ -1,8 +1,9 @@
-"""Triggers whose events no stream can bring."""
+"""Triggers whose events no stream can bring, and events that wait."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from ...domain import ids
 from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.job_record import Registration
 from ...ports.server_inspection import ServerInspection, TriggerProgress
@@ -46,6 +47,21 @@ async def unheard_triggers(
         if not is_heard:
             unheard.append(shown(definition, trigger))
     return tuple(unheard)
+
+
+def waiting_events(settings: Settings, registrations: Iterable[Registration], progress: Progress) -> Mapping[str, int]:
+    """Return the events that wait in streams of programs, by trigger.
+
+    Triggers in force without such events are left out, as are streams that are not in `progress`.
+    """
+    opened, waiting = DefinitionSettings.of(settings), dict[str, int]()
+    for definition, trigger in in_force(registrations):
+        stream = outside_stream(trigger, opened.streams)
+        of_stream = None if stream is None else progress.get(stream)
+        state = (of_stream or {}).get(ids.event_durable(definition.name, trigger.source))
+        if state is not None and state.waiting:
+            waiting[shown(definition, trigger)] = state.waiting
+    return waiting
 
 
 def in_force(registrations: Iterable[Registration]) -> Sequence[tuple[JobDefinition, EventTrigger]]:
