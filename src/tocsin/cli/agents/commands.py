@@ -109,7 +109,7 @@ def disable(context: typer.Context, agent: Switched, reason: Reason = None) -> N
 def enable(context: typer.Context, agent: Switched, reason: Reason = None) -> None:
     """Let agents of a name take tasks again.
 
-    A process that drains takes none before it is started again.
+    A worker of the SDK that drains takes none before it is started again.
 
     Example: `tocsin agents enable mail-1`
     """
