@@ -159,5 +159,8 @@ def test_claims_of_outsiders_are_not_believed() -> None:
     assert subjects.decode("public.cancel.j.0198", by) == CancelRequest()
     assert subjects.decode("outside.public.trigger.j", by) == Trigger(by=PUBLIC)
     assert subjects.decode("outside.public.cancel.j.0198", by) == CancelRequest(by=PUBLIC)
+    event = b'{"event_trigger": {"source": ["nats", "orders.>", "", "event"], "subject": "orders.new"}}'
+    assert subjects.decode("trigger.j", event) != Trigger()
+    assert subjects.decode("public.trigger.j", event) == Trigger()
     with pytest.raises(DecodeError, match="backfill"):
         subjects.decode("public.trigger.j", b'{"backfill": "b", "scheduled_time": "2026-01-01T00:00:00Z"}')

@@ -13,6 +13,7 @@ from tocsin.domain.definition import EventTrigger, JobDefinition
 from tocsin.domain.events import EventOrigin, EventReference, Planned, Queued, Skipped, Trigger
 from tocsin.ports import Loaded, LogUnavailable, NotAllowed
 from tocsin.stages.event_listener.waiting_room import UNSEEN, WaitingRoom, WaitingRule
+from tocsin.subjects import DecodeError
 
 SOURCE = ("nats", "orders.>", "key")
 JOB = {"name": "busy", "function": "f", "overlap_policy": "enqueue", "max_waiting": 6}
@@ -67,21 +68,23 @@ def test_executions_that_never_wait_have_no_rule(policy: str) -> None:
     assert rule_of(overlap_policy=policy) is None
 
 
-def test_debounced_events_have_no_rule() -> None:
-    assert rule_of({**TRIGGER, "debounce": "30s"}) is None
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {**TRIGGER, "debounce": "30s"},
+        {**TRIGGER, "batch": {"max": 2, "within": "5s"}},
+        {"job": "up"},
+        {"webhook": "/hooks/shop"},
+        {"kv": "flags/a"},
+        {"object": "uploads/in/"},
+    ],
+)
+def test_other_events_are_requested_at_once(trigger: Mapping[str, Any]) -> None:
+    assert rule_of(trigger) is None
 
 
-async def test_batch_is_followed_by_a_look(world: World) -> None:
-    """The requests do not say which execution a batch starts."""
-    await world.define(JOB)
-    batched = rule_of({**TRIGGER, "batch": {"max": 2, "within": "5s"}})
-    assert batched is not None
-    room = WaitingRoom(world.store.sources, world.clock)
-    assert await room.room("busy", batched) == 3
-    await request(world, *"abcd")
-    room.requested("busy", batched, [])
-    await world.run(world.planner, world.lock_keeper)
-    assert await look(world, room, batched) == 0
+def test_events_of_divided_jobs_are_requested_at_once() -> None:
+    assert rule_of(partition="all_shards") is None
 
 
 async def test_room_is_what_the_waiting_list_leaves(world: World) -> None:
@@ -154,15 +157,19 @@ async def test_events_find_room_beyond_the_limit(world: World) -> None:
     assert len(await world.stored(Queued)) == 3
 
 
-@pytest.mark.parametrize(("error", "expected"), [(NotAllowed("LOG"), UNSEEN), (LogUnavailable("no leader"), 0)])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(NotAllowed("LOG"), UNSEEN), (DecodeError("of a later version"), 3), (LogUnavailable("no leader"), 0)],
+)
 async def test_list_that_cannot_be_read(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: LogUnavailable, expected: int
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: int
 ) -> None:
-    """Rights of an earlier version stop no event; an outage does."""
+    """Rights of an earlier version and unreadable events stop no message; an outage does."""
 
     async def fail(*_: str, after: Mapping[str, int] | None = None) -> Loaded:  # noqa: ARG001
         raise error
 
     room = WaitingRoom(world.store.sources, world.clock)
+    room.requested("busy", rule(), ["a"])
     monkeypatch.setattr(world.log, "load_each", fail)
     assert await look(world, room, rule()) == expected

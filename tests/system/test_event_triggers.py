@@ -76,6 +76,15 @@ class Shop:
         """Wait until every message is acknowledged."""
         await tocsin.until(partial(self._is_drained, tocsin))
 
+    async def kept(self, tocsin: Running, number: int) -> None:
+        """Wait until as many messages are not acknowledged."""
+        await tocsin.until(partial(self._are_kept, tocsin, number))
+
+    async def _are_kept(self, tocsin: Running, number: int) -> bool:
+        page = await tocsin.installation.connection.manage(f"CONSUMER.LIST.{self.stream}")
+        kept: int = sum(each["num_pending"] + each["num_ack_pending"] for each in page["consumers"])
+        return kept == number
+
     async def _is_drained(self, tocsin: Running) -> bool:
         page = await tocsin.installation.connection.manage(f"CONSUMER.LIST.{self.stream}")
         return all(each["num_pending"] == each["num_ack_pending"] == 0 for each in page["consumers"])
@@ -198,6 +207,7 @@ async def test_events_wait_below_the_waiting_limit(nats_url: str, tmp_path: Path
         await shop.heard(tocsin, 2)
         await shop.publish(tocsin, *({"number": number} for number in range(20)))
         await tocsin.ended("busy", Planned, 3)
+        await shop.kept(tocsin, 17)
         await tocsin.trigger("busy")  # finds the other half of the list free
         await tocsin.ended("busy", Planned, 4)
         await tocsin.log.publish(subjects.cancel(waited_for, held.execution_id), CancelRequest(), message_id="end")
@@ -214,7 +224,8 @@ async def test_events_wait_while_nothing_decides(nats_url: str, tmp_path: Path) 
         await tocsin.apply({**INVOICE, **busy})
         await shop.heard(tocsin, 2)
         await shop.publish(tocsin, *({"number": number} for number in range(20)))
-        await tocsin.stored("trigger.busy", Trigger, 3)
+        await shop.kept(tocsin, 17)
+        assert len(await tocsin.facts("trigger.busy", Trigger)) == 3
         async with _stages(tocsin, "planner", "lock_keeper"):
             await tocsin.ended("busy", Completed, 20)
         assert await tocsin.of_executions("busy", Skipped) == []

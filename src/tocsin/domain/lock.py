@@ -262,8 +262,8 @@ def is_queue_full(state: Lock, wanted: Requested) -> bool:
 def most_waiting(wanted: Requested) -> int:
     """Return how many executions of its job and kind may wait with an execution.
 
-    The event listener keeps events in their stream while half as many as `max_waiting` wait. It may see the list late, so
-    an event that it let through finds room far beyond.
+    The event listener keeps messages in their stream while half as many as `max_waiting` wait. It may see the list late, and keeps no
+    other events, so an event that it let through finds room far beyond.
     """
     if wanted.trigger in COMPENSATING_TRIGGERS:
         return MAX_YIELDING

@@ -100,8 +100,8 @@ def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
 def _of_outsider(subject: str, message: e.Message, publisher: str) -> e.Message:
     """Return a request of a program outside without the identity and cause it claims.
 
-    Its identity is the name of its account, which the server put into the subject. With a replay as its cause, it would wait
-    beyond the limit of its job's queue.
+    Its identity is the name of its account, which the server put into the subject. With a replay or an event as its cause, it would
+    wait beyond the limit of its job's queue.
 
     Raises:
         DecodeError: it requests what only the API may request.
@@ -109,7 +109,9 @@ def _of_outsider(subject: str, message: e.Message, publisher: str) -> e.Message:
     if isinstance(message, e.Trigger) and message.backfill is not None:
         raise DecodeError(f"{subject}: `backfill`: a program outside cannot backfill; use the API")
     by = e.Actor(identity=publisher, kind="program", source="nats") if publisher else None
-    changes = {"by": by, "trigger": _OUTSIDE} if isinstance(message, e.Trigger) else {"by": by}
+    changes: dict[str, object] = {"by": by}
+    if isinstance(message, e.Trigger):
+        changes |= {"trigger": _OUTSIDE, "event_trigger": None}
     return message.model_copy(update=changes)
 
 

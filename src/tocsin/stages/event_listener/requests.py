@@ -266,11 +266,17 @@ def _request(
     return Publish(subjects.trigger(active.job), trigger, message_id)
 
 
+def starts_execution(request: Publish | None) -> bool:
+    """Return whether a request starts an execution; others only record an event."""
+    origin = request.message.event_trigger if request is not None and isinstance(request.message, Trigger) else None
+    return origin is not None and origin.refusal_code is None
+
+
 def executions_of(active: ActiveTrigger, requests: Iterable[Publish | None]) -> Iterator[str]:
     """Yield the ids of the executions that requests of single events start."""
-    for request in requests:
+    for request in filter(starts_execution, requests):
         message = None if request is None else request.message
-        if isinstance(message, Trigger) and message.event_trigger is not None and not combines_events(active):
+        if isinstance(message, Trigger) and message.event_trigger is not None:
             yield _execution_id(active.job, message.event_trigger, message)
 
 

@@ -34,7 +34,7 @@ from ...subjects import Bucket, DecodeError, Stream
 from .batcher import Batcher
 from .debouncer import Debouncer, TooManyKeys
 from .read_progress import ReadProgress
-from .requests import executions_of, refusal_of, request_of, waiting_event
+from .requests import executions_of, refusal_of, request_of, starts_execution, waiting_event
 from .trigger_index import ActiveTrigger, TriggerIndex
 from .trigger_metrics import TriggerMetrics
 from .waiting_room import WaitingRoom, WaitingRule
@@ -101,7 +101,7 @@ class EventListener:
                     _log.info("triggers wait for JetStream", action="log-unavailable", error=str(error))
                     await self._clock.sleep(RETRY_S)
                     continue
-                await self._change_or_pause()
+                await self.index.change_within(LOOK_S)
         finally:
             await self._stop(self._readers.keys())
 
@@ -152,15 +152,6 @@ class EventListener:
         for task in stopped:
             task.cancel()
         await asyncio.gather(*stopped, return_exceptions=True)
-
-    async def _change_or_pause(self) -> None:
-        tasks = [asyncio.ensure_future(self.index.changed.wait()), asyncio.ensure_future(self._clock.sleep(LOOK_S))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _hear(self, active: ActiveTrigger) -> None:
         try:
@@ -217,11 +208,9 @@ class EventListener:
         self._metrics.taken(active, deliveries, self._clock.now())
         while deliveries:
             rule = self._waiting_rule(name)
-            if room := len(deliveries) if rule is None else await self._room.room(active.job, rule):
-                ready = deliveries[:room] if rule is None or not rule.is_batch else deliveries
-                await self.handle(name, ready)
-                deliveries = deliveries[len(ready) :]
-            elif self._clock.monotonic() - looked_at >= EXTEND_S:
+            room = None if rule is None else await self._room.room(active.job, rule)
+            deliveries = await self.handle(name, deliveries, room=room)
+            if self._clock.monotonic() - looked_at >= EXTEND_S:
                 looked_at = self._clock.monotonic()
                 self._metrics.taken(active, deliveries, self._clock.now())
                 for delivery in deliveries:
@@ -231,28 +220,38 @@ class EventListener:
         active = self.index.active.get(name)
         return None if active is None else active.waiting
 
-    async def handle(self, name: str, deliveries: Sequence[Delivery]) -> None:
+    async def handle(self, name: str, deliveries: Sequence[Delivery], *, room: int | None = None) -> Sequence[Delivery]:
         """Store the requests that messages of a durable make, and acknowledge what is stored.
 
         A request that the log refuses for good is stored without the input of the event, so that the event is recorded once. The rest is
         delivered again.
 
+        `room`: the executions that may start; None: any number. Return the messages that must wait.
+
         Raises:
             LogUnavailable: the log did not answer.
         """
         if not deliveries:
-            return
+            return ()
         await self.index.current()
         active = self.index.active.get(name)
         if active is None:  # its durable is removed soon
             for delivery in deliveries:
                 await delivery.nak(RETRY_S)
-            return
+            return ()
         self.debouncer.progress.take(name, deliveries)
         requests: list[Publish | None] = []
+        taken, kept, started = list[Delivery](), list[Delivery](), 0
         for delivery in deliveries:
-            requests.append(self._request(active, delivery))
+            request = self._request(active, delivery)
+            started += (is_start := starts_execution(request))
+            if is_start and room is not None and started > room:
+                kept.append(delivery)
+            else:
+                taken.append(delivery)
+                requests.append(request)
             await asyncio.sleep(0)  # a large event takes long to evaluate
+        deliveries = taken
         errors = await self._store(active, requests)
         if refused := {each: error for each, error in errors.items() if not isinstance(error, LogUnavailable)}:
             requests = [
@@ -270,6 +269,7 @@ class EventListener:
         for delivery, request in compress(zip(deliveries, requests, strict=True), unstored):
             is_full = request is not None and isinstance(errors.get(request.message_id), TooManyKeys)
             await delivery.nak(FULL_RETRY_S if is_full else RETRY_S)
+        return kept
 
     def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
         """Request the execution of a debounced key."""

@@ -6,6 +6,9 @@ their stream, so that none is skipped and other triggers of the job find the oth
 The waiting list of a lock is read from the log. It shows a request only after the planner and the lock keeper decided on it, which they do in
 order. So after a number of requests no more are stored until the last has been decided. Executions that wait for other jobs or for
 agents are in no list: the process remembers those that it requested, and looks whether they still wait.
+
+Only messages of other programs wait. An end of an execution that is kept would hold back the archive, a webhook the webhooks of other jobs, and a bucket forgets
+its changes. The executions of a batch, of a window, and on shards are not known from the request. All these are requested at once.
 """
 
 import asyncio
@@ -19,11 +22,12 @@ import msgspec
 from ... import telemetry
 from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.execution import Status
-from ...engine.kinds import NEWEST_SHARD_MAP, execution_state
+from ...engine.kinds import execution_state
 from ...engine.locks import lock_state
-from ...engine.states import StateStore
+from ...engine.states import StateStore, View
 from ...engine.step import Missing, Ref, Scope, Sources
 from ...ports import Clock, LogUnavailable, NotAllowed
+from ...subjects import DecodeError
 
 T = TypeVar("T")
 
@@ -53,25 +57,21 @@ class WaitingRule(msgspec.Struct, frozen=True):
     for_lock: bool
     before_lock: bool
     """Whether they may wait for other jobs or for agents."""
-    is_divided: bool
-    """Whether the job has a lock for each shard."""
-    is_batch: bool
-    """Whether several events start one execution, whose id the requests do not say."""
 
     @classmethod
     def of(cls, definition: JobDefinition, trigger: EventTrigger) -> "WaitingRule | None":
         """Return the rule of a trigger.
 
-        None: its executions never wait, or, with `debounce`, a timer requests them.
+        None: its executions never wait, or its events do not.
         """
-        if trigger.debounce is not None:
+        is_combined = trigger.debounce is not None or trigger.batch is not None
+        if trigger.nats is None or is_combined or definition.partition is not None:
             return None
         for_lock = definition.overlap_policy == "enqueue"
         before_lock = bool(definition.depends_on) or definition.acknowledgements is not None
         if not for_lock and not before_lock:
             return None
-        is_divided, is_batch = definition.partition is not None, trigger.batch is not None
-        return cls(max(1, definition.max_waiting // 2), for_lock, before_lock, is_divided, is_batch)
+        return cls(max(1, definition.max_waiting // 2), for_lock, before_lock)
 
 
 @dataclass(slots=True)
@@ -115,10 +115,8 @@ class WaitingRoom:
         return 0
 
     def requested(self, job: str, rule: WaitingRule, execution_ids: Iterable[str]) -> None:
-        """Note executions whose requests were stored; those of batches are found by the next look."""
+        """Note executions whose requests were stored."""
         known, now = self._jobs.setdefault(job, _Job()), self._clock.monotonic()
-        if rule.is_batch:
-            known.room = 0
         for execution_id in execution_ids:
             known.room, known.last = known.room - 1, (execution_id, now)
             if rule.before_lock:
@@ -133,9 +131,8 @@ class WaitingRoom:
             if await self._is_undecided(job, known, rule, now):
                 return 0
             taken = len(known.held) - await self._settle(job, known, now)
-            if rule.for_lock:
-                locks = await self._read([lock_state(job, shard) for shard in await self._shards(rule)])
-                taken += max((len(each.waiting) - each.waiting.yielding for each in locks), default=0)
+            [lock] = await self._read([lock_state(job)]) if rule.for_lock else [None]
+            taken += 0 if lock is None else len(lock.waiting) - lock.waiting.yielding
         except NotAllowed as error:  # rights of an earlier version
             if self._may_read:
                 _log.warning(
@@ -160,10 +157,12 @@ class WaitingRoom:
             return False
         execution_id = known.last[0]
         [state] = await self._read([execution_state(job, execution_id)])
+        if state is None:
+            return False
         if state.status is not Status.PLANNED or state.is_held or not rule.for_lock:
             return state.status is Status.UNKNOWN
-        [lock] = await self._read([lock_state(job, state.request.plan.shard)])
-        return lock.holder != execution_id and not lock.has_waiter(execution_id)
+        [lock] = await self._read([lock_state(job)])
+        return lock is not None and lock.holder != execution_id and not lock.has_waiter(execution_id)
 
     async def _settle(self, job: str, known: _Job, now: float) -> int:
         """Forget executions that wait for other jobs or agents no longer.
@@ -175,21 +174,15 @@ class WaitingRoom:
         settled = 0
         for name, state in zip(names, states, strict=True):
             requested_at = known.held.pop(name)
-            if state.is_held or (state.status is Status.UNKNOWN and now - requested_at < DECIDED_WITHIN_S):
+            is_new = now - requested_at < DECIDED_WITHIN_S
+            if state is not None and (state.is_held or (state.status is Status.UNKNOWN and is_new)):
                 known.held[name] = requested_at
             else:
                 settled += 1
         return settled
 
-    async def _shards(self, rule: WaitingRule) -> Sequence[str | None]:
-        if not rule.is_divided:
-            return (None,)
-        view, ref = self._states.view(), NEWEST_SHARD_MAP(None)
-        await view.read([ref])
-        return [shard.name for shard in view(ref)[1]]
-
-    async def _read(self, refs: Sequence[Ref[T]]) -> list[T]:
-        """Read the newest states of scopes.
+    async def _read(self, refs: Sequence[Ref[T]]) -> list[T | None]:
+        """Read the newest states of scopes; None: an event of it is unreadable.
 
         Raises:
             LogUnavailable: the log did not answer.
@@ -200,4 +193,12 @@ class WaitingRoom:
             if isinstance(ref.kind, Scope):
                 self._states.folds(ref.kind).refresh(ref.key)
         await view.read(refs)
-        return [view(ref) for ref in refs]
+        return [_state(view, ref) for ref in refs]
+
+
+def _state(view: View, ref: Ref[T]) -> T | None:
+    try:
+        return view(ref)
+    except DecodeError as error:  # no stage decides by it, so it holds up no event
+        _log.warning("state unreadable", action="unreadable", scope=ref.key, error=str(error))
+        return None
