@@ -240,18 +240,20 @@ async def test_longest_texts_of_an_event_fit_a_record(world: World) -> None:
     assert len(await ignored_events(world, "j" * 255)) == 1
 
 
-async def test_only_messages_that_start_an_execution_are_kept(world: World) -> None:
+async def test_message_without_room_keeps_those_after_it(world: World) -> None:
     await world.define(JOB)
     async with listening(world) as listener:
         [name] = listener.index.active
-        bodies = ('{"n": 2, "id": "a"}', '{"n": 2, "id": "b"}', '{"n": 1, "id": "c"}', "{", '{"n": 3, "id": "d"}')
+        bodies = ('{"n": 1}', "{", '{"n": 2, "id": "a"}', '{"n": 1}', '{"n": 2, "id": "b"}', '{"n": 1}')
         delivered = messages(world, *bodies)
-        kept = await listener.handle(name, delivered, room=1)
-        assert [message.sequence for message in kept] == [2, 5]
-        assert [message.answers for message in delivered] == [["ack"], [], ["ack"], ["ack"], []]
+        kept = await listener.handle(name, delivered, room=0)
+        assert [message.sequence for message in kept] == [3, 4, 5, 6]  # the others start nothing
         assert await listener.handle(name, kept, room=0) == kept
-        assert not await listener.handle(name, kept, room=2)
-    assert [key for key in await requested(world) if key in {"a", "b", "d"}] == ["a", "b", "d"]
+        kept = await listener.handle(name, kept, room=1)
+        assert [message.sequence for message in kept] == [5, 6]
+        assert not await listener.handle(name, kept, room=1)
+        assert [message.answers for message in delivered] == [["ack"]] * 6
+    assert [key for key in await requested(world) if key in {"a", "b"}] == ["a", "b"]
 
 
 async def test_message_is_not_acknowledged_before_its_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,8 +166,8 @@ class JobDefinition(StoredModel):
     max_waiting: int = Field(default=DEFAULT_MAX_WAITING, ge=1, le=100_000, strict=True)
     """The executions that may wait for the job's lock, and for other jobs. One beyond it is skipped (`queue_full`).
 
-    Replays and backfills do not count; up to 100,000 of them wait. Messages of `nats` triggers fill half of it. A cancelled
-    execution keeps its place until its turn.
+    Replays and backfills do not count; up to 100,000 of them wait. Messages of `nats` triggers fill half of it, and 100,000 other
+    events may wait beyond it. A cancelled execution keeps its place until its turn.
     """
     dead_letter: Flag = False
     """Whether an execution that fails for good leaves a dead letter."""

@@ -60,7 +60,8 @@ def waiting_events(settings: Settings, registrations: Iterable[Registration], pr
         of_stream = None if stream is None else progress.get(stream)
         state = (of_stream or {}).get(ids.event_durable(definition.name, trigger.source))
         if state is not None and state.waiting:
-            waiting[shown(definition, trigger)] = state.waiting
+            name = shown(definition, trigger)  # without the stream, of which a job may name several
+            waiting[name] = waiting.get(name, 0) + state.waiting
     return waiting
 
 

@@ -210,7 +210,7 @@ class EventListener:
             rule = self._waiting_rule(name)
             room = None if rule is None else await self._room.room(active.job, rule)
             deliveries = await self.handle(name, deliveries, room=room)
-            if self._clock.monotonic() - looked_at >= EXTEND_S:
+            if deliveries and self._clock.monotonic() - looked_at >= EXTEND_S:
                 looked_at = self._clock.monotonic()
                 self._metrics.taken(active, deliveries, self._clock.now())
                 for delivery in deliveries:
@@ -226,7 +226,7 @@ class EventListener:
         A request that the log refuses for good is stored without the input of the event, so that the event is recorded once. The rest is
         delivered again.
 
-        `room`: the executions that may start; None: any number. Return the messages that must wait.
+        `room`: the executions that may start; None: any number. Return the messages from the first on that finds no room.
 
         Raises:
             LogUnavailable: the log did not answer.
@@ -241,17 +241,15 @@ class EventListener:
             return ()
         self.debouncer.progress.take(name, deliveries)
         requests: list[Publish | None] = []
-        taken, kept, started = list[Delivery](), list[Delivery](), 0
         for delivery in deliveries:
             request = self._request(active, delivery)
-            started += (is_start := starts_execution(request))
-            if is_start and room is not None and started > room:
-                kept.append(delivery)
-            else:
-                taken.append(delivery)
-                requests.append(request)
+            if room is not None and starts_execution(request):
+                if not room:
+                    break
+                room -= 1
+            requests.append(request)
             await asyncio.sleep(0)  # a large event takes long to evaluate
-        deliveries = taken
+        deliveries, kept = deliveries[: len(requests)], deliveries[len(requests) :]
         errors = await self._store(active, requests)
         if refused := {each: error for each, error in errors.items() if not isinstance(error, LogUnavailable)}:
             requests = [

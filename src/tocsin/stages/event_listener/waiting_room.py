@@ -199,6 +199,5 @@ class WaitingRoom:
 def _state(view: View, ref: Ref[T]) -> T | None:
     try:
         return view(ref)
-    except DecodeError as error:  # no stage decides by it, so it holds up no event
-        _log.warning("state unreadable", action="unreadable", scope=ref.key, error=str(error))
+    except DecodeError:  # a later version may have stored it; nothing is known then, and no message is kept
         return None
