@@ -115,7 +115,7 @@ class EventListener:
         await self.index.current()  # after the durables were read: what another copy created is known
         active = self.index.active
         wanted = {each.durable for each in active.values()}
-        self._room.keep({each.job for each in active.values()})
+        self._room.forget_all_but({each.job for each in active.values()})
         await self._stop([durable for durable in self._readers if durable not in wanted])
         for stream, names in found.items():
             for name in names:

@@ -7,8 +7,8 @@ The waiting list of a lock is read from the log. It shows a request only after t
 order. So after a number of requests no more are stored until the last has been decided. Executions that wait for other jobs or for
 agents are in no list: the process remembers those that it requested, and looks whether they still wait.
 
-Only messages of other programs wait. An end of an execution that is kept would hold back the archive, a webhook the webhooks of other jobs, and a bucket forgets
-its changes. The executions of a batch, of a window, and on shards are not known from the request. All these are requested at once.
+Only messages of other programs wait. The archive would stop before an end of an execution that waits, the stream of all webhooks would fill with those of one job, and a bucket
+forgets its changes. The executions of a batch, of a window, and on shards are not known from the request. All these are requested at once.
 """
 
 import asyncio
@@ -122,15 +122,16 @@ class WaitingRoom:
             if rule.before_lock:
                 known.held.setdefault(execution_id, now)
 
-    def keep(self, jobs: Collection[str]) -> None:
-        """Forget all other jobs."""
+    def forget_all_but(self, jobs: Collection[str]) -> None:
+        """Forget the jobs that have no trigger in force."""
         self._jobs = {job: known for job, known in self._jobs.items() if job in jobs}
 
     async def _look(self, job: str, known: _Job, rule: WaitingRule, now: float) -> int:
         try:
             if await self._is_undecided(job, known, rule, now):
                 return 0
-            taken = len(known.held) - await self._settle(job, known, now)
+            await self._settle(job, known, now)
+            taken = len(known.held)
             [lock] = await self._read([lock_state(job)]) if rule.for_lock else [None]
             taken += 0 if lock is None else len(lock.waiting) - lock.waiting.yielding
         except NotAllowed as error:  # rights of an earlier version
@@ -164,25 +165,21 @@ class WaitingRoom:
         [lock] = await self._read([lock_state(job)])
         return lock is not None and lock.holder != execution_id and not lock.has_waiter(execution_id)
 
-    async def _settle(self, job: str, known: _Job, now: float) -> int:
+    async def _settle(self, job: str, known: _Job, now: float) -> None:
         """Forget executions that wait for other jobs or agents no longer.
 
-        Return their number. Of many executions, the next look regards others.
+        Of many executions, the next look examines others.
         """
         names = [*islice(known.held, EXAMINED)]
         states = await self._read([execution_state(job, name) for name in names])
-        settled = 0
         for name, state in zip(names, states, strict=True):
             requested_at = known.held.pop(name)
             is_new = now - requested_at < DECIDED_WITHIN_S
             if state is not None and (state.is_held or (state.status is Status.UNKNOWN and is_new)):
                 known.held[name] = requested_at
-            else:
-                settled += 1
-        return settled
 
     async def _read(self, refs: Sequence[Ref[T]]) -> list[T | None]:
-        """Read the newest states of scopes; None: an event of it is unreadable.
+        """Read the newest states of scopes; None: a state has an unreadable event.
 
         Raises:
             LogUnavailable: the log did not answer.

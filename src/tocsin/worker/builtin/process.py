@@ -230,9 +230,8 @@ def _exit_of(answer: bytes) -> Exit | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     is_said = (end.exit, end.signal, end.problem) != (None, None, None) or bool(end.remaining)
-    return (
-        end if is_said and all(code is None or 0 <= code <= _LARGEST_CODE for code in (end.exit, end.signal)) else None
-    )
+    are_codes = all(code is None or 0 <= code <= _LARGEST_CODE for code in (end.exit, end.signal))
+    return end if is_said and are_codes else None
 
 
 def _tell(control_fd: int, word: bytes) -> None:
