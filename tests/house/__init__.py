@@ -1,0 +1,1 @@
+"""The size of the source in numbers, which may fall and never rise."""
