@@ -1,6 +1,7 @@
 """Outcomes of handlers, and the reports on them."""
 
 import asyncio
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from tocsin.domain import execution
 from tocsin.domain.events import Failure, Message, Report
 from tocsin.domain.secret_reference import SecretReferenceError
 from tocsin.ports import LogUnavailable, MessageTooLarge
-from tocsin.testing import InMemoryEventLog, ManualClock
+from tocsin.testing import InMemoryEventLog, ManualClock, settle
 from tocsin.worker.handlers import WrongInputError
 from tocsin.worker.results import MAX_MESSAGE, MAX_RESULT_BYTES, MAX_TRACEBACK, qualified_name
 
@@ -253,6 +254,8 @@ async def test_error_without_text_is_reported(bench: Bench) -> None:
     [
         (SystemExit(3), "SystemExit"),
         (StopIteration(), "RuntimeError"),
+        (GeneratorExit(), "RuntimeError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
         (TimeoutError(), "TimeoutError"),
         (Panic(), f"{Panic.__module__}.Panic"),
     ],
@@ -284,15 +287,43 @@ async def test_panic_in_async_handler_is_a_failure(bench: Bench) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit()], ids=["interrupt", "end"])
 @pytest.mark.parametrize("depth", [0, 1, 2])
-async def test_interrupt_is_no_outcome(bench: Bench, error: BaseException, depth: int) -> None:
+async def test_interrupt_by_a_handler_is_a_failure(bench: Bench, error: BaseException, depth: int) -> None:
     for _ in range(depth):
         error = BaseExceptionGroup("tasks", [ValueError(), error])
 
     async def handler(_: Context) -> NoReturn:
         raise error
 
-    with pytest.raises(type(error)):
-        await bench.run(handler)
+    await bench.run(handler)
+    assert (await failure_of(bench)).type == type(error).__name__
+    assert bench.handed_back == []
+
+
+async def test_interrupt_by_a_signal_is_no_outcome(bench: Bench) -> None:
+    async def handler(_: Context) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    effect = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            await bench.run(handler)
+    finally:
+        signal.signal(signal.SIGINT, effect)
+    assert await bench.reports() == []
+
+
+async def test_handler_whose_loop_ended_has_no_outcome(bench: Bench) -> None:
+    async def handler(_: Context) -> None:
+        await asyncio.Event().wait()
+
+    bench.handlers.add(FUNCTION, handler)
+    await bench.given_task()
+    _, running = bench.running(await bench.assigned())
+    await settle()
+    coroutine = running.get_coro()
+    assert coroutine is not None
+    coroutine.close()  # as Python does with the tasks of a loop that ended
+    running.cancel()
     assert await bench.reports() == []
 
 

@@ -13,7 +13,7 @@ PROGRAM = """
 import asyncio
 import sys
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -32,7 +32,7 @@ async def connect(options):
         yield bench.connection()
         releases = [release.reason for release in await bench.releases()]
     time.cancel()
-    print([report.result for report in await bench.reports()], releases, flush=True)
+    print([report.result or report.error.type for report in await bench.reports()], releases, flush=True)
 
 
 async def passing(clock):
@@ -71,6 +71,27 @@ def handler(context):
     context.shutting_down.wait_in_thread()
     print("asked", flush=True)
     threading.Event().wait()
+"""
+INTERRUPTING = """
+async def handler(context):
+    print("working", flush=True)
+    raise KeyboardInterrupt
+"""
+INTERRUPTING_THREAD = """
+def handler(context):
+    print("working", flush=True)
+    raise KeyboardInterrupt
+"""
+BUSY = """
+async def handler(context):
+    print("working", flush=True)
+    await context.shutting_down.wait()
+    with suppress(asyncio.CancelledError):
+        print("asked", flush=True)
+        await asyncio.Event().wait()
+    print("busy", flush=True)
+    while True:
+        pass
 """
 
 
@@ -112,3 +133,20 @@ def test_second_signal_interrupts_handlers(handler: str) -> None:
         process.send_signal(signal.SIGTERM)
         lines_until(process, "[] ['handed_back']")
         assert process.wait() == 0
+
+
+@pytest.mark.parametrize("handler", [INTERRUPTING, INTERRUPTING_THREAD])
+def test_handler_cannot_interrupt_its_worker(handler: str) -> None:
+    with running(handler) as process:
+        lines_until(process, "working")
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "['KeyboardInterrupt'] []")
+        assert process.wait() == 0
+
+
+def test_third_signal_interrupts_a_blocked_loop() -> None:
+    with running(BUSY) as process:
+        for wanted in ("working", "asked", "busy"):
+            lines_until(process, wanted)
+            process.send_signal(signal.SIGINT)
+        assert process.wait() != 0

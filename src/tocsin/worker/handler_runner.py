@@ -6,11 +6,13 @@ Sync handlers run in daemon threads, unlike those of `concurrent.futures`: an ab
 """
 
 import asyncio
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from datetime import timedelta
+from dis import opmap
 from functools import partial
 from queue import SimpleQueue
 from typing import Final, TypeAlias, cast
@@ -27,6 +29,7 @@ from ..ports import Clock
 from . import results
 from .builtin_call import BuiltinCall
 from .context import Context
+from .event_loop import running_loop
 from .handler_trace import in_trace
 from .handlers import Handler, WrongInputError, bind
 from .held_tasks import HeldTask
@@ -75,8 +78,8 @@ def _run(future: Future[object], function: Callable[[], object]) -> None:
         return
     try:
         result = function()
-    except StopIteration as error:  # a future cannot carry it; convert it as a coroutine does (PEP 479)
-        future.set_exception(_with_cause(RuntimeError("the handler raised StopIteration"), error))
+    except (StopIteration, GeneratorExit) as error:  # a task cannot await these; convert them as PEP 479 does
+        future.set_exception(_with_cause(RuntimeError(f"the handler raised {type(error).__name__}"), error))
     except BaseException as error:  # noqa: BLE001 - the future passes any exception to its awaiter
         future.set_exception(error)
     else:
@@ -169,6 +172,7 @@ class HandlerRunner:
         secrets: SecretValues,
     ) -> Outcome:
         limit = asyncio.timeout(min(timeout, _LONGEST_TIMEOUT_S))
+        runner = asyncio.current_task()
         held_task.begin()
         try:
             async with limit:
@@ -178,8 +182,8 @@ class HandlerRunner:
         except asyncio.CancelledError as error:
             return _interrupted(error, held_task)
         except BaseException as error:  # a handler may raise any, such as the panic of a library in Rust
-            if contains(error, KeyboardInterrupt, GeneratorExit):  # Ctrl-C, and the end of the event loop
-                raise
+            if _is_ctrl_c(error) or running_loop() is None or asyncio.current_task() is not runner:
+                raise  # the last two: Python closes this coroutine, because its event loop ended
             if held_task.stopped is not None:
                 return Stopped(held_task.stopped)
             if limit.expired():
@@ -283,11 +287,17 @@ def _bound(task: Dispatched, bindings: Mapping[str, JsonValue], input_: Input, s
         raise WrongInputError(str(error)) from None
 
 
-def contains(error: BaseException, *types: type[BaseException]) -> bool:
-    """Return whether an error, or one in its group, has one of the types."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(types) is not None
-    return isinstance(error, types)
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Return whether SIGINT interrupted a handler, instead of a statement of the handler."""
+    trace = error.__traceback__
+    if not isinstance(error, KeyboardInterrupt) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code, effect = trace.tb_frame.f_code, signal.getsignal(signal.SIGINT)
+    if effect is signal.default_int_handler:  # it has no frame of its own
+        return code.co_code[trace.tb_lasti] != opmap["RAISE_VARARGS"]
+    return code is getattr(getattr(effect, "func", effect), "__code__", None)  # that of `asyncio.Runner` is partial
 
 
 def _interrupted(error: asyncio.CancelledError, held_task: HeldTask) -> Outcome:

@@ -9,7 +9,6 @@ from typing import Any
 from .. import telemetry
 from .assigned_task import AssignedTask
 from .executor import Executor
-from .handler_runner import contains
 from .held_tasks import HeldTask, HeldTasks
 from .outcome import StopReason
 from .shutdown import Flag
@@ -95,7 +94,7 @@ class TaskPool:
 
     def _on_end(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None or contains(error, KeyboardInterrupt):
+        if task.cancelled() or isinstance(error := task.exception(), KeyboardInterrupt | None):
             return  # Ctrl-C during a handler reaches the program by itself
         task.get_loop().call_exception_handler({"message": "task failed", "exception": error, "task": task})
 
