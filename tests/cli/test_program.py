@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -501,61 +500,11 @@ def test_role_of_an_absent_stage_is_explained(world: World) -> None:
     assert world.call("permissions", "plannner", "-o", "json").failure == (2, "unknown-role")
 
 
-def test_size_names_the_settings_that_a_load_needs(world: World) -> None:
-    given = (
-        "size",
-        "--jobs",
-        "10",
-        "--per-day",
-        "1000000",
-        "--steps",
-        "3",
-        "--result-bytes",
-        "10000",
-        "--replicas",
-        "3",
-    )
-    found = world.call(*given, "-o", "json").json
-
-    assert found["settings"].keys() == {
-        "archive.max_messages",
-        "archive.max_input_bytes",
-        "database.url",
-        "archive.target",
-    }
-    assert found["load"]["retention_days"] == 90
-    assert found["estimate"]["execution"]["LOG"]["messages"] == 12
-    assert found["measured"].keys() >= {"date", "tocsin", "nats_server"}
-    assert "Measured on" in world.call(*given).out
-    assert "`replicas` is 1" in world.call(*given[:-2]).out
-
-
-@pytest.mark.parametrize(
-    ("per_day", "steps", "cores"),
-    [
-        ("0", "1", "0"),
-        ("10", "1", "less than 0.001"),
-        ("10000000", "1", r"0\.\d\d?"),
-        ("1000000000", "1", r"\d\d"),
-        ("1000000000", "100", r"(\d,)?\d{3}"),
-    ],
-)
-def test_size_prints_cores_without_an_exponent(world: World, per_day: str, steps: str, cores: str) -> None:
-    out = world.call("size", "--jobs", "1", "--per-day", per_day, "--steps", steps).out
-    assert re.search(rf"cores, without handlers +{cores} +installation", out), out
-
-
 def test_question_before_a_restore_names_the_history(world: World, tmp_path: Path) -> None:
     for options, is_named in (((), True), (("--no-history",), False)):
         result = world.call("backup", "restore", str(tmp_path), *options, "-o", "json")
         assert result.failure == (2, "confirmation-required")
         assert ("history" in result.error["message"]) is is_named
-
-
-def test_size_refuses_what_no_installation_has(world: World) -> None:
-    result = world.call("size", "--jobs", "-1", "--per-day", "10", "-o", "json")
-    assert result.code == 2
-    assert "--jobs" in result.error["message"]
 
 
 def test_unreachable_log_and_invalid_settings_have_their_codes(world: World) -> None:

@@ -248,7 +248,6 @@ COMMANDS: Final[Tree] = {
     "doctor": "installation.status:doctor",
     "support-bundle": "installation.support_bundle:support_bundle",
     "permissions": "installation.commands:permissions",
-    "size": "installation.size:size",
     "version": "installation.commands:version",
 }
 """By name, in the order of the help: a group, or `module:function` with a module path below `tocsin.cli`."""
