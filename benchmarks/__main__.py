@@ -119,7 +119,7 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
         type=_count,
         default=TASKS,
         metavar="N",
-        help=f"tasks that no worker can do, of unserved; by default {TASKS}",
+        help=f"tasks that no worker can do, of unserved, or completed executions, of restart; by default {TASKS}",
     )
     parser.add_argument(
         "--functions", type=_count, default=1, metavar="N", help="functions of the worker; W2 has a job for each"

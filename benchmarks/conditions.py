@@ -17,7 +17,7 @@ class Conditions:
         sync_always: whether the server flushes every write to disk before it acknowledges the write.
         sizes: numbers of finished executions before W5 measures; the first is the base of the ratios.
         jobs: the number of registered jobs of W6.
-        tasks: the number of tasks that no worker can do, of `unserved`.
+        tasks: the number of tasks that no worker can do, of `unserved`, and of completed executions, of `restart`.
     """
 
     sync_always: bool = False

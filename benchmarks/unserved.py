@@ -1,14 +1,22 @@
-"""unserved: a lone execution and a restart, beside tasks that no worker can do.
+"""unserved and restart: the cost of unserved tasks, and of completed claims.
+
+unserved: a lone execution and a restart, beside tasks that no worker can do.
 
 Their function is one that no worker has, and their queue is that of the other executions. The figures are the latency of a lone execution (as in
 W3), and the seconds and the CPU from the start of all processes to the first start of a handler: without these tasks, and with them.
 The memory is that with them.
 
 Stored messages for each of these tasks: trigger, dispatched = 2. The matcher reads them all when it starts.
+
+restart: the seconds and the CPU from the start of the stages to the first start of a handler, beside one task that no worker can do and
+many executions that were stored and completed after it. The worker runs on. The stages ended in order, and then by kill -9.
 """
 
 import asyncio
+import os
+import signal
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -16,16 +24,17 @@ from benchmarks.bare import bare_rate
 from benchmarks.conditions import Conditions
 from benchmarks.latency import EXECUTIONS, latency
 from benchmarks.metrics import Metrics, labelled
-from benchmarks.part import FUNCTION
+from benchmarks.part import FUNCTION, WORKER
 from benchmarks.servers import Servers, initialized, servers
 from benchmarks.system import USUAL, System, running
-from benchmarks.throughput import GRACE, IN_FLIGHT, NO_LESS, trigger
+from benchmarks.throughput import GRACE, IN_FLIGHT, NO_LESS, drive, trigger
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
 from tocsin.ports.queries import ExecutionQuery
 
 JOB: Final = "unserved"
 POLL: Final = 0.1
+PARTS: Final = tuple(part for part in USUAL if part != WORKER)
 
 
 async def unserved(conditions: Conditions, *, executions: int = EXECUTIONS) -> Metrics:
@@ -60,11 +69,43 @@ async def unserved(conditions: Conditions, *, executions: int = EXECUTIONS) -> M
     }
 
 
-async def _restart(installation: Installation, nats: Servers, *, job: str) -> Metrics:
-    """Start all processes; return the seconds and the CPU until a handler starts."""
+async def restart(conditions: Conditions) -> Metrics:
+    """Return seconds, and executions a second.
+
+    Raises:
+        TimeoutError: an execution did not start, or did not complete.
+    """
+    executions = conditions.tasks
+    async with (
+        servers(sync_always=conditions.sync_always) as nats,
+        initialized(nats.settings) as installation,
+        running(installation, (WORKER,), nats=nats.pids),
+    ):
+        bare = await bare_rate(installation.connection.client)
+        first = await _restart(installation, nats, job="first", parts=PARTS)
+        async with running(installation, PARTS, nats=nats.pids) as system:
+            await _fill(system, 1)
+            await system.define(JobDefinition(name="completed", function=FUNCTION, overlap_policy="allow"))
+            filled = await drive(system, "completed", executions)
+        again = await _restart(installation, nats, job="again", parts=PARTS)
+        async with running(installation, PARTS, nats=nats.pids) as system:
+            for name in system.processes.keys() - {*nats.pids, "client"}:
+                os.kill(system.processes[name], signal.SIGKILL)
+        killed = await _restart(installation, nats, job="killed", parts=PARTS)
+    return {
+        **labelled(first, "0 claims"),
+        **labelled(again, f"{executions:,} claims"),
+        **labelled(killed, f"{executions:,} claims, killed"),
+        "executions_per_second": filled["executions_per_second"],
+        "bare_rate": bare,
+    }
+
+
+async def _restart(installation: Installation, nats: Servers, *, job: str, parts: Sequence[str] = USUAL) -> Metrics:
+    """Start the processes; return the seconds and the CPU until a handler starts."""
     await System(installation, {}, parts=0).define(JobDefinition(name=job, function=FUNCTION))
     began = time.perf_counter()
-    async with running(installation, USUAL, nats=nats.pids) as system:
+    async with running(installation, parts, nats=nats.pids) as system:
         await trigger(system, job, range(1))
         await system.until_started(1, within=GRACE)
         used = sum(seconds for name, seconds in system.cpu().items() if name not in {*nats.pids, "client"})

@@ -21,7 +21,7 @@ from benchmarks.replay import replay
 from benchmarks.scale_out import REPLICAS, copies_and_matcher
 from benchmarks.system import ONE_PROCESS, USUAL, System, system
 from benchmarks.throughput import graphs, throughput
-from benchmarks.unserved import unserved
+from benchmarks.unserved import restart, unserved
 from benchmarks.wide_graph import wide_graph
 
 Workload: TypeAlias = Callable[[Conditions], Coroutine[Any, Any, Metrics]]
@@ -58,6 +58,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "client": client_cost,
     "graph": OnSystem(wide_graph),
     "held": OnSystem(held),
+    "restart": restart,
     "shards": OnSystem(fan_out),
     "unserved": unserved,
     "waiting": OnSystem(waiting_list),

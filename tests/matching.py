@@ -31,6 +31,7 @@ async def running_matcher(
     async with AsyncExitStack() as stack:
         for loop in (
             matcher.follow(),
+            matcher.follow_completions(),
             matcher.follow_decisions(),
             matcher.follow_reports(),
             matcher.run(),

@@ -39,7 +39,7 @@ from benchmarks.servers import initialized, servers
 from benchmarks.system import system
 from benchmarks.tally import READS, REFUSED, TalliedLog
 from benchmarks.throughput import graphs, throughput
-from benchmarks.unserved import unserved
+from benchmarks.unserved import restart, unserved
 from benchmarks.wide_graph import wide_graph
 from benchmarks.workloads import WORKLOADS
 
@@ -348,6 +348,14 @@ async def test_executions_start_beside_unserved_tasks() -> None:
     measured = await unserved(Conditions(tasks=30), executions=3)
     assert {"p99_ms (0 tasks)", "p99_ms (30 tasks)", "p99_ratio", "bare_rate"} <= measured.keys()
     assert measured["restart_to_first_start_s (30 tasks)"] > 0
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_first_starts_after_restarts_are_measured() -> None:
+    measured = await restart(Conditions(tasks=30))
+    for case in ("0 claims", "30 claims", "30 claims, killed"):
+        assert measured[f"restart_to_first_start_s ({case})"] > 0
 
 
 @pytest.mark.full

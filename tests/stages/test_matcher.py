@@ -50,7 +50,7 @@ from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, MAX_HAND_OVERS, REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
 from tocsin.stages.matcher.stage import CURSOR, Channels, Matcher
-from tocsin.subjects import Bucket, rate_key
+from tocsin.subjects import Bucket, Stream, rate_key
 from tocsin.testing import InMemoryProjections, settle
 
 ONE: Final = "01890f3e-0000-7000-8000-000000000001"
@@ -155,7 +155,7 @@ class Hall:
         await own.enter_async_context(self.channel.hold_lists(matcher.receive))
         await own.enter_async_context(self.channel.absences(matcher.receive_absence))
         await own.enter_async_context(self.fetches.requests(matcher.receive_fetch))
-        for loop in (matcher.follow_decisions(), matcher.follow_reports()):
+        for loop in (matcher.follow_completions(), matcher.follow_decisions(), matcher.follow_reports()):
             own.callback(asyncio.create_task(loop).cancel)
         self._follow(matcher, own)
         self._matchers[matcher] = own
@@ -970,6 +970,63 @@ async def test_end_that_no_matcher_saw_frees_the_slot(hall: Hall) -> None:
     await hall.trigger()
     assert len(agent.got) == 2
     assert len(await hall.world.stored(Released)) == 0
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+async def test_new_leader_knows_all_ends_since_oldest_task(hall: Hall, outcome: str) -> None:
+    hall.queues["default"] = Queue(transport="matched", concurrency=2)
+    await hall.job("unserved", function="no-worker-has-this")
+    await hall.job()
+    old = await hall.matcher()
+    await hall.trigger("unserved")
+    await hall.passes(SAVE_INTERVAL_S)
+    agent = await hall.agent(max_concurrent_jobs=2)
+    for _ in range(5):
+        await hall.trigger()
+        await agent.reports(outcome=outcome)
+    await hall.stop(old)
+    hall.world.clock.advance(1)
+    await hall.matcher()
+    successor = await hall.agent(TWO, "mail-2")
+    await hall.trigger()
+    assert len(successor.got) == 1, "no claim of the agent that is gone fills the queue"
+    assert len(await hall.world.stored(Released)) == 0
+
+
+async def test_completion_is_known_before_its_task(hall: Hall) -> None:
+    await hall.job()
+    leader, late = await hall.matcher(), await hall.matcher()
+    agent = await hall.agent()
+    async with hall.lagging(late):
+        await hall.trigger()
+        await agent.reports()
+        assert len(await hall.world.stored(Completed)) == 1
+    assert tuple(late.board) == ()
+    await hall.stop(leader)
+    await agent.announce()
+    await hall.trigger()
+    assert len(agent.got) == 2
+
+
+async def test_leader_assigns_nothing_before_it_knows_the_completions(hall: Hall) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    await hall.stop(matcher)
+    watch = hall.world.log.watch
+
+    def without_completions(stream: Stream, *filters: str, after: Any) -> Any:  # noqa: ANN401 - as the port
+        return _never() if stream is Stream.LOG else watch(stream, *filters, after=after)
+
+    hall.world.log.watch = without_completions  # type: ignore[method-assign]
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    assert agent.got == []
+
+
+async def _never() -> AsyncIterator[Any]:
+    await asyncio.Event().wait()
+    yield
 
 
 async def test_restart_reads_from_the_oldest_open_task(hall: Hall) -> None:

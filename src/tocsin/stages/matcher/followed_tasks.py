@@ -4,6 +4,7 @@ Of most events the subject says enough, so that only tasks and claims are decode
 """
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Annotated, Final
 
 import msgspec
@@ -16,6 +17,7 @@ from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
 from ...domain.token_bucket import TokenBucket
 from ...engine.report_authentication import authentic_subject
+from ...ports import Heading
 from ...subjects import DecodeError
 from .claims import agent_of
 from .fetches import Fetches
@@ -25,7 +27,9 @@ TASK_KINDS: Final = frozenset({"dispatched", "admitted"})
 STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
 """Events of a step after which its task needs no worker, or is dispatched again."""
 ENDINGS: Final = ("failed", "cancelled")
-"""Ends that may come before a report on the task. A completed execution has no open task, and a report ended its claims."""
+"""Ends with their bodies. Completions hold results of any size, so only their headings are followed (`FollowedTasks.complete`)."""
+MAX_AHEAD: Final = 50_000
+"""Completions whose tasks are not followed yet, before a matcher that starts reads no more of them."""
 
 FETCH_FILTERS: Final = (
     *subjects.ALL_TASKS,
@@ -123,6 +127,25 @@ class FollowedTasks:
         self._fetches = fetches
         self._workers = workers
         self._serves = serves
+        self._completed: dict[str, int] = {}
+        """The sequences of the completions that the follower of tasks has not reached, by scope, oldest first."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether many completions are known before their tasks."""
+        return len(self._completed) >= MAX_AHEAD
+
+    def complete(self, heading: Heading) -> None:
+        """End an execution; its tasks and claims may be followed later."""
+        scope = subjects.execution_scope(heading.subject)
+        self._board.end_execution(scope)
+        self._completed[scope] = heading.sequence
+
+    def reach(self, upto: int) -> None:
+        """Forget the completions up to a sequence: no task of them is followed any more."""
+        reached = list(takewhile(lambda scope: self._completed[scope] <= upto, self._completed))
+        for scope in reached:
+            del self._completed[scope]
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event.
@@ -134,6 +157,8 @@ class FollowedTasks:
         body = recorded.message.body
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"
+        if scope in self._completed:
+            return
         self._board.see(scope, recorded.sequence)
         try:
             if kind in TASK_KINDS:

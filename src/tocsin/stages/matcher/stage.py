@@ -58,6 +58,8 @@ AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
 MAX_RATES: Final = 500
 """The number of groups of rates whose tokens are looked at in one turn."""
+PAUSE_S: Final = 0.05
+"""The time after which a follower of completions that is far ahead of the tasks looks again."""
 LEASE_S: Final = 4.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
 
@@ -132,6 +134,7 @@ class Matcher:
         self._followed = FollowedTasks(self.board, self._fetches, workers, serves, key)
         self._upto = 0
         self._is_complete = False
+        self._knows_completions = False
         self._changed = asyncio.Event()
         self._is_roll_called = False
         self._place = SavedPlace(projections, clock, CURSOR)
@@ -150,8 +153,22 @@ class Matcher:
             for recorded in batch.messages:
                 self.learn(recorded)
             self._upto = batch.upto
+            self._followed.reach(batch.upto)
             self._is_complete = self._is_complete or batch.caught_up
             self._changed.set()
+
+    async def follow_completions(self) -> None:
+        """Follow the completions since the oldest open task.
+
+        Their reports may have been stored before this matcher listened.
+        """
+        async for batch in self._log.watch(Stream.LOG, *subjects.COMPLETIONS, after=await self._place.load()):
+            for heading in batch.headings:
+                self._followed.complete(heading)
+            self._knows_completions = self._knows_completions or batch.caught_up
+            self._changed.set()
+            while self._followed.is_ahead and not self._is_complete:
+                await self._clock.sleep(PAUSE_S)
 
     async def follow_decisions(self) -> None:
         """Follow what operators decided about queues and agents."""
@@ -255,7 +272,8 @@ class Matcher:
         if not self._channel.connections:
             self._checks.begin()
             self._is_roll_called = False
-        if not self._leadership.is_leading or not self._is_complete or not self._decisions.is_complete:
+        is_complete = self._is_complete and self._knows_completions and self._decisions.is_complete
+        if not self._leadership.is_leading or not is_complete:
             self._is_roll_called = False
             self._checks.forget()
             self._fetches.forget()
@@ -375,7 +393,7 @@ MATCHER_STAGE: Final = Stage(
     ),
     start=_start,
     loops=(
-        *(Matcher.lead, Matcher.follow, Matcher.follow_decisions, Matcher.follow_reports),
-        *(Matcher.run, Matcher.tick),
+        *(Matcher.lead, Matcher.follow, Matcher.follow_completions, Matcher.follow_decisions),
+        *(Matcher.follow_reports, Matcher.run, Matcher.tick),
     ),
 )
