@@ -30,7 +30,7 @@ from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Admitted, Defined
 from tocsin.ports import HistoryUnavailable
-from tocsin.ports.queries import CountQuery, DeadLetterQuery
+from tocsin.ports.queries import DeadLetterQuery
 from tocsin.subjects import Stream
 
 FACTS = recorded(story(*A_FAILURE))
@@ -76,26 +76,6 @@ async def test_several_processes_open_an_empty_database_together(url: str) -> No
     first, *others = await asyncio.gather(*(asyncio.to_thread(lambda: migrate(connect(url))) for _ in range(6)))
     assert (first, *others) == (None,) * 6
     await recorded_in(url)
-
-
-async def test_older_file_is_replaced_and_recorded_again(url: str) -> None:
-    engine = connect(url)
-    with engine.begin() as connection:
-        for statement in (
-            "CREATE TABLE scheduler_executions (id VARCHAR PRIMARY KEY, execution_id TEXT UNIQUE, dag_state JSON)",
-            "INSERT INTO scheduler_executions VALUES ('a', 'a', '{}')",
-            "CREATE INDEX scheduler_executions_newest ON scheduler_executions (execution_id)",
-            "CREATE TABLE scheduler_dead_letters (id TEXT PRIMARY KEY)",
-            "CREATE TABLE scheduler_offsets (installation TEXT, stream TEXT, sequence BIGINT)",
-            "INSERT INTO scheduler_offsets VALUES ('', 'LOG', 7)",
-        ):
-            connection.execute(text(statement))
-    engine.dispose()
-
-    assert await recorded_in(url) == await recorded_in(url)
-    async with open_history(url, installation="", max_connections=2) as history:
-        assert await history.offset(Stream.LOG) == len(FACTS)
-        assert [row.execution_id for row in (await history.executions()).rows] == ["1"]
 
 
 async def test_foreign_tables_are_left_alone(url: str) -> None:
@@ -289,46 +269,6 @@ async def test_view_names_shards_and_the_right_registration(url: str) -> None:
     engine.dispose()
 
 
-async def test_older_database_gets_the_views(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migration, "REVISIONS", ("r0001",))
-    monkeypatch.setattr(migration, "HEAD", "r0001")
-    engine = connect(url)
-    migrate(engine)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE VIEW report AS SELECT job_name, job_type FROM sys_jobs"))
-    monkeypatch.undo()
-    migrate(engine)
-    await given_jobs(url)
-    with engine.connect() as connection:
-        assert set(connection.execute(text("SELECT job_type FROM report")).scalars()) == {
-            "EXTERNAL",
-            "SQL",
-            "PROCEDURE",
-        }
-    engine.dispose()
-
-
-def test_view_of_an_administrator_stays(server: PostgreSql, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recorder's user may make views in the schema, and does not own that of the administrator."""
-    administrator = server.new_database()
-    database = administrator.rpartition("/")[2]
-    server.execute("CREATE ROLE recorder LOGIN")
-    server.execute(f"ALTER DATABASE {database} OWNER TO recorder")
-    monkeypatch.setattr(migration, "REVISIONS", REVISIONS[: REVISIONS.index("r0011") + 1])
-    monkeypatch.setattr(migration, "HEAD", "r0011")
-    engine = connect(administrator.replace("tocsin@", "recorder@"))
-    migrate(engine)
-    server.execute("DROP VIEW sys.job_runs", database=database)
-    server.execute("CREATE VIEW sys.job_runs AS SELECT job_name, state FROM sys_job_runs", database=database)
-    monkeypatch.undo()
-    migrate(engine)
-    columns = "SELECT table_schema FROM information_schema.columns WHERE table_name LIKE '%job_runs' AND column_name = 'shard'"
-    with psycopg.connect(administrator) as connection:
-        assert connection.execute(columns).fetchall() == [("public",)]
-        assert connection.execute("SELECT * FROM sys.job_runs").fetchall() == []
-    engine.dispose()
-
-
 def test_schema_of_another_application_stays(server: PostgreSql) -> None:
     """The recorder's user may make schemas, and nothing in the schema `sys` that exists."""
     administrator = server.new_database()
@@ -360,27 +300,6 @@ def test_view_of_other_columns_stays(server: PostgreSql) -> None:
         assert connection.execute(text("SELECT mine FROM sys.job_runs")).scalars().all() == [1]
         assert connection.execute(text("SELECT * FROM sys.jobs")).all() == []
     engine.dispose()
-
-
-async def test_older_dead_letters_get_their_patterns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migration, "REVISIONS", REVISIONS[: REVISIONS.index("r0010") + 1])
-    monkeypatch.setattr(migration, "HEAD", "r0010")
-    engine = connect(url)
-    migrate(engine)
-    columns = "id, job_name, attempts, input, first_attempt, last_attempt, letter_id, last_error"
-    values = f"'{{id}}', 'a', 1, '{{{{}}}}', '{NOON}', '{NOON}', '{{id}}', {{error}}".replace("+00:00", "")
-    insert = f"INSERT INTO scheduler_dead_letters ({columns}) VALUES ({values})"  # noqa: S608
-    with engine.begin() as connection:
-        for number in range(2_500):  # more than the migration reads at once
-            error = "NULL" if not number else f"'no row {number:04} {'x' * 400}'"
-            letter = f"0193a5b0-0000-7000-8000-{number:012}"
-            connection.exec_driver_sql(insert.format(id=letter, error=error))
-    monkeypatch.undo()
-    migrate(engine)
-    engine.dispose()
-    async with open_history(url, installation="", max_connections=2) as history:
-        found = await history.summaries.letter_groups(DeadLetterQuery(), limit=5_000)
-    assert [(group.count, group.pattern[:14]) for group in found.groups] == [(2_499, "no row <n> xxx"), (1, "")]
 
 
 async def test_groups_read_no_rows(tmp_path: Path) -> None:
@@ -569,69 +488,3 @@ async def test_restored_file_is_read_from_its_own_place(tmp_path: Path) -> None:
         with pytest.raises(HistoryUnavailable, match="removed or replaced"):
             await history.offset(Stream.LOG)
         assert await everything(history) == backup
-
-
-def make_older(url: str, revision: str, *statements: str) -> None:
-    """Return a database to an earlier revision; `statements` undo the revisions up to r0007."""
-    engine = connect(url)
-    with engine.begin() as connection:
-        for statement in (
-            *statements,
-            "DROP INDEX scheduler_dead_letters_groups",
-            "DROP INDEX scheduler_dead_letters_of_group",
-            "ALTER TABLE scheduler_dead_letters DROP COLUMN error_pattern",
-            "DROP INDEX scheduler_executions_of_queue",
-            "ALTER TABLE scheduler_executions DROP COLUMN job_state",
-            "ALTER TABLE scheduler_executions DROP COLUMN queue",
-            "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
-            "DROP TABLE scheduler_last_runs",
-            "DROP INDEX scheduler_executions_running",
-            f"UPDATE {VERSION_TABLE} SET version_num = '{revision}'",  # noqa: S608 - our own name
-        ):
-            connection.execute(text(statement))
-    engine.dispose()
-
-
-async def test_executions_of_an_older_database_are_counted(url: str) -> None:
-    query = CountQuery(job="nightly", since=NOON, until=NOON + timedelta(hours=1), width=timedelta(minutes=5))
-    await recorded_in(url)
-    async with open_history(url, installation="", max_connections=2) as history:
-        expected = await history.counts(query)
-    make_older(
-        url,
-        "r0005",
-        "DROP TABLE scheduler_execution_counts",
-        "DROP TABLE scheduler_passed",
-        "DROP INDEX scheduler_executions_open",
-    )
-    async with open_history(url, installation="", max_connections=2) as history:
-        assert await history.counts(query) == expected
-    assert [(count.start, count.status, count.total) for count in expected] == [(NOON, "failed", 1)]
-
-
-async def test_announced_skips_of_older_counts_are_apart(url: str) -> None:
-    query = CountQuery(job="nightly", since=NOON, until=NOON + timedelta(hours=1), width=timedelta(minutes=5))
-    skips = [story(kind, execution_id=str(n))[0] for n, kind in enumerate(("skipped", "announced", "announced"))]
-    async with open_history(url, installation="", max_connections=2) as history:
-        await history.record(Stream.LOG, recorded(skips), after=0, upto=3)
-        expected = await history.counts(query)
-    assert {count.status: count.total for count in expected} == {"skipped": 1, "announced": 2}
-    make_older(
-        url,
-        "r0006",
-        "DELETE FROM scheduler_execution_counts WHERE status = 'announced'",
-        "UPDATE scheduler_execution_counts SET total = 3",
-    )
-    async with open_history(url, installation="", max_connections=2) as history:
-        assert sorted(await history.counts(query)) == sorted(expected)
-
-
-async def test_last_runs_of_older_rows_are_known(url: str) -> None:
-    await recorded_in(url)
-    async with open_history(url, installation="", max_connections=2) as history:
-        expected = await history.summaries.runs(["nightly", "other"])
-    assert expected is not None
-    assert expected["nightly"].last is not None
-    make_older(url, "r0007")
-    async with open_history(url, installation="", max_connections=2) as history:
-        assert await history.summaries.runs(["nightly", "other"]) == expected

@@ -18,20 +18,7 @@ from .engine import writing
 
 VERSION_TABLE: Final = "scheduler_migrations"
 SCRIPTS: Final = Path(__file__).with_name("migrations")
-REVISIONS: Final = (
-    "r0001",
-    "r0002",
-    "r0003",
-    "r0004",
-    "r0005",
-    "r0006",
-    "r0007",
-    "r0008",
-    "r0009",
-    "r0010",
-    "r0011",
-    "r0012",
-)
+REVISIONS: Final = ("r0001",)
 """All revisions, oldest first."""
 HEAD: Final = REVISIONS[-1]
 """The newest revision."""
