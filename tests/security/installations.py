@@ -1,18 +1,24 @@
 """An installation with a NATS user for each part, and connections as each of them."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.security.server import Server, server
+from nats.aio.msg import Msg
+from nats.errors import Error
+
+from tests.security.server import DEADLINE, Server, server
 from tocsin import bootstrap
 from tocsin.adapters.nats.admin.accounts import password_variable, server_accounts
 from tocsin.adapters.nats.admin.permissions import Permissions
+from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.archive.signing_keys import SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.bootstrap.nats_roles import permissions
+from tocsin.ports import HandOver
 from tocsin.settings import Settings
 
 ACCOUNT = "TOCSIN"
@@ -22,6 +28,8 @@ PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
 QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
 AGENTS = ["mail", "billing"]
+NOT_RESERVED = {"other", "mailer"}
+"""Names of agents that have no account of their own."""
 
 TRIGGERS = {
     "streams": {"SHOP": ["shop.orders.>"]},
@@ -106,3 +114,42 @@ async def initialize(url: str, folder: Path) -> None:
 async def connected(at: Server, folder: Path, role: str) -> AsyncIterator[Installation]:
     async with bootstrap.connect(settings(at.url, folder, role, screened=at.is_screened)) as installation:
         yield installation
+
+
+async def reached_names(stage: Installation, outside: Installation) -> tuple[set[str], set[str]]:
+    """Return the names of agents under which a user can send hold lists, and those whose messages the user can hear.
+
+    The user subscribes to every subject, in general and in particular, and the matcher sends every agent all that it sends to agents.
+    """
+    held, heard = set[str](), set[str]()
+    channel, client = NatsAgentChannel(stage.connection, stage.names), outside.connection.client
+    forger, agent_id = NatsAgentChannel(outside.connection, outside.names), "01890f3e-0000-7000-8000-000000000001"
+    names = sorted({*AGENTS, *NOT_RESERVED})
+
+    async def note(message: Msg) -> None:
+        if message.data.startswith(b"for "):
+            heard.add(message.data.decode().removeprefix("for "))
+
+    for subject in (">", "tocsin.>", "tocsin.task.>", "*.*.*.*", *(f"tocsin.task.{name}.>" for name in names)):
+        with contextlib.suppress(Error):  # a user with rules may be refused
+            await client.subscribe(subject, cb=note)
+    async with channel.hold_lists(lambda name, *_: held.add(name)), forger.tasks("*", "*", lambda _: None):
+        await client.flush()
+        await stage.connection.client.flush()
+        async with asyncio.timeout(DEADLINE):
+            for _ in range(5):  # a new listener may not count yet in the other account, or behind the leaf node
+                while not (held >= NOT_RESERVED and heard >= NOT_RESERVED):
+                    await _send_everything(channel, forger, names, agent_id)
+                await _send_everything(channel, forger, names, agent_id)
+    return held, heard
+
+
+async def _send_everything(stage: NatsAgentChannel, agent: NatsAgentChannel, names: list[str], agent_id: str) -> None:
+    for name in names:
+        body = f"for {name}".encode()
+        await agent.announce(name, agent_id, b"{}")
+        await stage.hand_over([HandOver(name, agent_id, 1, body)])
+        await stage.send_ends(name, agent_id, body)
+        await stage.command(name, agent_id, body)
+    await stage.call_roll()
+    await asyncio.sleep(0.05)

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from nats.errors import Error
 
-from tests.security.installations import connected
+from tests.security.installations import NOT_RESERVED, connected, reached_names
 from tests.security.leaf_nodes import Servers, hub_and_leaf
 from tests.security.server import DEADLINE
 from tests.security.test_outside_accounts import ASKED, HEADERS, REPLIES, everything
@@ -97,3 +97,18 @@ async def test_leaf_node_opens_nothing_else(servers: Servers, tmp_path: Path) ->
                     await asyncio.sleep(0.01)
         assert await everything(operator, USER) == before
         assert {name for name, _ in held} == {"mail"}
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "screened"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]:
+    """Run a leaf node of the shared account, whose users have no rules."""
+    with hub_and_leaf(tmp_path, user="worker", account="WORKERS", screened=request.param) as running:
+        yield running
+
+
+async def test_shared_leaf_reaches_no_reserved_name(shared: Servers, tmp_path: Path) -> None:
+    async with (
+        connected(shared.hub, tmp_path, "scheduler") as stage,
+        connected(shared.leaf, tmp_path, "worker") as outside,
+    ):
+        assert await reached_names(stage, outside) == (NOT_RESERVED, NOT_RESERVED)

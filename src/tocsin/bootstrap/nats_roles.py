@@ -106,6 +106,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         names,
         durables_of(settings),
         {**settings.opened_streams, **settings.triggers.buckets},
+        agents=settings.agents.accounts,
         has_webhooks=bool(settings.triggers.webhooks),
         is_screened=settings.screener.enabled,
     )
@@ -115,7 +116,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.receiving(granting.fetching(granting.watching(API, _API_ACCESS))),
-        WORKER: granting.working(WORKER, _WORKER_EVENTS, reserved=settings.agents.accounts),
+        WORKER: granting.working(WORKER, _WORKER_EVENTS),
         **{
             user: granting.working(user, _WORKER_EVENTS, agent=name)
             for name in settings.agents.accounts

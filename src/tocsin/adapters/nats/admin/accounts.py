@@ -7,7 +7,7 @@ subject of the server's own, so that no reply can be stored as a message.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -29,11 +29,14 @@ def server_accounts(account: str, users: Mapping[str, Permissions]) -> str:
         members[permissions.outside][name] = permissions
     inside = members.pop(None, {})
     lines = ["# Made by `tocsin permissions`.", "accounts {", f"  {account} {{", "    jetstream: enabled"]
-    lines += _section("exports", _exports(account, list(filter(None, members))))
+    outsides = list(filter(None, members))
+    lines += _mappings(pair for outside in outsides for pair in outside.diverted)
+    lines += _section("exports", _exports(account, outsides))
     lines += [*_users(account, inside), "  }"]
     for outside, those in members.items():
         if outside is not None:
-            lines += [f"  {account}_{outside.suffix} {{", *_section("imports", _imports(account, outside))]
+            lines += [f"  {account}_{outside.suffix} {{", *_mappings(outside.withheld)]
+            lines += _section("imports", _imports(account, outside))
             lines += [*_users(account, those), "  }"]
     return "\n".join([*lines, "}", ""])
 
@@ -70,6 +73,11 @@ def _numbered(subject: str) -> str:
     """Return a subject with `$1`, `$2` for its wildcards, as a mapping needs it."""
     number = count(1)
     return ".".join(f"${next(number)}" if part == ANY else part for part in subject.split("."))
+
+
+def _mappings(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    lines = [f"      {json.dumps(subject)}: {json.dumps(_numbered(target))}" for subject, target in pairs]
+    return ["    mappings: {", *lines, "    }"] if lines else []
 
 
 def _section(name: str, entries: Iterator[str]) -> list[str]:

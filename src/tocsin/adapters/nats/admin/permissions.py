@@ -14,7 +14,7 @@ outside (`worker`, `public`, `mq-executor`, `api-client`) are therefore in accou
 import the subjects that they may use. The rules of the other users contain mistakes and stray programs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,7 +41,6 @@ class Permissions:
     publish: tuple[str, ...]
     deny_publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
-    deny_subscribe: tuple[str, ...] = ()
     responds: bool = False
     """Whether it may reply to requests, on any reply subject."""
     outside: "Outside | None" = None
@@ -52,11 +51,11 @@ class Permissions:
         publish: dict[str, object] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
-        subscribe: dict[str, object] = {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]}
-        if self.deny_subscribe:
-            subscribe["deny"] = list(self.deny_subscribe)
-        rules = {"publish": publish, "subscribe": subscribe}
-        return {**rules, "allow_responses": True} if self.responds else dict(rules)
+        rules: dict[str, object] = {
+            "publish": publish,
+            "subscribe": {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]},
+        }
+        return {**rules, "allow_responses": True} if self.responds else rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,10 @@ class Outside:
     """Subjects whose messages its users receive."""
     renamed: tuple[tuple[str, str], ...] = ()
     """Subjects as its users know them, each with its name in the account with the streams, where they differ."""
+    withheld: tuple[tuple[str, str], ...] = ()
+    """Subjects that its imports cover and its users may not use, each with the name to which its account maps them."""
+    diverted: tuple[tuple[str, str], ...] = ()
+    """Subjects of `renamed` that the account with the streams maps to their names when its users publish on them."""
 
     def exported(self, subject: str) -> str:
         """Return the name of a subject in the account with the streams."""
@@ -88,18 +91,20 @@ class Granting:
         durables: Iterable[DurableSpec],
         opened: Mapping[str, Iterable[str]] | None = None,
         *,
+        agents: Iterable[str] = (),
         has_webhooks: bool = False,
         is_screened: bool = False,
     ) -> None:
         """`opened`: the subjects that the settings open for triggers, by the stream of another program.
 
-        With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With `is_screened`, screeners hear what users outside publish for streams.
+        `agents`: the names that have accounts. With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With `is_screened`, screeners hear what users outside publish for streams.
         """
         self._names = names
         self._opened = dict(opened or {})
         if has_webhooks:
             self._opened[names.webhook_stream] = (names.webhook(ANY),)
         self._durables = tuple(durables)
+        self._agents = tuple(agents)
         self._is_screened = is_screened
 
     def part(
@@ -128,10 +133,10 @@ class Granting:
             *([self._key()] if needs_key else []),
         ]
         if access.keeps_agents:
-            publish.append(self._names.agent_commands(ANY, ANY))
+            publish += self._to_agents(self._names.agent_commands)
         if access.assigns_tasks:
-            publish += [self._names.agent_tasks(ANY, ANY), self._names.agent_ends(ANY, ANY), self._names.roll_call]
-            publish += [self._names.fetch_answers(ANY), self._names.fetch_calls]
+            publish += [*self._to_agents(self._names.agent_tasks), *self._to_agents(self._names.agent_ends)]
+            publish += [self._names.roll_call, self._names.fetch_answers(ANY), self._names.fetch_calls]
         if access.screens:
             publish += [*map(self._names.to_wire, subjects.OUTSIDE_SUBJECTS), f"{SERVER_REPLIES}>"]
         if access.alerts:
@@ -151,27 +156,40 @@ class Granting:
         denied -= set(publish)
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied), tuple(hearing))
 
-    def working(
-        self, name: str, stores: Iterable[type[Message]], *, agent: str = ANY, reserved: Iterable[str] = ()
-    ) -> Permissions:
+    def working(self, name: str, stores: Iterable[type[Message]], *, agent: str = ANY) -> Permissions:
         """Return the permissions of workers, which have an account and use no JetStream.
 
         They store messages of some types, send hold lists, and hear what stages send to agents. Their agents have the name
-        `agent`, and the account imports the subjects of no other name; by default, any name that is not `reserved`.
+        `agent`, and the account imports the subjects of no other name; by default, any name that has no account. What
+        stages send to an agent with an account is mapped to a first token of its own, because the imports of the shared
+        account cover all other subjects of agents, and bind users without rules and leaf nodes too.
         """
         names = self._names
         stored = [subject for kind in stores for subject in subjects.filters_of(kind)]
         requests = [*map(names.to_wire, stored), names.hold_list(agent, ANY)]
-        suffix = "WORKERS" if agent == ANY else f"WORKERS_{agent.upper().replace('-', '_')}"
-        hears = (*self._of_agents(agent), names.roll_call)
-        outside = Outside(suffix, _sorted(requests), hears=hears, renamed=self._screened(name, stored))
-        rules = _outside(name, outside)
-        others = tuple(reserved)
-        return replace(
-            rules,
-            deny_publish=_sorted(names.hold_list(other, ANY) for other in others),
-            deny_subscribe=_sorted(subject for other in others for subject in self._of_agents(other)),
-        )
+        own, screened = self._of_agents(agent), self._screened(name, stored)
+        if agent == ANY:
+            withheld = tuple(
+                (names.hold_list(other, ANY), self._owned(other, names.hold_list(other, ANY))) for other in self._agents
+            )
+            outside = Outside("WORKERS", _sorted(requests), renamed=screened, withheld=withheld)
+        else:
+            diverted = tuple((subject, self._owned(agent, subject)) for subject in own)
+            suffix = f"WORKERS_{agent.upper().replace('-', '_')}"
+            outside = Outside(suffix, _sorted(requests), renamed=(*screened, *diverted), diverted=diverted)
+        return _outside(name, replace(outside, hears=(*own, names.roll_call)))
+
+    def _to_agents(self, subject: Callable[[str, str], str]) -> Iterator[str]:
+        """Yield the subjects of a message to agents, with its mapped subjects."""
+        yield subject(ANY, ANY)
+        yield from (self._owned(agent, subject(agent, ANY)) for agent in self._agents)
+
+    def _owned(self, agent: str, subject: str) -> str:
+        """Return a subject of an agent under a first token of its own.
+
+        No import over all names covers it. The token has an underscore, so it is the root of no installation.
+        """
+        return f"{self._names.root}_{agent}{subject.removeprefix(self._names.root)}"
 
     def _screened(self, name: str, stored: Iterable[str]) -> tuple[tuple[str, str], ...]:
         """Return the subjects that a user outside stores, each with that of its submissions."""
