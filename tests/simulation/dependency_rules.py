@@ -68,6 +68,10 @@ def _judge(
         in_window = sorted(run for run in runs[dependency.job] if told.since < run.scheduled_time <= at)
         counted = [run for run in in_window if not isinstance(_end(ends, run), Skipped)]
         if fact.outcome != "met":
+            named = [place for place, run in enumerate(in_window) if run.execution_id == told.execution_id]
+            later = in_window[named[0] + 1 :] if named else in_window
+            if unknown := [run for run in later if run.trigger == "cron" and run.opened > settled.sequence]:
+                yield f"{fact.execution_id} was given up before {unknown[0].execution_id} of {dependency.job} was planned"
             continue
         # What was requested after the wait ended is no reason against it, unless the schedule named it before.
         known = [run for run in counted if run.opened < settled.sequence or run.trigger == "cron"]

@@ -42,6 +42,7 @@ from tocsin.stages.agent_keeper.stage import AgentKeeper
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
+from tocsin.stages.dependency_keeper.stage import DependencyKeeper
 from tocsin.stages.matcher.agents import HeardAgent
 from tocsin.stages.matcher.claim_checks import ClaimChecks
 from tocsin.stages.matcher.claims import Claims
@@ -332,6 +333,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         lock_keeper._may_hold,
         "isinstance(end, Cancelled)",
         "False",
+    ),
+    _bug(
+        "end a wait while the run of an instant is unknown",
+        DependencyKeeper._knows_runs,
+        "return known.windows[job, window]",
+        "return True",
     ),
     # --- executions --------------------------------------------------------------------------------------------------
     Mutation(
@@ -890,6 +897,7 @@ def judged(name: str, seeds: Sequence[int]) -> Verdict:
 
 FOCUSED: Final[Mapping[str, str]] = {
     "give the tasks of owned shards to any worker": "shards",
+    "end a wait while the run of an instant is unknown": "dependencies",
     "queue, and look no more whether the holder is over": "contention",
     "hand the lock on for no end by cancellation": "contention",
     "believe a replica that who has the lock was never planned": "replicas",

@@ -12,6 +12,7 @@ import pytest
 from typing_extensions import override
 
 from tests.domain.given import KEY
+from tests.guards import guarded
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStoredLog
@@ -197,6 +198,69 @@ async def test_later_execution_hides_no_unplanned_instant(scene: Scene) -> None:
     await scene.passes(5)
     [settled] = await scene.world.stored(DependenciesSettled)
     assert [run.execution_id for run in settled.runs] == [last]
+
+
+async def fires(scene: Scene, job: str, at: datetime) -> None:
+    """The instant of a job fires, and no stage has planned it."""
+    state, _ = await LedgerReader(scene.world.log).load(job)
+    assert state.current is not None
+    await scene.world.given(Due(job=job, scheduled_time=at, definition=state.current.definition))
+
+
+async def waits(scene: Scene, seconds: float) -> None:
+    """Let the keeper look while no other stage runs; it ends no wait."""
+    for _ in range(10):
+        scene.world.clock.advance(seconds / 10)
+        await settle()
+    assert await scene.world.log.read(subjects.filter_for("execution.dependencies-settled")) == []
+
+
+@pytest.mark.parametrize("later", [0, 1], ids=["last", "moved-on"])
+@pytest.mark.parametrize("earlier", [None, Completed, Failed], ids=["none", "completed", "failed"])
+async def test_unplanned_instant_is_waited_for_beyond_the_timeout(
+    scene: Scene, earlier: type | None, later: int
+) -> None:
+    """The planner is behind: it is not known whether the job ran."""
+    await scene.define(UP, {**DOWN, "dependency_timeout": "1m"})
+    if earlier is not None:
+        await scene.end("load", await scene.due("load", MIDNIGHT + HOUR), earlier)
+    held = await scene.due("report", AT)
+    for hours in range(later + 1):
+        await fires(scene, "load", AT + hours * HOUR)
+    await waits(scene, 600)
+    await scene.world.run(scene.world.planner)
+    await scene.end("load", ids.occurrence_id("load", AT))
+    await scene.passes(60)
+    [settled] = await scene.world.stored(DependenciesSettled)
+    assert [run.execution_id for run in settled.runs] == [ids.occurrence_id("load", AT)]
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_undecided_instant_is_waited_for_beyond_the_timeout(scene: Scene) -> None:
+    """The ticker was down, and decides on the instants of the gap later."""
+    await scene.define(UP, {**DOWN, "dependency_timeout": "1m"})
+    held = await scene.due("report", AT)
+    await waits(scene, 600)
+    await fires(scene, "load", AT)
+    await scene.world.run(scene.world.planner)
+    await scene.end("load", ids.occurrence_id("load", AT))
+    await scene.passes(60)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+@pytest.mark.parametrize("is_begun", [True, False], ids=["its end", "its beginning"])
+async def test_unreadable_event_of_the_run_is_waited_for(scene: Scene, *, is_begun: bool) -> None:
+    await scene.define(UP, {**DOWN, "dependency_timeout": "1m"})
+    run = ids.occurrence_id("load", AT)
+    subject = f"execution.load.{run}.{'completed.locked' if is_begun else 'admitted.main.1'}"
+    if is_begun:
+        await scene.due("load", AT)
+    else:
+        await fires(scene, "load", AT)
+    expect = await scene.world.log.tail(subjects.execution("load", run))
+    scene.world.log.receive(subject, b'{"v": 9}', headers=guarded(subject, expect=expect))
+    await scene.due("report", AT)
+    await waits(scene, 600)
 
 
 async def test_missed_instant_leaves_the_run_before_it(scene: Scene) -> None:

@@ -67,3 +67,19 @@ async def test_job_goes_on_without_an_unreadable_event(
 
         await tocsin.until(is_well)  # no durable holds the archiver
         assert await judged(tocsin) == []
+
+
+async def test_dependents_wait_for_no_event_of_another_job(nats_url: str, tmp_path: Path) -> None:
+    worker = Worker()
+
+    @worker.task("f")
+    async def f(_: Context) -> None: ...
+
+    async with running(nats_url, tmp_path, worker=worker) as tocsin:
+        await tocsin.apply({**JOB, "name": "other"}, {**JOB, "name": "load"})
+        await tocsin.apply({**JOB, "name": "report", "depends_on": [{"job": "load", "within": "1h"}]})
+        await decide(tocsin, "ledger.other.due", b'{"v": 9}', expect=await tocsin.log.tail("ledger.other.>"))
+        await tocsin.trigger("load")
+        await tocsin.ended("load", Completed)
+        await tocsin.trigger("report")
+        await tocsin.ended("report", Completed)

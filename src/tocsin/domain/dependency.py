@@ -5,8 +5,8 @@ runs, backfills and replays count; skipped executions did not run. A replay has 
 and comes after it.
 """
 
-from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -70,12 +70,13 @@ def window(dependency: JobDependency, dependent: JobDefinition, at: datetime) ->
 class Run(msgspec.Struct, frozen=True):
     """A run of a job.
 
-    `ended` is None until it has ended; `sequence` is that of the first event known of it.
+    `ended` is None until it has ended; `sequence` and `since` (UTC) are those of the first event known of it.
     """
 
     execution_id: str
     scheduled_time: datetime
     sequence: int
+    since: datetime
     ended: Ended | None = None
 
 
@@ -85,8 +86,6 @@ class Runs:
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._order: list[tuple[datetime, int, str]] = []
-        self.newest_occurrence: datetime | None = None
-        """The latest instant of the schedule of which a run or a skip is known."""
 
     def __len__(self) -> int:
         """Return the number of known runs."""
@@ -101,16 +100,12 @@ class Runs:
         message = recorded.message if admission is None else admission.message
         if not isinstance(message, Requested | Terminal | Skipped):
             return None
-        if message.trigger == "cron" and (
-            self.newest_occurrence is None or self.newest_occurrence < message.scheduled_time
-        ):
-            self.newest_occurrence = message.scheduled_time
         ended: Ended | None = "skipped" if isinstance(message, Skipped) else _ENDS.get(type(message))
         known = self._runs.get(message.execution_id)
         if known is not None and (ended is None or known.ended is not None):
             return None
-        sequence = recorded.sequence if known is None else known.sequence
-        run = Run(message.execution_id, message.scheduled_time, sequence, ended)
+        sequence, since = (recorded.sequence, recorded.time) if known is None else (known.sequence, known.since)
+        run = Run(message.execution_id, message.scheduled_time, sequence, since, ended)
         self._runs[run.execution_id] = run
         if known is None:
             insort(self._order, (run.scheduled_time, sequence, run.execution_id))
@@ -119,6 +114,13 @@ class Runs:
                     del self._runs[oldest]
                 del self._order[:_SPARE]
         return run
+
+    def __contains__(self, scheduled_time: object) -> bool:
+        """Return whether a run with a scheduled time is known, or that it was skipped."""
+        if not isinstance(scheduled_time, datetime):
+            return False
+        index = bisect_left(self._order, (scheduled_time, 0, ""))
+        return index < len(self._order) and self._order[index][0] == scheduled_time
 
     def last(self, window: Window) -> Run | None:
         """Return the last run in a window; None: no run has a time in it."""
@@ -132,20 +134,14 @@ class Runs:
         return None
 
 
-def knows_all(runs: Runs, ledger: Ledger, window: Window) -> bool:
-    """Return whether the runs of all instants in a window are known.
-
-    An instant that is not decided yet may still fire, and one that fired lately may have no execution yet.
-    """
-    undecided = undecided_occurrences(ledger, window.until)
-    for number, (_, occurrence) in enumerate(islice(undecided, MOST_UNDECIDED)):
+def is_decided(ledger: Ledger, window: Window) -> bool:
+    """Return whether no instant in a window can fire that has not fired yet."""
+    if not ledger.regimes:
+        return True  # no such job
+    for number, (_, occurrence) in enumerate(islice(undecided_occurrences(ledger, window.until), MOST_UNDECIDED)):
         if (occurrence.at > window.since and occurrence.fires) or number == MOST_UNDECIDED - 1:
             return False
-    fired, newest = ledger.last_fired, runs.newest_occurrence
-    if fired is None or fired <= window.since:
-        return True
-    # Executions are planned in the order of their instants, unless the planner hands one back after an error.
-    return newest is not None and (newest >= fired or newest > window.until)
+    return True
 
 
 class Upstream(NamedTuple):
@@ -156,9 +152,14 @@ class Upstream(NamedTuple):
     runs: Runs
 
     @property
+    def last(self) -> Run | None:
+        """Return the last run in the window."""
+        return self.runs.last(self.window)
+
+    @property
     def state(self) -> Literal["met", "failed", "waits", "missing"]:
         """Return how the last run in the window stands to the dependency."""
-        run = self.runs.last(self.window)
+        run = self.last
         if run is None:
             return "missing"
         if run.ended is None:
@@ -168,7 +169,7 @@ class Upstream(NamedTuple):
     @property
     def fact(self) -> DependencyRun:
         """Return the record of the last run, as an execution's wait ends."""
-        run = self.runs.last(self.window)
+        run = self.last
         if run is None or run.ended == "skipped":
             return DependencyRun(job=self.dependency.job, since=self.window.since)
         return DependencyRun(
@@ -181,15 +182,14 @@ def may_be_met(upstream: Iterable[Upstream]) -> bool:
     return all(each.state == "met" for each in upstream)
 
 
-def decide(upstream: Sequence[Upstream], ledgers: Mapping[str, Ledger], *, is_late: bool) -> WaitOutcome | None:
+def decide(upstream: Iterable[Upstream], *, is_late: bool) -> WaitOutcome | None:
     """Return how the wait of an execution ends; None: it goes on.
 
-    `ledgers` are those of the jobs, none newer than the runs. `is_late`: the time for it is over.
+    All runs in the windows are known. `is_late`: the time for it is over.
     """
-    if may_be_met(upstream) and all(
-        knows_all(each.runs, ledgers[each.dependency.job], each.window) for each in upstream
-    ):
+    states = {each.state for each in upstream}
+    if states <= {"met"}:
         return "met"
     if not is_late:
         return None
-    return "dependency_failed" if any(each.state == "failed" for each in upstream) else "dependency_missing"
+    return "dependency_failed" if "failed" in states else "dependency_missing"

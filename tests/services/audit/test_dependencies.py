@@ -10,8 +10,9 @@ from tests.services.audit.test_defects import Defect, other, without, work
 from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin import subjects
-from tocsin.domain import execution
+from tocsin.domain import execution, ledger
 from tocsin.domain.events import DependenciesSettled, DependencyRun, ExecutionFact, Planned, Skipped
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.audit import audit
 
 BEGIN = World().clock.now()
@@ -110,6 +111,7 @@ async def test_run_that_is_not_there_is_noticed() -> None:
 async def test_run_outside_the_window_is_noticed() -> None:
     scene = await begun()
     loaded = await scene.ran("load", "one")
+    scene.world.clock.advance(120)
     run = RUN.model_copy(update={"execution_id": loaded, "since": BEGIN + timedelta(minutes=1)})
     everything = await scene.settle(await scene.ran("report", "two"), "met", run)
     assert reasons(everything) == [f"it rests on run {loaded} of load, whose time is outside of the window"]
@@ -133,6 +135,51 @@ async def test_earlier_run_than_the_last_is_noticed(minutes: int, *, is_noticed:
     everything = await scene.settle(held, "met", RUN.model_copy(update={"execution_id": first}))
     expected = [f"it rests on run {first} of load, and run {last} came after that"]
     assert reasons(everything) == (expected if is_noticed else [])
+
+
+MISSED = [
+    ("dependency_missing", {"execution_id": None}, "it rests on no run of load, and run {} came after that"),
+    (
+        "dependency_missing",
+        {"execution_id": None, "since": BEGIN + timedelta(days=1)},
+        "its window of runs of load is empty",
+    ),
+    ("dependency_missing", {}, "it says that run {} of load had not ended, and it had completed"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "named", "reason"), MISSED, ids=["no run", "no window", "no end"])
+@pytest.mark.parametrize("minutes", [2, 0])
+async def test_skip_although_the_run_completed_is_noticed(
+    outcome: str, named: dict[str, object], reason: str, minutes: int
+) -> None:
+    scene = await begun()
+    loaded = await scene.ran("load", "one")
+    held = await scene.ran("report", "two")
+    scene.world.clock.advance(60 * minutes)
+    run = RUN.model_copy(update={"execution_id": loaded, "ended": None} | named)
+    everything = await scene.settle(held, outcome, run)
+    is_noticed = minutes or "window" in reason
+    assert reasons(everything) == ([reason.format(loaded)] if is_noticed else [])
+
+
+async def test_skip_before_an_instant_is_noticed() -> None:
+    """The wait ended while it was not known whether the job would run."""
+    scene = Scene()
+    await scene.world.define({"name": "load", "function": "f", "schedule": "0 * * * *"})
+    await scene.world.define({"name": "report", "function": "f", "depends_on": [{"job": "load", "within": "2h"}]})
+    scene.world.clock.advance(3_700)
+    held = await scene.ran("report", "two")
+    everything = await scene.settle(
+        held, "dependency_missing", RUN.model_copy(update={"execution_id": None, "ended": None})
+    )
+    assert "I6" not in broken(everything)
+    state, _ = await LedgerReader(scene.world.log).load("load")
+    [due] = ledger.decide_instants(state, BEGIN + timedelta(hours=1))
+    await scene.world.given(due)
+    await work(scene.world)
+    [reason] = reasons(await StoredEvents.of(scene.world.log))
+    assert reason.startswith("its wait ended before run")
 
 
 async def test_run_of_before_is_not_judged() -> None:

@@ -30,7 +30,7 @@ from tocsin.bootstrap.operators import unheard_streams_of
 from tocsin.cli.installation.status import shown
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.definition import EventTrigger
+from tocsin.domain.definition import EventTrigger, JobDependency
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -867,6 +867,14 @@ async def test_undecided_execution_is_found(tocsin: Running) -> None:
     await store(tocsin, _requested(Planned))
     assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
     assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["undecided"], Level.BAD, "job 01a1ffef")
+
+
+async def test_wait_beyond_its_timeout_is_found(tocsin: Running) -> None:
+    of = plan().model_copy(update={"depends_on": (JobDependency(job="load"),), "dependency_timeout": 1_800.0})
+    await store(tocsin, _requested(Planned).model_copy(update={"plan": of}))
+    assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
+    findings = await finds(deadlines.executions, tocsin, later=LATER)
+    assert_finding(findings["dependency-unknown"], Level.BAD, "job 01a1ffef", "beyond their `dependency_timeout`")
 
 
 async def test_execution_waiting_for_its_lock_is_no_finding(tocsin: Running) -> None:

@@ -1,9 +1,9 @@
 """Waits for other jobs: their ends, judged by the runs that they name (I6).
 
-Memory: each run of a job for which others wait (about 300 bytes).
+Memory: each run of a job for which others wait (about 300 bytes), and each window of a wait that ended (about 200 bytes).
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +31,7 @@ from .check import Debt, Handler, Key, Taken
 from .execution_reports import Wrong
 
 _SKIPPED: Final = Skipped.model_fields["type"].default
+MAX_SEQUENCE: Final = 2**63
 UNSEEN: Final = timedelta(minutes=1)
 """How long before the end of a wait a run may have begun without being seen: the decision is made before it is stored."""
 
@@ -62,6 +63,7 @@ class _Run:
     scheduled_time: datetime
     opened: Recorded[Message]
     ended: str | None = None
+    ended_at: datetime | None = None
 
     @property
     def place(self) -> tuple[datetime, int]:
@@ -83,9 +85,9 @@ class _Runs:
             self.by_id[execution_id] = run
             insort(self.order, (run.place, execution_id))
 
-    def after(self, run: _Run) -> Iterator[tuple[str, _Run]]:
-        """Yield the runs after a run, in order."""
-        for index in range(bisect_right(self.order, run.place, key=itemgetter(0)), len(self.order)):
+    def after(self, place: tuple[datetime, int]) -> Iterator[tuple[str, _Run]]:
+        """Yield the runs after a place, in order."""
+        for index in range(bisect_right(self.order, place, key=itemgetter(0)), len(self.order)):
             _, execution_id = self.order[index]
             yield execution_id, self.by_id[execution_id]
 
@@ -102,6 +104,9 @@ class Dependencies:
         self._runs: defaultdict[str, _Runs] = defaultdict(_Runs)
         self._waiting: dict[Key, datetime] = {}
         """The scheduled time of each execution that waits."""
+        self._windows: defaultdict[str, list[tuple[datetime, datetime, str]]] = defaultdict(list)
+        """The windows of waits that ended, by the job on which they rest: the end of each, the last run in it or else its beginning, and
+        the execution that waited."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """See `Check`."""
@@ -134,9 +139,17 @@ class Dependencies:
         if isinstance(fact, Planned) and fact.plan.depends_on:
             self._follow(fact.plan.depends_on)
             self._waiting[check.key_of(fact)] = fact.scheduled_time
-        if fact.job in self._known_since:
-            self._runs[fact.job].add(fact.execution_id, _Run(fact.scheduled_time, recorded))
-        yield from ()
+        if fact.job not in self._known_since:
+            return
+        if fact.trigger == "cron" and fact.execution_id not in self._runs[fact.job].by_id:
+            ended = self._windows[fact.job]
+            for _, since, entity in ended[bisect_left(ended, fact.scheduled_time, key=itemgetter(0)) :]:
+                if since < fact.scheduled_time:
+                    reason = (
+                        f"its wait ended before run {fact.execution_id} of {fact.job}, an instant of its window, began"
+                    )
+                    yield check.violation("I6", entity, reason, recorded)
+        self._runs[fact.job].add(fact.execution_id, _Run(fact.scheduled_time, recorded))
 
     def _ended(self, recorded: Recorded[Completed | Failed | Cancelled | Skipped]) -> Taken:
         fact, self._latest = recorded.message, recorded.time
@@ -144,7 +157,7 @@ class Dependencies:
         if fact.job in self._runs:
             run = self._runs[fact.job].by_id.get(fact.execution_id)
             if run is not None and run.ended is None:
-                run.ended = fact.type
+                run.ended, run.ended_at = fact.type, recorded.time
         yield from ()
 
     def _settled(self, recorded: Recorded[DependenciesSettled]) -> Taken:
@@ -154,14 +167,20 @@ class Dependencies:
             return
         entity = check.execution(fact.job, fact.execution_id)
         for named in fact.runs:
-            reasons = [*self._false(named, at)]
-            if not reasons and fact.outcome == "met":
-                reasons += self._later(named, at, recorded.time - UNSEEN)
-            for reason in reasons:
+            seen_by = recorded.time - UNSEEN
+            for reason in [*self._false(named, at, seen_by)] or self._later(named, at, seen_by):
                 yield check.violation("I6", entity, reason, recorded)
+            counted = self._runs[named.job].by_id.get(named.execution_id or "")
+            insort(self._windows[named.job], (at, named.since if counted is None else counted.scheduled_time, entity))
 
-    def _false(self, named: DependencyRun, at: datetime) -> Iterator[str]:
-        """Yield the reasons why a run cannot be what the end of a wait says."""
+    def _false(self, named: DependencyRun, at: datetime, seen_by: datetime) -> Iterator[str]:
+        """Yield what is false about a run that the end of a wait names.
+
+        The decision knew what was stored by `seen_by`.
+        """
+        if named.since >= at:
+            yield f"its window of runs of {named.job} is empty"
+            return
         if named.execution_id is None:
             return
         run = self._runs[named.job].by_id.get(named.execution_id)
@@ -174,15 +193,22 @@ class Dependencies:
             yield f"it rests on run {named.execution_id} of {named.job}, whose time is outside of the window"
         if named.ended is not None and run.ended != named.ended:
             yield f"it says that run {named.execution_id} of {named.job} had {named.ended}, and it had not"
+        if named.ended is None and run.ended_at is not None and run.ended_at < seen_by:
+            yield f"it says that run {named.execution_id} of {named.job} had not ended, and it had {run.ended}"
 
     def _later(self, named: DependencyRun, at: datetime, until: datetime) -> Iterator[str]:
-        """Yield a later run in the window that began before `until`."""
+        """Yield a later run in the window that began before `until`.
+
+        If none is named, any run is later.
+        """
         runs = self._runs[named.job]
-        if (counted := runs.by_id.get(named.execution_id or "")) is None:
+        counted = runs.by_id.get(named.execution_id or "")
+        if counted is None and named.execution_id is not None:
             return
-        for execution_id, run in runs.after(counted):
+        for execution_id, run in runs.after((named.since, MAX_SEQUENCE) if counted is None else counted.place):
             if run.scheduled_time > at:
                 return
             if run.opened.time < until and run.ended != _SKIPPED:
-                yield f"it rests on run {named.execution_id} of {named.job}, and run {execution_id} came after that"
+                rests = "no run" if counted is None else f"run {named.execution_id}"
+                yield f"it rests on {rests} of {named.job}, and run {execution_id} came after that"
                 return

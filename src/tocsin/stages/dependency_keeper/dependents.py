@@ -8,7 +8,7 @@ from ... import subjects
 from ...domain.definition import JobDependency
 from ...domain.dependency import Run, Window
 from ...domain.duration import MAX_DURATION_S
-from ...domain.events import DependencyRun, ExecutionFact, Message, Planned, Recorded
+from ...domain.events import ExecutionFact, Message, Planned, Recorded
 from ...engine.due_queue import DueQueue
 from ...engine.held_executions import DUE_NOW, HeldCounts, Kind
 
@@ -51,9 +51,14 @@ class Dependent(NamedTuple):
             is_surplus=is_surplus,
         )
 
-    def unknown_runs(self) -> tuple[DependencyRun, ...]:
-        """Return the record of jobs whose runs cannot be read."""
-        return tuple(DependencyRun(job=each.job, since=self.scheduled_time) for each in self.depends_on)
+    def deadline_after(self, run: Run | None) -> datetime:
+        """Return the time (UTC) at which it is skipped because of a run.
+
+        A run that began after the deadline gets the same time to end.
+        """
+        if run is None or run.since <= self.deadline:
+            return self.deadline
+        return run.since + (self.deadline - self.since)
 
 
 class Dependents:

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ... import subjects, telemetry
 from ...domain import execution
-from ...domain.dependency import Run, Upstream, Window, decide, may_be_met, window
+from ...domain.dependency import Run, Upstream, Window, decide, is_decided, may_be_met, window
 from ...domain.events import DependenciesSettled, DependencyRun, Message, Recorded, WaitOutcome
 from ...domain.ledger import Ledger
 from ...engine.leader_election import LeaderElection, lease_access
@@ -51,6 +51,15 @@ Answer: TypeAlias = tuple[WaitOutcome, tuple[DependencyRun, ...]]
 """How a wait ends, and the runs on which that rests."""
 
 _log = telemetry.get_logger("tocsin.dependency_keeper")
+
+
+class _Known(NamedTuple):
+    """Reads that the executions of one examination share."""
+
+    ledgers: dict[str, Ledger]
+    """Those of the jobs whose runs were proven complete after it was read."""
+    windows: dict[tuple[str, Window], bool]
+    """Whether all runs of a job in a window are known."""
 
 
 class DependencyKeeper:
@@ -129,12 +138,12 @@ class DependencyKeeper:
         await self._place.save(lambda: self.dependents.oldest, self._upto)
 
     async def _examine(self, some: Sequence[Dependent], now: datetime) -> None:
-        ledgers: dict[str, Ledger] = {}
+        known = _Known({}, {})
         settled: dict[str, Answer] = {}
         for dependent in some:
             answer: Answer | None = None
             try:
-                answer = ("queue_full", ()) if dependent.is_surplus else await self._answer(dependent, ledgers, now)
+                answer = ("queue_full", ()) if dependent.is_surplus else await self._answer(dependent, known, now)
             except LogUnavailable:
                 raise
             except OutdatedState:
@@ -142,17 +151,15 @@ class DependencyKeeper:
             except Exception as error:  # noqa: BLE001 - the other executions go on
                 _log.error("execution not examined", action="undecidable", scope=dependent.scope, exc_info=error)
                 self.dependents.look_again(dependent.scope, now + LATEST)
-            if answer is None and dependent.deadline + LATEST <= now:
-                answer = "dependency_missing", dependent.unknown_runs()  # it waits no longer for what cannot be read
             if answer is not None:
                 settled[dependent.scope] = answer
         await self._settle(settled)
 
-    async def _answer(self, dependent: Dependent, ledgers: dict[str, Ledger], now: datetime) -> Answer | None:
+    async def _answer(self, dependent: Dependent, known: "_Known", now: datetime) -> Answer | None:
         """Return how the wait of an execution ends; None: it goes on.
 
         What is read comes first: the answer rests on the runs of one moment, and none that is stored by then is missing in them.
-        `ledgers` has those of the jobs whose runs were proven complete after it was read.
+        While a run in a window may be missing, the execution waits, also beyond its deadline: `tocsin doctor` names it.
         """
         windows = await self._windows(dependent)
         is_late = dependent.deadline <= now
@@ -162,19 +169,24 @@ class DependencyKeeper:
         if not is_late and not may_be_met(upstream):
             self.dependents.look_again(dependent.scope, dependent.deadline)
             return None
-        if not await self._read_ledgers([each.job for each in dependent.depends_on], ledgers):
+        later = now + min(LATEST, max(SOON, (now - dependent.since) / 8))
+        self.dependents.look_again(dependent.scope, later if is_late else min(dependent.deadline, later))
+        if not await self._read_ledgers([each.job for each in dependent.depends_on], known.ledgers):
             return None
         upstream = self._upstream(dependent, windows)
-        if upstream is None:
+        if upstream is None or not all([await self._knows_runs(each, known) for each in upstream]):
             return None
-        outcome = decide(upstream, ledgers, is_late=is_late)
+        return await self._decided(dependent, upstream, now)
+
+    async def _decided(self, dependent: Dependent, upstream: Sequence[Upstream], now: datetime) -> Answer | None:
+        """Return how a wait ends if all runs in its windows are known."""
+        deadline = max(dependent.deadline_after(each.last) for each in upstream)
+        outcome = decide(upstream, is_late=deadline <= now)
         if outcome is None:
-            again = dependent.deadline
-            if may_be_met(upstream):  # a later run may still come
-                again = min(again, now + min(LATEST, max(SOON, (now - dependent.since) / 8)))
-            self.dependents.look_again(dependent.scope, again)
-            return None
-        return outcome, tuple(each.fact for each in upstream)
+            self.dependents.look_again(dependent.scope, deadline)
+        elif outcome == "met" or all([await self._is_open(each) for each in upstream if each.state == "waits"]):
+            return outcome, tuple(each.fact for each in upstream)
+        return None
 
     async def _windows(self, dependent: Dependent) -> list[Window]:
         """Return the window of each dependency of an execution."""
@@ -206,16 +218,36 @@ class DependencyKeeper:
         missing = [job for job in jobs if job not in ledgers]
         if not missing:
             return True
-        loaded = {job: await self._ledgers.load(job) for job in missing}
-        planner = await self._log.progress(Stream.LEDGER, subjects.PLANNER)
-        if planner is None or not all(planner.is_past(sequence) for _, sequence in loaded.values()):
-            return False  # an instant may have fired whose execution is not planned yet, although a later one is
-        read = {job: ledger for job, (ledger, _) in loaded.items()}
+        read = {job: (await self._ledgers.load(job))[0] for job in missing}
         filters = tuple(name for job in missing for name in subjects.runs(job))
         if await self._log.has_newer(*filters, after=self._runs.upto) and not await self._catch_up(filters):
             return False
         ledgers |= read
         return True
+
+    async def _knows_runs(self, each: Upstream, known: "_Known") -> bool:
+        """Return whether no instant of a window after the last known run lacks its run."""
+        job, window = each.dependency.job, each.window
+        if (job, window) not in known.windows:
+            ledger, last = known.ledgers[job], each.last
+            since = window.since if last is None else last.scheduled_time
+            known.windows[job, window] = is_decided(ledger, window) and (
+                ledger.last_fired is None
+                or ledger.last_fired <= since
+                or await self._runs.are_planned(job, Window(since, window.until))
+            )
+        return known.windows[job, window]
+
+    async def _is_open(self, each: Upstream) -> bool:
+        """Return whether the last run goes on, and not only its end is unknown here.
+
+        Raises:
+            DecodeError: an event of it is unreadable.
+        """
+        if (run := each.last) is None:
+            return False
+        facts = await self._log.load(subjects.execution(each.dependency.job, run.execution_id))
+        return bool(facts) and not execution.fold(facts).is_over
 
     async def _catch_up(self, filters: Sequence[str]) -> bool:
         """Wait a moment until all runs that are stored by now are known.
@@ -272,8 +304,7 @@ DEPENDENCY_KEEPER: Final = Stage(
     access=Access(
         appends=(DependenciesSettled, *TERM_EVENTS),
         reads=(Stream.LOG, Stream.LEDGER),
-        follows=(Stream.LOG,),
-        asks_about=(Stream.LEDGER,),
+        follows=(Stream.LOG, Stream.LEDGER),
         writes=(*lease_access(DEPENDENCY_KEEPER_LEASE), (Bucket.CURSORS, CURSOR)),
         reads_archive=True,
     ),

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias, cast
 
 from ... import subjects, telemetry
 from ...archive import decoded
-from ...domain.dependency import Run, Runs
-from ...domain.events import Message, Recorded
+from ...domain.dependency import Run, Runs, Window
+from ...domain.events import Due, Message, Recorded
 from ...ports import Batch, Clock, EventLog, LogUnavailable, OutdatedState, StoredLog, StoredMessage
 from ...subjects import DecodeError, Stream
 
@@ -66,6 +66,37 @@ class UpstreamRuns:
             del self._needed[job]
             self._known.pop(job, None)
             self._has_changed.set()
+
+    async def are_planned(self, job: str, window: Window) -> bool:
+        """Return whether each instant that fired in a window has a run or a skip.
+
+        An instant may be decided long after its time, and none before it.
+
+        Raises:
+            DecodeError: an event of the job's ledger is unreadable.
+        """
+        _, runs = self._known[job]
+        upto, subject = await self._log.end(Stream.LEDGER), f"{subjects.ledger(job).removesuffix('>')}due"
+        portions = self._stored.messages(Stream.LEDGER, subject, after=window.since - SLACK, upto=upto)
+        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+            async for portion in portions:
+                for message in portion:
+                    due = await self._read(message)
+                    if not isinstance(due, Due) or due.scheduled_time <= window.since:
+                        continue
+                    if due.scheduled_time > window.until:
+                        return True  # the instants of a job fire in the order of their times
+                    if due.scheduled_time not in runs:
+                        return False
+        return True
+
+    async def _read(self, message: StoredMessage) -> Message | None:
+        """Return a stored event, unless an operator set it aside."""
+        try:
+            return decoded(message).message
+        except DecodeError:
+            recorded = await self._log.get(message.subject, message.sequence)
+            return None if recorded is None else recorded.message
 
     async def follow(self) -> None:
         """Follow the needed jobs until cancelled."""

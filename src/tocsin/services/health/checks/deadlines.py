@@ -52,7 +52,15 @@ EXECUTIONS: Final = (
         "undecided",
         "planned executions were neither admitted nor skipped",
         means="they have not started, and later executions of their jobs may wait for them",
-        do="run `tocsin run lock-keeper dependency-keeper agent-keeper`; if they run, check their logs",
+        do="run `tocsin run lock-keeper agent-keeper`; if they run, check their logs",
+        details="executions",
+    ),
+    OverdueKind(
+        "dependency-unknown",
+        "executions wait for other jobs beyond their `dependency_timeout`",
+        means="it is not known whether these jobs ran: the decision on one of their instants is missing, or its run, or an event is unreadable",
+        do="run `tocsin run ticker planner dependency-keeper`; if they run, resolve `due-unplanned` and `event-unreadable`, or run "
+        "`tocsin executions cancel`",
         details="executions",
     ),
     OverdueKind(
@@ -109,7 +117,7 @@ async def occurrences(context: CheckContext) -> list[Finding]:
 
 
 async def executions(context: CheckContext) -> list[Finding]:
-    """Report open executions that do not move (`undecided`, `unacknowledged`, `undispatched`, `unclaimed`, `overrun`)."""
+    """Report open executions that do not move (`undecided`, `dependency-unknown`, `unacknowledged`, `undispatched`, `unclaimed`, `overrun`)."""
     overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
     locks: dict[str, Lock] = {}  # many executions may wait for one lock
     async for candidate in _open_executions(context):
@@ -196,7 +204,7 @@ async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks
     age = context.age(candidate.requested_at(context.now))
     if state.is_dependent:  # it waits for other jobs, up to its `dependency_timeout`
         limit = timedelta(seconds=state.request.plan.dependency_timeout or 0.0)
-        return ["undecided"] if age >= limit + GRACE else []
+        return ["dependency-unknown"] if age >= limit + GRACE else []
     if (rule := state.request.plan.quorum) is not None and state.is_proposed:
         limit = timedelta(seconds=min(rule.timeout, MAX_DURATION_S))  # of each proposal
         if context.age(candidate.facts[-1].time) >= limit + GRACE:
