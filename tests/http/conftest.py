@@ -1,6 +1,8 @@
 """The API over the in-memory adapters: one world for each test, and a client."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +22,7 @@ from tocsin.adapters.http.auth.code_flow import CodeFlow
 from tocsin.adapters.http.auth.security import Authenticator
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.auth.visibility import Visibility
+from tocsin.adapters.http.connections import Connection
 from tocsin.adapters.http.middleware.rate_limit import RateLimit, Unlimited
 from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.adapters.sql import SqlHistory, open_history
@@ -202,6 +205,57 @@ class World:
     async def facts(self, filter_subject: str) -> list[Recorded[Message]]:
         """The content of the log."""
         return await self.log.read(filter_subject)
+
+
+READ_BYTES = 262_144
+"""What asyncio reads from a socket at once, at most."""
+
+
+class Heads:
+    """Counts of the requests that HTTP connections of this process took while an answer was open."""
+
+    def __init__(self) -> None:
+        self.begun = Counter[Connection]()
+        self.have_begun = asyncio.Event()
+        self.most_open = 0
+        """The most heads of a connection that had begun and were not answered."""
+        self.most_unanswered_bytes = 0
+        """The most bytes that a connection read between two answers."""
+        self._answered = Counter[Connection]()
+        self._unanswered_bytes = Counter[Connection]()
+
+    def begin(self, connection: Connection) -> None:
+        self.begun[connection] += 1
+        self.most_open = max(self.most_open, self.begun[connection] - self._answered[connection])
+        self.have_begun.set()
+
+    def answer(self, connection: Connection) -> None:
+        self._answered[connection] += 1
+        self._unanswered_bytes[connection] = 0
+
+    def read(self, connection: Connection, data: bytes) -> None:
+        self._unanswered_bytes[connection] += len(data)
+        self.most_unanswered_bytes = max(self.most_unanswered_bytes, self._unanswered_bytes[connection])
+
+
+@pytest.fixture
+def heads(monkeypatch: pytest.MonkeyPatch) -> Heads:
+    """Observe the connections of this process, which go on as they are."""
+    seen = Heads()
+
+    def observe(callback: str, note: Callable[..., None]) -> None:
+        call = getattr(Connection, callback)
+
+        def observed(connection: Connection, *arguments: bytes) -> None:
+            note(connection, *arguments)
+            call(connection, *arguments)
+
+        monkeypatch.setattr(Connection, callback, observed)
+
+    observe("on_message_begin", seen.begin)
+    observe("on_response_complete", seen.answer)
+    observe("data_received", seen.read)
+    return seen
 
 
 @pytest.fixture

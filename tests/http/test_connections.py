@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from socket import SO_RCVBUF, SOL_SOCKET, socket
 from typing import Any
 
@@ -14,16 +14,23 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tests.http.conftest import World
+from tests.http.conftest import READ_BYTES, Heads, World
 from tests.system.running import DEADLINE
 from tocsin.adapters.http import connections
-from tocsin.adapters.http.connections import RESERVED_FILES, Connection, ConnectionTable, most_connections
+from tocsin.adapters.http.connections import (
+    MAX_HEAD_BYTES,
+    RESERVED_FILES,
+    Connection,
+    ConnectionTable,
+    most_connections,
+)
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
 from tocsin.settings import Server, Settings
 
 ATTACKER = "127.0.0.2"
 HALF_A_HEAD = b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
+CHUNKED = b"POST /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[..., Awaitable[Streams]]
@@ -273,6 +280,82 @@ def test_open_files_limit_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (1_024, 4_096))
     assert most_connections(10_000) == most_connections(None) == 1_024 - RESERVED_FILES
     assert most_connections(100) == 100
+
+
+def echoing_app(*, listens: bool) -> tuple[Starlette, asyncio.Event]:
+    """Return an application that answers by what it was sent, after an event; `listens`: it notices that the client left."""
+    event = asyncio.Event()
+
+    async def echo(request: Request) -> Response:
+        body = await request.body()
+        end = asyncio.ensure_future(request.receive() if listens else event.wait())
+        await event.wait()
+        end.cancel()
+        return Response(f"<{request.url.path} {len(body)}>")
+
+    app = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])
+    app.state.closing = asyncio.Event()
+    return app, event
+
+
+BODIES = {"without-body": 0, "small-body": 300, "large-body": 200_000}
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("kind", BODIES)
+async def test_pipelined_requests_wait_unparsed_for_the_open_answer(heads: Heads, kind: str, *, listens: bool) -> None:
+    size = BODIES[kind]
+    number = 40_000 if not size else 2_000_000 // size
+    app, event = echoing_app(listens=listens)
+    one = b"POST /%d HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" if size else b"GET /%d HTTP/1.1\r\n\r\n"
+    async with served(app, request_timeout=600) as (_, connect):
+        reader, writer = await connect()
+        writer.write(b"".join(one % ((n, size, b"x" * size) if size else (n,)) for n in range(number)))
+        await heads.have_begun.wait()
+        event.set()
+        async with asyncio.timeout(DEADLINE):
+            for n in range(number):
+                assert (await reader.readuntil(b">")).endswith(b"</%d %d>" % (n, size))
+    assert heads.begun.total() == number
+    assert heads.most_open <= 16
+    assert heads.most_unanswered_bytes <= size + 2 * READ_BYTES
+
+
+ENDLESS_BEGINNINGS = {
+    "url": b"GET /",
+    "header": HALF_A_HEAD,
+    "trailer": CHUNKED + b"1\r\na\r\n0\r\nX-Trailer: ",
+    "chunk-extension": CHUNKED + b"1;",
+}
+
+
+@pytest.mark.parametrize("endless", ENDLESS_BEGINNINGS)
+@pytest.mark.parametrize("filling", [b"a" * 65_536, b"a: b\r\nc" * 9_000])
+async def test_endless_line_is_refused_at_its_limit(heads: Heads, endless: str, filling: bytes) -> None:
+    app, event = echoing_app(listens=True)
+    async with served(app, header_timeout=600) as (_, connect):
+        reader, writer = await connect()
+        writer.write(ENDLESS_BEGINNINGS[endless])
+        with suppress(ConnectionError):
+            async with asyncio.timeout(DEADLINE):
+                while not reader.at_eof():
+                    writer.write(filling)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        event.set()
+    assert heads.most_unanswered_bytes <= MAX_HEAD_BYTES + 2 * READ_BYTES
+
+
+@pytest.mark.parametrize("number", [400, 600])
+async def test_number_of_headers_is_limited(number: int) -> None:
+    app, event = waiting_app()
+    event.set()
+    async with served(app) as (_, connect):
+        reader, writer = await connect()
+        writer.write(b"GET /wait HTTP/1.1\r\n" + b"a:\r\n" * number + b"\r\n")
+        async with asyncio.timeout(DEADLINE):
+            status = await reader.readline()
+    assert status.split()[1] == (b"200" if number == 400 else b"400")
 
 
 async def test_half_sent_body_is_answered_in_time(world: World) -> None:

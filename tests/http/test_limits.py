@@ -172,7 +172,7 @@ async def test_a_head_without_an_end_is_refused(world: World) -> None:
         answer = await reader.read()
         writer.close()
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert answer.endswith(b"\r\n\r\nthe head of the request is longer than 65,536 bytes")
+    assert b"the head of the request is longer than 65,536 bytes" in answer
 
 
 async def test_header_within_the_limit_is_read_in_chunks(world: World) -> None:

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from socket import create_connection
+from socket import create_connection, socket
 
 import httpx
 import pytest
 
+from tests.http.conftest import READ_BYTES, Heads
 from tests.system.running import DEADLINE, Running, running
 from tocsin import Worker
 from tocsin.bootstrap.api_server import serving
@@ -46,6 +47,29 @@ async def test_half_sent_heads(tocsin: Running) -> None:
                 await healthy(client)
             await attacking
             await healthy(client)
+
+
+@pytest.mark.parametrize("port", ["api", "metrics"])
+async def test_pipelined_requests_without_a_token(nats_url: str, tmp_path: Path, heads: Heads, port: str) -> None:
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        metrics_port = free.getsockname()[1]
+    async with (
+        running(nats_url, tmp_path, server={"port": 0}, metrics={"port": metrics_port}) as tocsin,
+        serving(tocsin.installation) as url,
+        httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client,
+    ):
+        place = client.base_url.host, metrics_port if port == "metrics" else client.base_url.port or 0
+        requests = b"GET / HTTP/1.1\r\n\r\n" * 9_700
+        writers = [(await asyncio.open_connection(*place, local_addr=(ATTACKER, 0)))[1] for _ in range(40)]
+        for writer in writers:
+            writer.write(requests)  # the answers are never read
+        while len(heads.begun) < len(writers):
+            await healthy(client)
+        for writer in writers:
+            writer.close()
+    assert heads.most_open <= 16
+    assert heads.most_unanswered_bytes <= 2 * READ_BYTES
 
 
 async def test_calculations(tocsin: Running) -> None:

@@ -1,7 +1,8 @@
 """Limits on connections, so that no client can keep the others from the API.
 
 No limit on requests applies before a request has begun and after its answer is written. So `ConnectionTable` closes a connection
-whose head does not end, that is idle, or whose client does not read the answer. If there are too many connections, each further
+whose head does not end, that is idle, or whose client does not read the answer. While an answer is open,
+a connection parses a few further requests at most, and reads no more. If there are too many connections, each further
 connection replaces the connection that has waited longest for a head: a client that sends its request at once is served
 even while others hold every place.
 
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -27,7 +29,11 @@ from ...settings import Server
 from .refusals import too_many_connections, without_head
 
 MAX_HEAD_BYTES: Final = 65_536
-"""Size of a request line and its headers. A head may exceed it by the last piece received."""
+"""Size of a request line and its headers, or of anything else that is not part of a body, such as trailers. A piece may exceed it."""
+HEADER_BYTES: Final = 128
+"""What a header counts in addition, because it takes more memory than its text."""
+PIECE_BYTES: Final = 256
+"""What the parser is fed at once: at most 15 heads begin in it, because the shortest head has 18 bytes."""
 SWEEP_INTERVAL_S: Final = 0.5
 MAX_LEAVING: Final = 128
 """Connections without a place that are still open, because their heads may be on the way. Many are accepted at once."""
@@ -37,8 +43,21 @@ _IPV6_CLIENT_BITS: Final = 64
 """An IPv6 client usually has a network of this prefix length for itself."""
 
 
+class _Flow(FlowControl):
+    """Reads nothing more until the parser was fed everything that was read."""
+
+    def __init__(self, transport: asyncio.Transport, connection: "Connection") -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    @override
+    def resume_reading(self) -> None:
+        if not self._connection.unparsed:
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
-    """An HTTP connection with a limited head, which a `ConnectionTable` may close."""
+    """An HTTP connection with limited heads, which a `ConnectionTable` may close."""
 
     def __init__(
         self,
@@ -52,6 +71,8 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._table = table
         self.url = b""
+        self.unparsed = memoryview(b"")
+        """What was read and waits for an answer, because another request follows the request that is answered."""
         self._head_bytes = 0
         self._is_in_head = False
         self.has_begun_head = True
@@ -60,6 +81,7 @@ class Connection(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
+        self.flow = _Flow(transport, self)
         self._table.add(self)
 
     @override
@@ -72,12 +94,20 @@ class Connection(HttpToolsProtocol):
         if not self.has_begun_head:
             self.has_begun_head = True
             self._table.await_head(self)
-        super().data_received(data)
-        if not self._is_in_head:
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self.send_400_response(f"the head of the request is longer than {MAX_HEAD_BYTES:,} bytes")
+        self.unparsed = memoryview(bytes(self.unparsed) + data)
+        self._parse()
+
+    def _parse(self) -> None:
+        """Feed the parser until a request has to wait for the answer to another request."""
+        while self.unparsed and not self.pipeline and not self.transport.is_closing():
+            piece, self.unparsed = self.unparsed[:PIECE_BYTES], self.unparsed[PIECE_BYTES:]
+            super().data_received(bytes(piece))
+            self._head_bytes += len(piece)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                detail = f"the head of the request is longer than {MAX_HEAD_BYTES:,} bytes, {HEADER_BYTES} added for each header"
+                self.send_400_response(detail)
+        if self.unparsed:
+            self.flow.pause_reading()
 
     @override
     def on_message_begin(self) -> None:
@@ -85,18 +115,34 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += HEADER_BYTES
+        super().on_header(name, value)
+
+    @override
     def on_headers_complete(self) -> None:
-        self._is_in_head = False
+        self._is_in_head, self._head_bytes = False, 0
         self._table.begin_request(self)
         super().on_headers_complete()
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     @override
     def on_response_complete(self) -> None:
         is_last = not self.pipeline
         super().on_response_complete()
-        if is_last and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if is_last:
             self.has_begun_head = False
             self._table.await_request(self)
+        elif self.unparsed:
+            self._parse()
+            if not self.pipeline:
+                self.flow.resume_reading()
 
     @override
     def send_400_response(self, msg: str) -> None:
