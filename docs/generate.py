@@ -546,20 +546,20 @@ def _errors() -> Iterator[str]:
         "",
         "Every error that Tocsin raises on purpose is a `TocsinError` with a stable `code`. Match the code, not the text.",
         "",
-        "| code | class | meaning |",
-        "|---|---|---|",
+        "| code | meaning |",
+        "|---|---|",
     )
     _import_everything()
     classes = {error for error in _subclasses(TocsinError) if error.__module__.startswith("tocsin.")}
-    rows = [
-        (code, f"`{error.__module__}.{error.__qualname__}`", meaning)
+    rows = {
+        (code, meaning)
         for error in classes
         if error.code != TocsinError.code or "codes" in vars(error)  # else its errors have codes of other classes
         for code, meaning in vars(error).get("codes", {error.code: _paragraph(error.__doc__)}).items()
-    ]
-    rows += [(code, "", meaning) for code, meaning in OTHER_CODES.items()]
-    for code, name, meaning in sorted(rows):
-        yield f"| `{code}` | {name} | {_cell(meaning)} |"
+    }
+    rows.update(OTHER_CODES.items())
+    for code, meanings in groupby(sorted(rows), key=itemgetter(0)):
+        yield f"| `{code}` | {_cell(' Or: '.join(meaning for _, meaning in meanings))} |"
     yield from (
         "",
         "## Problems of the HTTP API",

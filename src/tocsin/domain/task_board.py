@@ -292,15 +292,12 @@ class TaskBoard:
             self._open.refuse(task, agents)
 
     def waiting_rates(self, most: int) -> list[RateGroup]:
-        """See `TaskLanes.waiting_rates`."""
         return self._open.waiting_rates(most)
 
     def let_start(self, room: Mapping[RateGroup, int]) -> None:
-        """See `TaskLanes.let_start`."""
         self._open.let_start(room)
 
     def forget_rates(self) -> None:
-        """See `TaskLanes.forget_rates`."""
         self._open.forget_rates()
 
     def take_ended(self) -> list[AgentClaim]:

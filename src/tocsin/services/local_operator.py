@@ -87,50 +87,40 @@ class LocalOperator:
         self._agents = AgentRegistry(log, projections)
 
     async def jobs(self) -> tuple[Job, ...]:
-        """See `Operator`."""
         return await self._registry.jobs()
 
     async def job(self, name: str) -> Job:
-        """See `Operator`."""
         return await self._registry.job(name)
 
     async def run_counters(self, job: str) -> RunCounters | None:
-        """See `Operator`."""
         async with self._history() as history:
             runs = await read_runs(history, [job])
             return None if runs is None else await with_result(history, runs[job])
 
     async def all_run_counters(self) -> Mapping[str, RunCounters]:
-        """See `Operator`."""
         jobs = await self.jobs()
         async with self._history() as history:
             return await read_runs(history, [job.name for job in jobs]) or {}
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
-        """See `Operator`."""
         return await self._registry.plan(definitions, prune=prune)
 
     async def definition_settings(self) -> "DefinitionSettings":
-        """See `Operator`."""
         from .definition_settings import DefinitionSettings  # noqa: PLC0415 - see above
 
         settings = DefinitionSettings.of(self._settings)
         return settings if self._unheard_streams is None else settings.without(await self._unheard_streams())
 
     async def carry_out(self, plan: Plan) -> None:
-        """See `Operator`."""
         await self._registry.carry_out(plan, by=self._by)
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
-        """See `Operator`."""
         return await self._registry.pause(job, by=self._by, reason=reason)
 
     async def resume(self, job: str, *, reason: str | None = None) -> bool:
-        """See `Operator`."""
         return await self._registry.resume(job, by=self._by, reason=reason)
 
     async def delete(self, job: str, *, reason: str | None = None) -> None:
-        """See `Operator`."""
         await self._registry.delete(job, by=self._by, reason=reason)
 
     async def trigger(
@@ -143,7 +133,6 @@ class LocalOperator:
         reason: str | None = None,
         idempotency_key: str | None = None,
     ) -> str:
-        """See `Operator`."""
         return await self._registry.trigger(
             job,
             input,
@@ -156,7 +145,6 @@ class LocalOperator:
         )
 
     async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
-        """See `Operator`."""
         from ..domain.statements import read_statements  # noqa: PLC0415 - see above
         from .statements import StatementRunner  # noqa: PLC0415
 
@@ -176,13 +164,11 @@ class LocalOperator:
         return tuple([await runner.run(statement) for statement in read_statements(text)])
 
     async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
-        """See `Operator`."""
         from .explain import ExplainReader  # noqa: PLC0415 - see above
 
         return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups()).why(job, at)
 
     async def what_if(self, question: "Question") -> "WhatIfReport":
-        """See `Operator`."""
         from .what_if import WhatIf  # noqa: PLC0415 - see above
 
         jobs = await self.jobs() if question.capacity else ()
@@ -191,33 +177,28 @@ class LocalOperator:
         return await what_if.ask(question, jobs)
 
     async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
-        """See `Operator`."""
         from .trigger_test import try_event  # noqa: PLC0415 - see above
 
         now, most = self._clock.now(), self._settings.triggers.max_hops
         return try_event((await self.job(job)).definition, event, now, max_hops=most)
 
     async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> "tuple[IgnoredEvent, ...]":
-        """See `Operator`."""
         from .ignored_events import read_ignored, shown  # noqa: PLC0415 - see above
 
         await self.job(job)
         return tuple(map(shown, await read_ignored(self._log, job, limit=limit, sequence=sequence)))
 
     async def revisions(self, job: str) -> "tuple[Revision, ...]":
-        """See `Operator`."""
         from .timeline import read_revisions  # noqa: PLC0415 - see above
 
         return tuple(await read_revisions(self._log, job))
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
-        """See `Operator`."""
         from .timeline import read_definition  # noqa: PLC0415 - see above
 
         return await read_definition(self._log, job, revision)
 
     async def roll_back(self, job: str, revision: int, *, current: int, reason: str | None = None) -> None:
-        """See `Operator`."""
         definition = await self.definition(job, revision)
 
         def is_unchanged(newest: Job | None) -> None:
@@ -227,49 +208,41 @@ class LocalOperator:
         await self._registry.define(definition, by=self._by, reason=reason or f"back to {revision}", check=is_unchanged)
 
     async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
-        """See `Operator`."""
         from .operations import backfill  # noqa: PLC0415 - see above
 
         return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
 
     def backfill(self, plan: "Backfill", *, rate: float, reason: str | None = None) -> "AsyncIterator[Asked]":
-        """See `Operator`."""
         from .operations import backfill  # noqa: PLC0415 - see above
 
         return backfill.begin(self._log, plan, self._clock, rate=rate, by=self._by, reason=reason)
 
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
-        """See `Operator`."""
         async with self._history() as history:
             return await history.executions(query)
 
     async def last_outcomes(self, jobs: Collection[str]) -> Mapping[str, str]:
-        """See `Operator`."""
         async with self._history() as history:
             newest = await history.summaries.newest_of([*jobs], limit=OUTCOMES)
         return last_ended({job: [head.status for head in heads] for job, heads in newest.items()})
 
     async def execution(self, given: str) -> "ExecutionMatch":
-        """See `Operator`."""
         from .operations import lookup  # noqa: PLC0415 - see above
 
         return await lookup.find(self._log, given, list_executions=self.executions, stored=self._stored)
 
     async def output(self, match: "ExecutionMatch", *, after: int = 0) -> "ExecutionOutput":
-        """See `Operator`."""
         from .operations import execution_output  # noqa: PLC0415 - see above
 
         return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
 
     async def fan_out(self, match: "ExecutionMatch") -> "FanOut | None":
-        """See `Operator`."""
         from .operations import fan_out  # noqa: PLC0415 - see above
 
         elsewhere = fan_out.in_history(self.executions, match.execution_id)
         return await fan_out.read_fan_out(self._log, match, elsewhere)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
-        """See `Operator`."""
         from .operations import execution_requests  # noqa: PLC0415 - see above
 
         return await execution_requests.cancel(
@@ -277,12 +250,10 @@ class LocalOperator:
         )
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
-        """See `Operator`."""
         async with self._history() as history:
             return await history.dead_letters(query)
 
     async def dead_letter(self, given: str, *, job: str | None = None) -> "Letter":
-        """See `Operator`."""
         from .operations import dead_letter_lookup  # noqa: PLC0415 - see above
 
         return await dead_letter_lookup.find(
@@ -299,7 +270,6 @@ class LocalOperator:
         again: bool = False,
         failed_only: bool = False,
     ) -> "Replay":
-        """See `Operator`."""
         from .operations import dead_letters  # noqa: PLC0415 - see above
 
         return await dead_letters.replay(
@@ -318,7 +288,6 @@ class LocalOperator:
     def replay_all(
         self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
     ) -> "AsyncIterator[Replay | OperationError]":
-        """See `Operator`."""
         from .operations import dead_letters  # noqa: PLC0415 - see above
 
         def replay(given: str, job: str) -> "Awaitable[Replay]":
@@ -327,7 +296,6 @@ class LocalOperator:
         return dead_letters.replay_all(replay, letters, self._clock, rate=rate)
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
-        """See `Operator`."""
         from .operations import dead_letters  # noqa: PLC0415 - see above
 
         return await dead_letters.resolve(
@@ -341,11 +309,9 @@ class LocalOperator:
         )
 
     async def queues(self) -> "tuple[QueueDetails, ...]":
-        """See `Operator`."""
         return await self._queues()
 
     async def hold_ups(self, match: "ExecutionMatch") -> "tuple[HoldUp, ...]":
-        """See `Operator`."""
         return await self._hold_ups().of(match.facts)
 
     def _hold_ups(self) -> "HoldUpReader":
@@ -354,7 +320,6 @@ class LocalOperator:
         return HoldUpReader(self._log, self._projections, bridged=self._bridged)
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
-        """See `Operator`."""
         from . import queues  # noqa: PLC0415 - see above
 
         return await queues.switch(
@@ -362,7 +327,6 @@ class LocalOperator:
         )
 
     async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> "PurgeAnswer":
-        """See `Operator`."""
         from . import queues  # noqa: PLC0415 - see above
 
         known = await self._queues()
@@ -371,7 +335,6 @@ class LocalOperator:
         )
 
     async def shards(self) -> "ShardMap":
-        """See `Operator`."""
         from .shard_owners import owners_of, with_owners  # noqa: PLC0415 - see above
         from .shards import ShardMaps  # noqa: PLC0415 - see above
 
@@ -379,7 +342,6 @@ class LocalOperator:
         return with_owners(newest, await owners_of(self._log), await self._agents.agents())
 
     async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
-        """See `Operator`."""
         from .scope_decisions import has_version  # noqa: PLC0415 - see above
         from .shards import ShardMaps  # noqa: PLC0415
 
@@ -387,13 +349,11 @@ class LocalOperator:
         return await ShardMaps(self._log).apply(shards, check=check, by=self._by, reason=reason)
 
     async def namespaces(self) -> "NamespaceMap":
-        """See `Operator`."""
         from .namespaces import Namespaces  # noqa: PLC0415 - see above
 
         return await Namespaces(self._log).newest()
 
     async def namespace(self, name: str) -> "NamespaceDetails":
-        """See `Operator`."""
         from .namespaces import Namespaces, details  # noqa: PLC0415 - see above
 
         declared = (await Namespaces(self._log).newest()).named(name)
@@ -401,7 +361,6 @@ class LocalOperator:
         return await details(declared, definitions, self._projections, self._clock)
 
     async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":
-        """See `Operator`."""
         from ..domain.namespaces import checked  # noqa: PLC0415 - see above
         from .namespaces import changes  # noqa: PLC0415 - see above
 
@@ -409,7 +368,6 @@ class LocalOperator:
         return changes(newest.namespaces, after, [job.definition for job in await self._registry.jobs()])
 
     async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
-        """See `Operator`."""
         from .namespaces import Namespaces  # noqa: PLC0415 - see above
         from .scope_decisions import has_version  # noqa: PLC0415
 
@@ -417,15 +375,12 @@ class LocalOperator:
         return await Namespaces(self._log).apply(wanted, check=check, by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
-        """See `Operator`."""
         return await self._agents.agents(name)
 
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
-        """See `Operator`."""
         return await self._agents.drain(name, by=self._by, reason=reason)
 
     async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
-        """See `Operator`."""
         return await self._agents.switch(name, enabled=enabled, by=self._by, reason=reason)
 
     async def grant_agents(
@@ -438,7 +393,6 @@ class LocalOperator:
         shards: Sequence[str] = (),
         reason: str | None = None,
     ) -> "GrantAnswer":
-        """See `Operator`."""
         from . import agent_grants  # noqa: PLC0415 - see above
 
         return await agent_grants.change(
@@ -446,31 +400,25 @@ class LocalOperator:
         )
 
     async def policy(self) -> "PolicyVersion":
-        """See `Operator`."""
         return await self._registry.policies.newest()
 
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
-        """See `Operator`."""
         return await self._registry.policies.change(changes, by=self._by, reason=reason)
 
     async def notifications(self, query: "NotificationQuery") -> "Page[NotificationRow]":
-        """See `Operator`."""
         from .notifications import notifications  # noqa: PLC0415 - see above
 
         return await notifications(self._log, query)
 
     async def silences(self) -> "tuple[Silence, ...]":
-        """See `Operator`."""
         return await self._silences().active()
 
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> "Silence":
-        """See `Operator`."""
         if job is not None:
             await self.job(job)
         return await self._silences().start(job=job, tag=tag, seconds=seconds, reason=reason, by=self._by)
 
     async def end_silence(self, silence: str, *, reason: str | None = None) -> "Silence":
-        """See `Operator`."""
         return await self._silences().end(silence, reason=reason, by=self._by)
 
     def _silences(self) -> "Silences":
@@ -479,7 +427,6 @@ class LocalOperator:
         return Silences(self._log, self._clock)
 
     async def status(self) -> Mapping[str, Any]:
-        """See `Operator`."""
         from .health.status import as_json  # noqa: PLC0415 - see above
 
         return as_json(await self._status())
@@ -487,7 +434,6 @@ class LocalOperator:
     async def tail(
         self, job: str | None = None, *, from_start: bool = False
     ) -> AsyncGenerator[Recorded[Message], None]:
-        """See `Operator`."""
         from . import tail  # noqa: PLC0415 - see above
 
         after = {} if from_start else await tail.newest(self._log, job)
@@ -496,7 +442,6 @@ class LocalOperator:
                 yield recorded
 
     async def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
-        """See `Operator`."""
         from . import tail  # noqa: PLC0415 - see above
 
         after = await tail.newest(self._log, job)

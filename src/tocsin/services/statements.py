@@ -114,38 +114,30 @@ class AllRights:
     """The rights of a caller with access to the log itself."""
 
     async def define(self, _definition: JobDefinition, _before: Job | None) -> Check:
-        """See `Rights`."""
         return anything
 
     async def change(self) -> Check:
-        """See `Rights`."""
         return anything
 
     async def trigger(self) -> Check:
-        """See `Rights`."""
         return anything
 
     async def cancel(self, match: ExecutionMatch) -> None:
         """See `Rights`."""
 
     def sees(self, _job: Job) -> bool:
-        """See `Rights`."""
         return True
 
     def sees_agent(self, _agent: AgentRecord) -> bool:
-        """See `Rights`."""
         return True
 
     async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
-        """See `Rights`."""
-
         async def sees(_: ExecutionRow) -> bool:
             return True
 
         return sees
 
     async def knows(self, _job: str) -> bool:
-        """See `Rights`."""
         return True
 
 

@@ -62,11 +62,9 @@ class LoopTime:
         return bool(self._timers)
 
     def time(self) -> float:
-        """See `AbstractEventLoop.time`."""
         return self._clock.monotonic()
 
     def call_at(self, when: float, callback: Callable[[*Ts], object], args: tuple[*Ts], context: Context) -> Timer:
-        """See `AbstractEventLoop.call_at`."""
         timer = Timer(when, callback, args, self._loop, context)
 
         def ring() -> None:
@@ -94,7 +92,6 @@ class LoopMethods:
         self._call_later = loop.call_later
 
     def create_task(self, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":  # noqa: ANN401 - those of the loop
-        """See `AbstractEventLoop.create_task`."""
         start = on_start.get()
 
         def create(started: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -103,28 +100,24 @@ class LoopMethods:
         return create(coro) if start is None else start(coro, create)
 
     def time(self) -> float:
-        """See `AbstractEventLoop.time`."""
         simulation = _current.get()
         return self._time() if simulation is None else simulation.time()
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """See `AbstractEventLoop.call_soon`."""
         _counted(context)
         return self._call_soon(callback, *args, context=context)
 
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """See `AbstractEventLoop.call_soon_threadsafe`."""
         _counted(context)
         return self._call_soon_threadsafe(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """See `AbstractEventLoop.call_at`."""
         simulation = _counted(context)
         if simulation is None:
             return self._call_at(when, callback, *args, context=context)
@@ -133,7 +126,6 @@ class LoopMethods:
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """See `AbstractEventLoop.call_later`."""
         simulation = _counted(context)
         if simulation is None:
             return self._call_later(delay, callback, *args, context=context)

@@ -64,12 +64,10 @@ class MortalPublisher:
         self._life = life
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
-        """See `Publisher`."""
         self._life.check()
         return await self._log.publish(subject, message, message_id=message_id, ttl=ttl)
 
     async def write(self, writes: Sequence[Publish]) -> list[Written]:
-        """See `Publisher`."""
         self._life.check()
         return await self._log.write(writes)
 
@@ -83,35 +81,28 @@ class MortalChannel:
 
     @property
     def connections(self) -> int:
-        """See `AgentChannel`."""
         return self._channel.connections
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
-        """See `AgentChannel`."""
         self._life.check()
         await self._channel.announce(name, agent_id, body)
 
     async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
-        """See `AgentChannel`."""
         self._life.check()
         return await self._channel.is_heard(name, agent_id, body, wait=wait)
 
     def commands(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
         return self._channel.commands(name, agent_id, self._life.heard(receive))
 
     @asynccontextmanager
     async def tasks(self, name: str, agent_id: str, receive: Callable[..., None]) -> AsyncIterator[None]:
-        """See `AgentChannel`."""
         async with self._channel.tasks(name, agent_id, self._life.heard(receive)):
             yield
 
     def ends(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
         return self._channel.ends(name, agent_id, self._life.heard(receive))
 
     def roll_calls(self, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
         return self._channel.roll_calls(self._life.heard(receive))
 
 

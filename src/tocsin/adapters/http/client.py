@@ -113,37 +113,30 @@ class HttpOperator:
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     async def jobs(self) -> tuple[Job, ...]:
-        """See `Operator`."""
         return tuple(map(job_of, await self._listed("/v1/jobs", "jobs", details=True)))
 
     async def job(self, name: str) -> Job:
-        """See `Operator`."""
         return job_of(await self._api.request("GET", job_path(name)))
 
     async def run_counters(self, job: str) -> RunCounters | None:
-        """See `Operator`."""
         return _RUNS.validate_python((await self._api.request("GET", job_path(job))).get("runs"))
 
     async def all_run_counters(self) -> Mapping[str, RunCounters]:
-        """See `Operator`."""
         runs = {
             job["name"]: _RUNS.validate_python(job["runs"]) for job in await self._listed("/v1/jobs", "jobs", runs=True)
         }
         return {job: of_job for job, of_job in runs.items() if of_job is not None}
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
-        """See `Operator`."""
         by_name = {definition.name: definition for definition in definitions}
         ledgers = await each(by_name, self._ledger)
         plan = plan_of(by_name, ledgers, await self.jobs() if prune else (), prune, now=self._clock.now())
         return replace(plan, unknown=await check_dependencies(by_name, lambda jobs: each(jobs, self._ledger)))
 
     async def definition_settings(self) -> DefinitionSettings:
-        """See `Operator`."""
         return _DEFINITION_SETTINGS.validate_python(await self._api.request("GET", "/v1/definition-settings"))
 
     async def carry_out(self, plan: Plan) -> None:
-        """See `Operator`."""
         changes, deletions = plan.of("create", "update"), plan.of("delete")
         is_checked = False
         if changes and len(changes) + len(deletions) > 1:  # a single change is checked when it is made
@@ -153,15 +146,12 @@ class HttpOperator:
             await each(portion, partial(self._carry_out, is_guarded=plan.is_guarded))
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
-        """See `Operator`."""
         return await self._switch(job, "pause", reason)
 
     async def resume(self, job: str, *, reason: str | None = None) -> bool:
-        """See `Operator`."""
         return await self._switch(job, "resume", reason)
 
     async def delete(self, job: str, *, reason: str | None = None) -> None:
-        """See `Operator`."""
         await self._api.request("DELETE", job_path(job), headers=reason_header(reason))
 
     async def trigger(
@@ -174,7 +164,6 @@ class HttpOperator:
         reason: str | None = None,
         idempotency_key: str | None = None,
     ) -> str:
-        """See `Operator`."""
         body: JsonValue = {
             "input": input,
             "args": None if args is None else list(args),
@@ -187,13 +176,11 @@ class HttpOperator:
         return str(triggered["execution_id"])
 
     async def sql(self, text: str, *, reason: str | None = None) -> tuple[StatementResult, ...]:
-        """See `Operator`."""
         body: JsonValue = {"sql": text, "reason": reason}
         result = await self._api.request("POST", "/v1/sql", body, headers=_start_headers())
         return _RESULTS.validate_python(result["results"])
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
-        """See `Operator`."""
         query = {"time": at.isoformat()} if at else {}
         result = await self._api.request("GET", f"{job_path(job)}/why", query=query)
         return tuple(
@@ -202,7 +189,6 @@ class HttpOperator:
         )
 
     async def what_if(self, question: Question) -> WhatIfReport:
-        """See `Operator`."""
         body: JsonValue = {
             "jobs": [definition.model_dump(mode="json", exclude_none=True) for definition in question.definitions],
             "since": None if question.since is None else question.since.isoformat(),
@@ -212,13 +198,11 @@ class HttpOperator:
         return _WHAT_IF.validate_python(await self._api.request("POST", "/v1/what-if", body))
 
     async def test_triggers(self, job: str, event: GivenEvent) -> tuple[TriggerAnswer, ...]:
-        """See `Operator`."""
         body: JsonValue = event.model_dump(mode="json")
         answer = await self._api.request("POST", f"{job_path(job)}/triggers/test", body)
         return _TRIGGERS.validate_python(answer["triggers"])
 
     async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> tuple[IgnoredEvent, ...]:
-        """See `Operator`."""
         query: dict[str, str | int | bool] = {"limit": limit}
         if sequence is not None:
             query["sequence"] = sequence
@@ -226,7 +210,6 @@ class HttpOperator:
         return _IGNORED.validate_python(answer["events"])
 
     async def revisions(self, job: str) -> tuple[Revision, ...]:
-        """See `Operator`."""
         query: dict[str, str | int | bool] = {"limit": PAGE_SIZE}
         rows: list[Any] = []
         while True:
@@ -237,12 +220,10 @@ class HttpOperator:
             query["before"] = page["next"]
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
-        """See `Operator`."""
         fact = await self._of_revision(job, revision, "GET", f"{job_path(job)}/definitions/{revision}")
         return JobDefinition.model_validate(fact["fact"]["definition"], context=STORED)
 
     async def roll_back(self, job: str, revision: int, *, current: int, reason: str | None = None) -> None:
-        """See `Operator`."""
         body: JsonValue = {"sequence": revision, "reason": reason}
         headers = {"If-Match": f'"{current}"'}
         await self._of_revision(job, revision, "POST", f"{job_path(job)}/rollback", body, headers)
@@ -280,12 +261,10 @@ class HttpOperator:
     # --- executions ---------------------------------------------------------------------------------------------------
 
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
-        """See `Operator`."""
         rows, cursor = await self._rows("/v1/executions", "executions", query)
         return Page(_EXECUTIONS.validate_python(rows), cursor)
 
     async def last_outcomes(self, jobs: Collection[str]) -> Mapping[str, str]:
-        """See `Operator`."""
         statuses: dict[str, list[str]] = {}
         for names in (list(jobs)[first : first + JOBS_AT_ONCE] for first in range(0, len(jobs), JOBS_AT_ONCE)):
             answer = await self._api.request("GET", "/v1/outcomes", query={"job": names, "limit": OUTCOMES})
@@ -293,23 +272,19 @@ class HttpOperator:
         return last_ended(statuses)
 
     async def execution(self, given: str) -> ExecutionMatch:
-        """See `Operator`."""
         return await match_execution(given, self._facts, list_executions=self.executions)
 
     async def output(self, match: ExecutionMatch, *, after: int = 0) -> ExecutionOutput:
-        """See `Operator`."""
         result = await self._api.request("GET", f"/v1/executions/{match.execution_id}/logs", query={"after": after})
         return _OUTPUT.validate_python({**result, "job": result["job_name"]})
 
     async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
-        """See `Operator`."""
         if fanned_out(match) is None:
             return None
         result = await self._api.request("GET", f"/v1/executions/{match.execution_id}")
         return _FAN_OUT.validate_python(result.get("fan_out"))
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
-        """See `Operator`."""
         match = await match_execution(given, self._facts, job=job, list_executions=self.executions)
         result = await self._api.request("POST", f"/v1/executions/{match.execution_id}/cancel", {"reason": reason})
         return Cancellation(result["job"], result["execution_id"], Status(result["status"]), result["changed"])
@@ -317,12 +292,10 @@ class HttpOperator:
     # --- dead letters -------------------------------------------------------------------------------------------------
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
-        """See `Operator`."""
         rows, cursor = await self._rows("/v1/dead-letters", "dead_letters", query)
         return Page(_DEAD_LETTERS.validate_python(rows), cursor)
 
     async def dead_letter(self, given: str, *, job: str | None = None) -> Letter:
-        """See `Operator`."""
         return await self._match_letter(given, job, names_job=job is not None)
 
     async def replay(
@@ -335,7 +308,6 @@ class HttpOperator:
         again: bool = False,
         failed_only: bool = False,
     ) -> Replay:
-        """See `Operator`."""
         body: JsonValue = {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
         return await self._replay(given, job, body, names_job=job is not None)
 
@@ -354,15 +326,12 @@ class HttpOperator:
     def replay_all(
         self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
     ) -> AsyncIterator[Replay | OperationError]:
-        """See `Operator`."""
-
         def replay(given: str, job: str) -> Awaitable[Replay]:
             return self._replay(given, job, {"reason": reason}, names_job=False)
 
         return dead_letters.replay_all(replay, letters, self._clock, rate=rate)
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
-        """See `Operator`."""
         names_job = job is not None
         letter = await self._match_letter(given, job, names_job=names_job)
         body: JsonValue = {"resolved": True, "reason": reason}
@@ -373,53 +342,43 @@ class HttpOperator:
     # --- events -------------------------------------------------------------------------------------------------------
 
     async def queues(self) -> tuple[QueueDetails, ...]:
-        """See `Operator`."""
         return tuple(_QUEUES.validate_python(await self._listed("/v1/queues", "queues")))
 
     async def hold_ups(self, match: ExecutionMatch) -> tuple[HoldUp, ...]:
-        """See `Operator`."""
         result = await self._api.request("GET", f"/v1/executions/{match.execution_id}")
         return _HOLD_UPS.validate_python(result.get("held_up_by", ()))
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
-        """See `Operator`."""
         verb = "pause" if paused else "resume"
         result = await self._api.request("POST", f"{queue_path(queue)}/{verb}", {"reason": reason})
         return bool(result["changed"])
 
     async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
-        """See `Operator`."""
         query = {"dry_run": dry_run} if dry_run else None
         return _PURGE.validate_python(
             await self._api.request("POST", f"{queue_path(queue)}/purge", {"reason": reason}, query=query)
         )
 
     async def shards(self) -> ShardMap:
-        """See `Operator`."""
         return _SHARDS.validate_python(await self._api.request("GET", "/v1/shards"))
 
     async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
-        """See `Operator`."""
         body: JsonValue = {"shards": [shard.model_dump(mode="json") for shard in shards], "reason": reason}
         headers = {"If-Match": f'"{expected}"'}
         return bool((await self._api.request("PUT", "/v1/shards", body, headers=headers))["changed"])
 
     async def namespaces(self) -> NamespaceMap:
-        """See `Operator`."""
         return _NAMESPACES.validate_python(await self._api.request("GET", "/v1/namespaces"))
 
     async def namespace(self, name: str) -> NamespaceDetails:
-        """See `Operator`."""
         return NamespaceDetails.model_validate(await self._api.request("GET", f"/v1/namespaces/{quote(name, safe='')}"))
 
     async def plan_namespaces(self, wanted: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
-        """See `Operator`."""
         body: JsonValue = {"namespaces": [namespace.model_dump(mode="json") for namespace in wanted]}
         planned = await self._api.request("PUT", "/v1/namespaces", body, query={"dry_run": True})
         return _NAMESPACE_CHANGES.validate_python(planned["changes"])
 
     async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
-        """See `Operator`."""
         body: JsonValue = {
             "namespaces": [namespace.model_dump(mode="json") for namespace in wanted],
             "reason": reason,
@@ -428,18 +387,15 @@ class HttpOperator:
         return bool((await self._api.request("PUT", "/v1/namespaces", body, headers=headers))["changed"])
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
-        """See `Operator`."""
         if name is None:
             return tuple(_AGENTS.validate_python(await self._listed("/v1/agents", "agents")))
         return tuple(_AGENTS.validate_python((await self._api.request("GET", agent_path(name)))["agents"]))
 
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
-        """See `Operator`."""
         result = await self._api.request("POST", f"{agent_path(name)}/drain", {"reason": reason})
         return tuple(_AGENTS.validate_python(result["agents"]))
 
     async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
-        """See `Operator`."""
         verb = "enable" if enabled else "disable"
         result = await self._api.request("POST", f"{agent_path(name)}/{verb}", {"reason": reason})
         return bool(result["changed"])
@@ -454,18 +410,15 @@ class HttpOperator:
         shards: Sequence[str] = (),
         reason: str | None = None,
     ) -> GrantAnswer:
-        """See `Operator`."""
         body: dict[str, JsonValue] = {"queues": [*queues], "functions": [*functions], "reason": reason}
         if shards:
             body["shards"] = [*shards]
         return _GRANTS.validate_python(await self._api.request("POST", f"{agent_path(name)}/{verb}", body))
 
     async def policy(self) -> PolicyVersion:
-        """See `Operator`."""
         return _POLICY.validate_python(await self._api.request("GET", "/v1/policy"))
 
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
-        """See `Operator`."""
         for _ in range(MAX_TRIES):
             current = await self.policy()
             body = {**changed(current.policy, changes).model_dump(), "reason": reason}
@@ -481,7 +434,6 @@ class HttpOperator:
         )
 
     async def notifications(self, query: NotificationQuery) -> Page[NotificationRow]:
-        """See `Operator`."""
         parameters: dict[str, str | int | bool] = {"limit": query.limit, "failed": query.failed}
         if query.cursor is not None:
             parameters["cursor"] = query.cursor
@@ -489,36 +441,30 @@ class HttpOperator:
         return Page(_NOTIFICATIONS.validate_python(answer["notifications"]), answer["next"])
 
     async def silences(self) -> tuple[Silence, ...]:
-        """See `Operator`."""
         return tuple(_SILENCES.validate_python((await self._api.request("GET", "/v1/silences"))["silences"]))
 
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
-        """See `Operator`."""
         body: dict[str, JsonValue] = {"job": job, "tag": tag, "duration": seconds, "reason": reason}
         body["all"] = job is None and tag is None
         return Silence.model_validate(await self._api.request("POST", "/v1/silences", body))
 
     async def end_silence(self, silence: str, *, reason: str | None = None) -> Silence:
-        """See `Operator`."""
         path = f"/v1/silences/{quote(silence, safe='')}"
         return Silence.model_validate(await self._api.request("DELETE", path, headers=reason_header(reason)))
 
     async def status(self) -> Mapping[str, Any]:
-        """See `Operator`."""
         status: Mapping[str, Any] = await self._api.request("GET", "/v1/status")
         return status
 
     async def tail(
         self, job: str | None = None, *, from_start: bool = False
     ) -> AsyncGenerator[Recorded[Message], None]:
-        """See `Operator`."""
         async with aclosing(follow_events(self._api, job, after=FIRST if from_start else None)) as follower:
             async for facts in follower:
                 for fact in facts:
                     yield fact
 
     def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
-        """See `Operator`."""
         return follow_events(self._api, job)
 
     # --- requests -----------------------------------------------------------------------------------------------------

@@ -49,11 +49,9 @@ class RemoteAdmin:
         return created.pop("token"), _stored(created)
 
     async def list(self) -> list[StoredToken]:
-        """See `Tokens`."""
         return [_stored(token) for token in (await self._api.request("GET", "/v1/tokens"))["tokens"]]
 
     async def revoke(self, token_id: str) -> bool:
-        """See `Tokens`."""
         try:
             await self._api.request("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
         except NotFound:

@@ -43,13 +43,11 @@ class InMemoryAgentChannel:
         self._called: list[Callable[[], None]] = []
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
-        """See `AgentChannel`."""
         self._check(body)
         for receive in tuple(self._keepers):
             receive(name, agent_id, body)
 
     async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
-        """See `AgentChannel`."""
         is_heard = bool(self._keepers)
         await self.announce(name, agent_id, body)
         if is_heard and self._clock is not None:
@@ -57,27 +55,22 @@ class InMemoryAgentChannel:
         return is_heard
 
     async def catch_up(self) -> None:
-        """See `AgentChannel`."""
         self._check(b"")
 
     @asynccontextmanager
     async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
-        """See `AgentChannel`."""
         with _listening(self._keepers, receive):
             yield
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
-        """See `AgentChannel`."""
         self._send(self._agents, name, agent_id, body)
 
     @asynccontextmanager
     async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
-        """See `AgentChannel`."""
         with _listening(self._agents, (name, agent_id, _in_this_context(receive))):
             yield
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
-        """See `AgentChannel`."""
         self._check(b"")
         for task in tasks:
             if len(task.body) > MAX_BYTES:
@@ -91,35 +84,29 @@ class InMemoryAgentChannel:
 
     @asynccontextmanager
     async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
-        """See `AgentChannel`."""
         with _listening(self._takers, (name, agent_id, _in_this_context(receive))):
             yield
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
-        """See `AgentChannel`."""
         self._send(self._informed, name, agent_id, body)
 
     @asynccontextmanager
     async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
-        """See `AgentChannel`."""
         with _listening(self._informed, (name, agent_id, _in_this_context(receive))):
             yield
 
     @asynccontextmanager
     async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
-        """See `AgentChannel`."""
         with _listening(self._absences, receive):
             yield
 
     async def call_roll(self) -> None:
-        """See `AgentChannel`."""
         self._check(b"")
         for receive in tuple(self._called):
             receive()
 
     @asynccontextmanager
     async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
-        """See `AgentChannel`."""
         with _listening(self._called, receive):
             yield
 

@@ -26,7 +26,6 @@ class InMemoryEventStreams:
 
     @property
     def log_stream(self) -> str:
-        """See `EventStreams`."""
         return str(Stream.LOG)
 
     @property
@@ -35,7 +34,6 @@ class InMemoryEventStreams:
         return "WEBHOOKS"
 
     def webhook(self, durable: str) -> str:
-        """See `EventStreams`."""
         return f"webhook.{durable}"
 
     def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> int:
@@ -56,7 +54,6 @@ class InMemoryEventStreams:
         return all(durable.is_idle for durable in self._durables.values())
 
     async def create(self, durable: EventDurable) -> None:
-        """See `EventStreams`."""
         stream = self._streams.get(durable.stream)
         if stream is None:
             raise RequestRefused(f"{durable.stream}: this stream does not exist", "stream not found")
@@ -67,20 +64,16 @@ class InMemoryEventStreams:
             self._durables[key] = InMemoryDurable(stream, spec, self._log.clock, after=stream.last_sequence)
 
     async def remove(self, stream: str, name: str) -> None:
-        """See `EventStreams`."""
         self._durables.pop((stream, name), None)
 
     async def names(self, stream: str) -> Collection[str]:
-        """See `EventStreams`."""
         return [name for of, name in self._durables if of == stream]
 
     async def progress(self, durable: EventDurable) -> Progress:
-        """See `EventStreams`."""
         return self._durable(durable).progress
 
     @asynccontextmanager
     async def reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:
-        """See `EventStreams`."""
         yield _Reader(self._durable(durable))
 
     def _durable(self, durable: EventDurable) -> InMemoryDurable:
@@ -97,5 +90,4 @@ class _Reader:
         self._durable = durable
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
-        """See `EventReader`."""
         return await self._durable.take(limit, wait=wait)

@@ -17,32 +17,26 @@ class InMemoryFetchChannel:
         self._listeners: list[tuple[str, ReceiveBody]] = []
 
     async def request(self, body: bytes) -> None:
-        """See `FetchChannel`."""
         self._send("request", body)
 
     @asynccontextmanager
     async def requests(self, receive: ReceiveBody) -> AsyncIterator[None]:
-        """See `FetchChannel`."""
         async with self._listening("request", receive):
             yield
 
     async def answer(self, gateway: str, body: bytes) -> None:
-        """See `FetchChannel`."""
         self._send(f"answer.{gateway}", body)
 
     @asynccontextmanager
     async def answers(self, gateway: str, receive: ReceiveBody) -> AsyncIterator[None]:
-        """See `FetchChannel`."""
         async with self._listening(f"answer.{gateway}", receive):
             yield
 
     async def call_fetches(self) -> None:
-        """See `FetchChannel`."""
         self._send("call", b"")
 
     @asynccontextmanager
     async def calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
-        """See `FetchChannel`."""
         async with self._listening("call", lambda _: receive()):
             yield
 

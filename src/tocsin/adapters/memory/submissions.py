@@ -47,7 +47,6 @@ class InMemoryScreeningChannel:
 
     @asynccontextmanager
     async def submissions(self, receive: Callable[[Submission], None]) -> AsyncIterator[None]:
-        """See `ScreeningChannel`."""
         self._screeners.append(receive)
         try:
             yield
@@ -55,12 +54,10 @@ class InMemoryScreeningChannel:
             self._screeners.remove(receive)
 
     async def store(self, submissions: Sequence[Submission]) -> list[Answer]:
-        """See `ScreeningChannel`."""
         await asyncio.sleep(0)
         return list(map(self._stored, submissions))
 
     async def answer(self, submissions: Sequence[tuple[Submission, Answer]]) -> None:
-        """See `ScreeningChannel`."""
         for submission, answer in submissions:
             if submission.reply:
                 self._answers.pop(submission.reply).set_result(answer)

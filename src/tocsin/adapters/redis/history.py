@@ -99,30 +99,24 @@ class RedisHistory:
     async def record(
         self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
     ) -> None:
-        """See `ports.History`."""
         await self._recording.record(stream, messages, after=after, upto=upto, opens=opens)
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
-        """See `ports.History`."""
         return await pages.page(self._client, _executions(query), query.place, query.limit)
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
-        """See `ports.History`."""
         # A count needs no order.
         is_exact = query.error is None and query.id_prefix is None and query.namespaces is None
         return await pages.count(self._client, _executions(query, order=(keys.EXECUTIONS, True)), is_exact=is_exact)
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
-        """See `ports.History`."""
         stored = cast("Hash", await self._client.hgetall(keys.execution(execution_id)))
         return execution_row(stored) if stored else None
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
-        """See `ports.History`."""
         return await pages.page(self._client, _dead_letters(query), query.place, query.limit)
 
     async def counts(self, query: CountQuery) -> Sequence[ExecutionCount]:
-        """See `ports.History`."""
         matching = ExecutionQuery(job=query.job, since=query.since, until=query.until, limit=counts.AT_ONCE)
         if not query.is_wide:
             return await counts.counted_rows(every(self.executions, matching), query.width)
@@ -133,26 +127,21 @@ class RedisHistory:
         return ended
 
     async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
-        """See `ports.History`."""
         return await counts.passed(self._client, job, since, until, limit=limit)
 
     async def durations(
         self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
     ) -> Sequence[Sequence[Duration]]:
-        """See `ports.History`."""
         return await counts.durations(self._client, job, spans, limit=limit)
 
     async def jobs(self) -> Sequence[JobRow]:
-        """See `ports.History`."""
         stored = cast("Hash", await self._client.hgetall(keys.JOBS))
         return [job_row(text) for _, text in sorted(stored.items())]
 
     async def totals(self) -> Mapping[Total, int] | None:
-        """See `ports.History`."""
         return await totals.read(self._client, self._installation)
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
-        """See `ports.History`."""
         return await batch_writer.expire(self._client, now=now, after=after)
 
     async def forget(self) -> None:

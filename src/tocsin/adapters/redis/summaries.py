@@ -46,13 +46,11 @@ class RedisSummaries:
         self._installation = installation
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
-        """See `ports.HistorySummaries`."""
         return await runs(self._client, self._installation, jobs)
 
     async def ends(
         self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
     ) -> EndCounts:
-        """See `ports.HistorySummaries`."""
         ends: dict[Status, Counter[End]] = {}
         for status in ENDED:
             pairs = await self._newest(status, limit, since=since, namespaces=namespaces)
@@ -60,7 +58,6 @@ class RedisSummaries:
         return counted(ends, since, limit)
 
     async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
-        """See `ports.HistorySummaries`."""
         async with self._client.pipeline(transaction=True) as reading:
             for state in STATES:
                 reading.zcard(keys.in_queue(queue, state))
@@ -75,7 +72,6 @@ class RedisSummaries:
     async def oldest(
         self, status: Status, *, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[ExecutionHead]:
-        """See `ports.HistorySummaries`."""
         of_status, heads, begin = keys.executions_by("status", status), list[ExecutionHead](), 0
         while len(heads) < limit and begin < MAX_EXAMINED:
             ids = cast("list[str]", await self._client.zrange(of_status, begin, begin + limit - 1))
@@ -87,7 +83,6 @@ class RedisSummaries:
         return heads[:limit]
 
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
-        """See `ports.HistorySummaries`."""
         async with self._client.pipeline(transaction=False) as reading:
             for job in jobs:
                 reading.zrevrange(keys.executions_by("job", job), 0, limit - 1)
@@ -112,7 +107,6 @@ class RedisSummaries:
     async def failed_jobs(
         self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[str]:
-        """See `ports.HistorySummaries`."""
         last: dict[str, float] = {}
         for member, score in await self._newest("failed", failures, namespaces=namespaces):
             last.setdefault(from_json(member)[1], score)

@@ -236,7 +236,6 @@ class SqlHistory:
         self._engine.dispose()
 
     async def offset(self, stream: Stream) -> int:
-        """See `ports.History`."""
         return await self._read(partial(offset, installation=self._installation, stream=stream))
 
     async def record(
@@ -257,46 +256,35 @@ class SqlHistory:
         await self._in_thread(committed)
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
-        """See `ports.History`."""
         return await self._read(partial(executions, query=query))
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
-        """See `ports.History`."""
         return await self._read(partial(count, query=query))
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
-        """See `ports.History`."""
         return await self._read(partial(execution, execution_id=execution_id))
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
-        """See `ports.History`."""
         return await self._read(partial(dead_letters, query=query))
 
     async def counts(self, query: CountQuery) -> Sequence[ExecutionCount]:
-        """See `ports.History`."""
         return await self._read(partial(kept_counts.counts, query=query))
 
     async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
-        """See `ports.History`."""
         return await self._read(partial(kept_counts.passed, job=job, since=since, until=until, limit=limit))
 
     async def durations(
         self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
     ) -> Sequence[Sequence[Duration]]:
-        """See `ports.History`."""
         return await self._read(partial(kept_counts.durations, job=job, spans=spans, limit=limit))
 
     async def jobs(self) -> Sequence[JobRow]:
-        """See `ports.History`."""
         return await self._read(jobs)
 
     async def totals(self) -> Mapping[Total, int] | None:
-        """See `ports.History`."""
         return await self._read(partial(totals.read, installation=self._installation))
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
-        """See `ports.History`."""
-
         def committed() -> int:
             with self._writing.begin() as connection:
                 return expire(connection, now=now, after=after)

@@ -17,7 +17,7 @@ _KEY: Final[tuple[Column[Any], ...]] = (_LETTERS.job_name, _LETTERS.error_patter
 def letter_groups(
     connection: Connection, *, query: DeadLetterQuery, limit: int, by_definition: bool = False
 ) -> LetterGroups:
-    """See `ports.HistorySummaries`."""
+    """Return the groups of dead letters whose errors have the same pattern."""
     if not by_definition:
         groups = _grouped(connection, query, limit + 1)
     else:  # two statements, because each follows the order of an index

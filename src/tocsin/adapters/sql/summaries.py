@@ -52,37 +52,30 @@ class SqlSummaries:
         self._installation = installation
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
-        """See `ports.HistorySummaries`."""
         return await self._read(partial(runs, jobs=jobs, installation=self._installation))
 
     async def ends(
         self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
     ) -> EndCounts:
-        """See `ports.HistorySummaries`."""
         return await self._read(partial(_ends, since=since, limit=limit, by_job=by_job, namespaces=namespaces))
 
     async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
-        """See `ports.HistorySummaries`."""
         return await self._read(partial(_of_queue, queue=queue, since=since))
 
     async def oldest(
         self, status: Status, *, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[ExecutionHead]:
-        """See `ports.HistorySummaries`."""
         return await self._read(partial(_oldest, status=status, limit=limit, namespaces=namespaces))
 
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
-        """See `ports.HistorySummaries`."""
         return await self._read(partial(_newest_of, jobs=jobs, limit=limit))
 
     async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
-        """See `ports.HistorySummaries`."""
         return await self._read(partial(letter_groups, query=query, limit=limit, by_definition=by_definition))
 
     async def failed_jobs(
         self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[str]:
-        """See `ports.HistorySummaries`."""
         return await self._read(partial(_failed_jobs, failures=failures, limit=limit, namespaces=namespaces))
 
 

@@ -41,19 +41,16 @@ class Backend:
     def connect(
         self, settings: Settings, *, within: float | None = PATIENCE
     ) -> "AbstractAsyncContextManager[Installation]":
-        """See `bootstrap.connect`."""
         from ... import bootstrap  # noqa: PLC0415
 
         return bootstrap.connect(settings, within=within)
 
     async def await_log(self, installation: "Installation") -> None:
-        """See `bootstrap.await_log`."""
         from ... import bootstrap  # noqa: PLC0415
 
         await bootstrap.await_log(installation)
 
     async def is_set_up(self, installation: "Installation", *, within: float | None) -> bool:
-        """See `bootstrap.is_set_up`."""
         from ... import bootstrap  # noqa: PLC0415
 
         return await bootstrap.is_set_up(installation, within=within)
@@ -79,11 +76,9 @@ class Backend:
         return await (bootstrap.initialize(installation, mode) if mode else bootstrap.initialize(installation))
 
     async def status(self, installation: "Installation") -> "Status":
-        """See `operators.status_of`."""
         return await operators.status_of(installation)
 
     async def examine(self, installation: "Installation", monitors: Sequence[str]) -> "list[Finding]":
-        """See `health.examine`."""
         from ... import bootstrap  # noqa: PLC0415
         from ...services import health  # noqa: PLC0415
 
@@ -113,31 +108,26 @@ class Backend:
     async def run_stages(
         self, installation: "Installation", names: Sequence[str], *, ready: "asyncio.Event | None" = None
     ) -> None:
-        """See `bootstrap.run_stages`."""
         from ... import bootstrap  # noqa: PLC0415
 
         await bootstrap.run_stages(installation, names, ready=ready)
 
     def process_metrics(self, settings: "Settings") -> "AbstractAsyncContextManager[Readiness]":
-        """See `bootstrap.process_metrics_served`."""
         from ... import bootstrap  # noqa: PLC0415
 
         return bootstrap.process_metrics_served(settings)
 
     async def rebuild_history(self, installation: "Installation") -> int:
-        """See `bootstrap.rebuild_history`."""
         from ... import bootstrap  # noqa: PLC0415
 
         return await bootstrap.rebuild_history(installation)
 
     async def create_backup(self, installation: "Installation", place: "BackupPlace") -> "BackupManifest":
-        """See `bootstrap.create_backup`."""
         from ... import bootstrap  # noqa: PLC0415
 
         return await bootstrap.create_backup(installation, place)
 
     async def restore_backup(self, installation: "Installation", place: "BackupPlace") -> "BackupManifest":
-        """See `bootstrap.restore_backup`."""
         from ... import bootstrap  # noqa: PLC0415
 
         return await bootstrap.restore_backup(installation, place)
@@ -145,7 +135,6 @@ class Backend:
     def serving(
         self, installation: "Installation", *, any_port: Collection[str] = (), allow_reset: bool = False
     ) -> "AbstractAsyncContextManager[str]":
-        """See `serving.serving`."""
         from ...bootstrap.api_server import serving  # noqa: PLC0415
 
         return serving(installation, any_port=any_port, allow_reset=allow_reset)

@@ -29,12 +29,10 @@ class MovedPattern:
 
     @property
     def stepping(self) -> bool:
-        """See `Pattern`."""
         return self.pattern.stepping
 
     @property
     def per_day(self) -> int:
-        """See `Pattern`."""
         return self.pattern.per_day
 
     def next(self, wall: int) -> int | None:

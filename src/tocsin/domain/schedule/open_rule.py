@@ -35,7 +35,6 @@ class OpenRule:
         return None
 
     def latest_until(self, until: datetime, after: datetime, anchor: datetime, /) -> datetime | None:
-        """See `Rule`."""
         for begin, end, is_closed in reversed(list(self._pieces(after, until))):
             at = None if is_closed else self.named.latest_until(end, begin, anchor)
             if at is not None:
@@ -43,7 +42,6 @@ class OpenRule:
         return None
 
     def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
-        """See `Rule`."""
         closed = (piece for piece in self._pieces(after, until) if piece[2])
         return self.named.count(after, until, anchor) - sum(
             self.named.count(begin, end, anchor) for begin, end, _ in closed

@@ -60,14 +60,12 @@ class IntervalRule:
     interval: timedelta
 
     def next_after(self, after: datetime, anchor: datetime, /) -> datetime | None:
-        """See `Rule`."""
         try:
             return anchor + (self._passed(after, anchor) + 1) * self.interval
         except OverflowError:
             return None
 
     def latest_until(self, until: datetime, after: datetime, anchor: datetime, /) -> datetime | None:
-        """See `Rule`."""
         count = self._passed(until, anchor)
         if count == 0:
             return None
@@ -75,11 +73,9 @@ class IntervalRule:
         return at if at > after else None
 
     def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
-        """See `Rule`."""
         return max(0, self._passed(until, anchor) - self._passed(after, anchor))
 
     def occurrences(self, after: datetime, until: datetime, anchor: datetime, /) -> Iterator[Occurrence]:
-        """See `Rule`."""
         at = self.next_after(after, anchor)
         while at is not None and at <= until:
             yield Occurrence(at)
@@ -96,19 +92,15 @@ class OnceRule:
     at: datetime
 
     def next_after(self, after: datetime, _anchor: datetime, /) -> datetime | None:
-        """See `Rule`."""
         return self.at if self.at > after else None
 
     def latest_until(self, until: datetime, after: datetime, _anchor: datetime, /) -> datetime | None:
-        """See `Rule`."""
         return self.at if after < self.at <= until else None
 
     def count(self, after: datetime, until: datetime, _anchor: datetime, /) -> int:
-        """See `Rule`."""
         return int(after < self.at <= until)
 
     def occurrences(self, after: datetime, until: datetime, _anchor: datetime, /) -> Iterator[Occurrence]:
-        """See `Rule`."""
         if after < self.at <= until:
             yield Occurrence(self.at)
 
@@ -120,11 +112,9 @@ class UnionRule:
     parts: tuple[Rule, ...]
 
     def next_after(self, after: datetime, anchor: datetime, /) -> datetime | None:
-        """See `Rule`."""
         return min((at for part in self.parts if (at := part.next_after(after, anchor)) is not None), default=None)
 
     def latest_until(self, until: datetime, after: datetime, anchor: datetime, /) -> datetime | None:
-        """See `Rule`."""
         return max(
             (at for part in self.parts if (at := part.latest_until(until, after, anchor)) is not None), default=None
         )
@@ -134,7 +124,6 @@ class UnionRule:
         return sum(1 for occurrence in self.occurrences(after, until, anchor) if occurrence.skipped_local is None)
 
     def occurrences(self, after: datetime, until: datetime, anchor: datetime, /) -> Iterator[Occurrence]:
-        """See `Rule`."""
         walks = [part.occurrences(after, until, anchor) for part in self.parts]
         merged = merge(*walks, key=lambda occurrence: (occurrence.at, occurrence.skipped_local is not None))
         for _, same in groupby(merged, key=attrgetter("at", "skipped_local")):

@@ -25,7 +25,6 @@ class Adoptions:
         """The digests of results by execution and step."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             Admitted: self._admitted,
             Advanced: self._advanced,
@@ -34,7 +33,6 @@ class Adoptions:
         }
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         yield from ()
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:

@@ -73,7 +73,6 @@ class Locks:
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {Acquired: self._acquired, Queued: self._queued, Admitted: self._admitted}
 
     def _acquired(self, recorded: Recorded[Acquired]) -> Taken:
@@ -163,11 +162,9 @@ class Agents:
         self._states: dict[tuple[str, str], str] = {}
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return dict.fromkeys(_BEFORE, self._take)
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         yield from ()
 
     def _take(self, recorded: Recorded[AgentFact]) -> Taken:

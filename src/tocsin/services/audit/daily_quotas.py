@@ -23,7 +23,6 @@ class DailyQuotaSkips:
         self._skipped: dict[str | None, Recorded[Skipped]] = {}
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {NamespacesDefined: self._defined, Skipped: self._was_skipped}
 
     def debts(self) -> Iterator[Debt]:

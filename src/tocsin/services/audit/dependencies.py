@@ -109,7 +109,6 @@ class Dependencies:
         the execution that waited."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             Defined: self._defined,
             Planned: self._requested,
@@ -122,7 +121,6 @@ class Dependencies:
         }
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         yield from ()
 
     def _defined(self, recorded: Recorded[Defined]) -> Taken:

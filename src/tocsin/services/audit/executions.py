@@ -64,7 +64,6 @@ class Executions:
         self.count = 0
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             **dict.fromkeys(FACTS, self._fact),
             FannedOut: self._fanned_out,
@@ -137,7 +136,6 @@ class Executions:
             yield check.violation("I7", entity, reason, recorded)
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         for life in self._open.values():
             for debt in life.owed():
                 entity = _entity(life.first.message)

@@ -40,7 +40,6 @@ class FanOuts:
         self._unmapped: dict[int, list[Recorded[FannedOut]]] = {}
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             ShardsDefined: self._defined,
             Due: self._came_due,

@@ -228,7 +228,6 @@ class LedgerTime:
         return len(self._jobs)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         changes: tuple[type[Message], ...] = (Defined, Paused, Resumed, Deleted)
         return {**dict.fromkeys(changes, self._govern), Due: self._due, Passed: self._passed}
 
@@ -291,7 +290,6 @@ class LedgerTime:
         return self._since is not None and self._jobs[job].watermark is None
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         if self.horizon is None:
             return
         for job, timeline in self._jobs.items():

@@ -44,7 +44,6 @@ class Ownership:
         """Claims for earlier owners, by execution and step."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             OwnershipAssigned: self._assigned,
             Dispatched: self._dispatched,

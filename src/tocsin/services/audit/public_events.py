@@ -66,7 +66,6 @@ class PublicEvents:
         """What an answer to a trigger must follow, by job and trigger."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             Admitted: self._admitted,
             Skipped: self._skipped,
@@ -180,7 +179,6 @@ class PublicEvents:
         yield from ()
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         for proof, _ in self._firings.values():
             yield Debt("CRON-29", proof.subject, "the firing was not announced", proof.time, facts=(proof,))
         for proofs in self._skips.values():

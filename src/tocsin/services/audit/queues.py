@@ -43,7 +43,6 @@ class Queues:
         """Cancellations by purges that are not taken yet: the ledger and the log are read in any order."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             QueuePaused: self._switched,
             QueueResumed: self._switched,
@@ -57,7 +56,6 @@ class Queues:
         }
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         for cancelled in self._early.values() if self._is_whole else ():
             for recorded, _ in cancelled:
                 reason = f"no queue was purged by event {recorded.message.purge} of the ledger"

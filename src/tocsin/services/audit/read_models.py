@@ -125,17 +125,11 @@ LOOKS: Final = (0.0, 0.5, 2.0)
 class Rows(Protocol):
     """The part of `ports.History` that a comparison uses."""
 
-    async def offset(self, stream: Stream, /) -> int:
-        """See `ports.History`."""
-        ...
+    async def offset(self, stream: Stream, /) -> int: ...
 
-    async def execution(self, execution_id: str, /) -> ExecutionRow | None:
-        """See `ports.History`."""
-        ...
+    async def execution(self, execution_id: str, /) -> ExecutionRow | None: ...
 
-    async def count(self) -> int:
-        """See `ports.History`."""
-        ...
+    async def count(self) -> int: ...
 
 
 class ProjectionReader:

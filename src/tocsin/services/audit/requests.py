@@ -73,7 +73,6 @@ class Requests:
         """Dead letters of messages: a replay publishes the message again, and starts no execution."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             Due: self._due,
             Passed: self._passed,
@@ -208,7 +207,6 @@ class Requests:
             self._requests.pop(request.request, None)
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         for (job, execution_id), request in self._awaited.items():
             if self._since is None or request.proof.time >= self._since:
                 reason = f"nothing has become of {request.proof.subject} yet: {execution_id} is missing"

@@ -48,7 +48,6 @@ class UniqueKeys:
         """Executions with a key whose request did not come yet."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {
             Enqueued: self._enqueued,
             KeyTaken: self._taken,
@@ -56,7 +55,6 @@ class UniqueKeys:
         }
 
     def debts(self) -> Iterator[Debt]:
-        """See `Check`."""
         for (job, execution_id), proof in self._replaced.items():
             entity = check.execution(job, execution_id)
             yield Debt("I1", entity, "another job replaced it, and it is open", proof.time, facts=(proof,))

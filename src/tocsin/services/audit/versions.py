@@ -32,7 +32,6 @@ class Versions(Generic[D]):
         self._newest: Recorded[D] | None = None
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """See `Check`."""
         return {self._kind: self._defined}
 
     def debts(self) -> Iterator[Debt]:

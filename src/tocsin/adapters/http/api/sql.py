@@ -132,7 +132,6 @@ class CallerRights:
         self._caller = caller
 
     async def define(self, definition: JobDefinition, before: Job | None) -> Check:
-        """See `Rights`."""
         self._require(Permission.REGISTER)
         if before is None:
             await self._here.visibility.require_name(self._caller, definition.name)
@@ -140,17 +139,14 @@ class CallerRights:
         return defining(self._caller, definition)
 
     async def change(self) -> Check:
-        """See `Rights`."""
         self._require(Permission.REGISTER)
         return permitted(self._caller, Permission.REGISTER)
 
     async def trigger(self) -> Check:
-        """See `Rights`."""
         self._require(*TRIGGERS)
         return permitted(self._caller, Permission.TRIGGER)
 
     async def cancel(self, match: ExecutionMatch) -> None:
-        """See `Rights`."""
         run = Run.of(match)
         if not await self._here.visibility.may_see_run(self._caller, run):
             raise NotFound(f"no execution has the id {match.execution_id!r}")
@@ -159,15 +155,12 @@ class CallerRights:
             raise forbidden(self._caller, Permission.CANCEL)
 
     def sees(self, job: Job) -> bool:
-        """See `Rights`."""
         return self._caller.may_see(job)
 
     def sees_agent(self, agent: AgentRecord) -> bool:
-        """See `Rights`."""
         return sees_agent(self._caller, agent)
 
     async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
-        """See `Rights`."""
         self._require(Permission.HISTORY)
 
         async def sees(row: ExecutionRow) -> bool:
@@ -176,7 +169,6 @@ class CallerRights:
         return sees
 
     async def knows(self, job: str) -> bool:
-        """See `Rights`."""
         return await self._here.visibility.may_see(self._caller, job)
 
     def _require(self, *permissions: Permission) -> None:

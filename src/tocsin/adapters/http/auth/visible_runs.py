@@ -30,7 +30,6 @@ class VisibleRuns:
         self._decided: dict[Run, bool] = {}
 
     async def __call__(self, job: str, definition: int | None, status: str, at: datetime) -> bool:
-        """See `services.overview.SeesRun`."""
         if definition is None and status != "skipped":  # only a refused trigger has no definition
             definition = UNREADABLE
         return self.all or await self.includes(Run(job, definition, at))

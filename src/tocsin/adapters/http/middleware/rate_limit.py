@@ -65,7 +65,6 @@ class MemoryRateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> (tokens left, time)
 
     async def take(self, key: str) -> Allowance | None:
-        """See `RateLimit`."""
         now = self._clock.monotonic()
         tokens, at = self._buckets.pop(key, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - at) * self._rate)
@@ -92,7 +91,6 @@ class RedisRateLimit:
         self._burst = burst
 
     async def take(self, key: str) -> Allowance | None:
-        """See `RateLimit`."""
         try:
             wait, left = await self._take(keys=[f"{self._prefix}:rate:{key}"], args=[self._rate, self._burst])
         except self._errors as error:
