@@ -10,6 +10,8 @@ from typing import Any
 
 import nkeys  # type: ignore[import-untyped]
 
+REVOKED_AT = 2000
+
 
 @dataclass(frozen=True)
 class Key:
@@ -38,6 +40,8 @@ class Operator:
     """An operator with one account for Tocsin: what its server is configured with, and the credentials of users."""
 
     config: str
+    revoking: str
+    """The configuration of a server that refuses users whose JWT was issued at `REVOKED_AT` or before."""
     account: Key
 
     def creds(self, **more: object) -> str:
@@ -59,18 +63,18 @@ def operator() -> Operator:
     )
     limits = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1) | {"wildcards": True}
     storage = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), -1)
-    preloaded = {
-        account.public: root.sign(
-            "A", account.public, {"type": "account", "version": 2, "limits": {**limits, **storage}}
-        ),
-        system.public: root.sign("SYS", system.public, {"type": "account", "version": 2, "limits": limits}),
-    }
     own = root.sign("O", root.public, {"type": "operator", "version": 2})
-    lines = "\n".join(f"  {public}: {jwt}" for public, jwt in preloaded.items())
-    return Operator(
-        f"operator: {own}\nsystem_account: {system.public}\nresolver: MEMORY\nresolver_preload {{\n{lines}\n}}\n",
-        account,
-    )
+    claims = {"type": "account", "version": 2, "limits": limits}
+
+    def config(**more: object) -> str:
+        preloaded = {
+            account.public: root.sign("A", account.public, {**claims, "limits": {**limits, **storage}, **more}),
+            system.public: root.sign("SYS", system.public, claims),
+        }
+        lines = "\n".join(f"  {public}: {jwt}" for public, jwt in preloaded.items())
+        return f"operator: {own}\nsystem_account: {system.public}\nresolver: MEMORY\nresolver_preload {{\n{lines}\n}}\n"
+
+    return Operator(config(), config(revocations={"*": REVOKED_AT}), account)
 
 
 def _part(data: bytes) -> str:

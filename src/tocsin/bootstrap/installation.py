@@ -143,6 +143,7 @@ def connect_client(settings: Settings, *, within: float | None) -> AbstractAsync
         within=within,
         is_encrypted=security.is_encrypted,
         fast_client=settings.nats.fast_client,
+        proof=security,
         **security.client,
     )
 

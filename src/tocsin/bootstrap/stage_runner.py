@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
 from faststream.nats import NatsBroker
+from nats.aio.client import Client
+from typing_extensions import override
 
 from .. import __version__, telemetry
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
-from ..adapters.nats.client.connection import RECONNECT_FOREVER
 from ..adapters.nats.client.connection_end import CLOSING_ERRORS
-from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
@@ -52,13 +52,32 @@ from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
-from .installation import Installation, Ports, connect_client, report_key, require_archive_extra, servers
+from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .notification_channels import channels_of
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
 """The names of all stages, in the order in which an execution passes them."""
 
 _log = telemetry.get_logger("tocsin")
+
+
+class _Broker(NatsBroker):
+    """A broker on our client: FastStream's own ends at the first refusal."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(logger=None, apply_types=False)
+        self._client = client
+
+    @override
+    async def _connect(self) -> Client:
+        self.config.connect(self._client)
+        return self._client
+
+    @override
+    async def stop(self, *error: Any) -> None:
+        """Stop the subscribers, and leave the client open."""
+        self._connection = None
+        await super().stop(*error)
 
 
 def compose(  # noqa: PLR0913 - the parts of a process
@@ -222,13 +241,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels_of(installation) if NOTIFIER.name in names else None,
         )
-        broker = NatsBroker(
-            servers(settings),
-            logger=None,
-            apply_types=False,
-            **RECONNECT_FOREVER,
-            **security_of(settings.nats).broker,
-        )
+        connection = await stack.enter_async_context(connect_client(settings, within=None))
+        broker = _Broker(connection.client)
         cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
         policy = DeliveryPolicy(
             store,

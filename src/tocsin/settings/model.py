@@ -121,16 +121,19 @@ class Tls(Section):
 
 
 class Nats(Section):
-    """The NATS server or cluster. Set at most one kind of credentials."""
+    """The NATS server or cluster. Set at most one kind of credentials.
+
+    Files of credentials and of `nats.tls` are read again at each connection, so a replaced file needs no restart.
+    """
 
     url: Servers = "nats://127.0.0.1:4222"
     """URL of the server; several URLs of a cluster are joined by commas."""
     user: str | None = None
     """User name, together with `password`."""
     password: SecretStr | None = None
-    """Password of `user`."""
+    """Password of `user`; `${file:/PATH}` for a file that is read at each connection."""
     token: SecretStr | None = None
-    """Authentication token."""
+    """Authentication token; `${file:/PATH}` likewise."""
     nkey_seed: Folder | None = None
     """File with the seed of a user's nkey (`SU…`)."""
     creds: Folder | None = None

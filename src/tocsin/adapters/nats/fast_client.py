@@ -16,18 +16,25 @@ with the setting `nats.fast_client: off`, `client.transport.PublicTransport` tak
 `tests/conformance/test_fast_headers.py` and `test_inline_delivery.py` compare the results with those of nats-py.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.errors import AuthorizationError, Error
 from nats.protocol.parser import AWAITING_CONTROL_LINE
+from pydantic_core import from_json, to_json
 from typing_extensions import override
 
+from ...domain.errors import TocsinError
 from ...subjects import EXPECTED_SEQUENCE, EXPECTED_SUBJECT, SoleGuard
 from .client.transport import Outgoing, Receive, check_unsettled
+
+_T = TypeVar("_T")
 
 _LARGE_BACKLOG_BYTES: Final = 1_000_000
 """If more bytes wait to be written, `send` waits until they are."""
@@ -45,6 +52,70 @@ PRIVATE_NAMES: Final = (
     "_status",
 )
 """The names of a client that this module uses."""
+
+
+class Proof(Protocol):
+    """Credentials and TLS of a client. `TocsinError`: a file cannot be used."""
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS context."""
+
+    def identity(self, nonce: str) -> Mapping[str, str]:
+        """Return the fields of the message CONNECT that name the user."""
+
+
+class RotatingClient(Client):
+    """A client that reads its proof again at each connection.
+
+    nats-py itself keeps the first TLS context and the first public nkey, and ends or hangs at a file that is half written.
+    """
+
+    def __init__(self, proof: Proof) -> None:
+        super().__init__()
+        self._proof = proof
+        self._identity: Mapping[str, str] = {}
+
+    @property
+    @override
+    def ssl_context(self) -> ssl.SSLContext:
+        return _usable(self._proof.context)
+
+    @override
+    def _connect_command(self) -> bytes:
+        self._identity = self._read_identity()
+        verb, _, options = super()._connect_command().partition(b" ")
+        return b"%b %b\r\n" % (verb, to_json({**from_json(options), **self._identity}))
+
+    @override
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            # nats-py keeps the socket open, and waits without an end for a failed TLS connection to close.
+            transport, self._transport = self._transport, None
+            if transport is not None:
+                transport.close()  # type: ignore[no-untyped-call]
+            raise
+
+    @override
+    async def _process_err(self, err_msg: str) -> None:
+        """Connect again if the server ends the connection of credentials that were replaced meanwhile."""
+        with suppress(Error):
+            if "auth" in err_msg.lower() and self._read_identity() != self._identity:
+                await self._process_op_err(AuthorizationError())
+                return
+        await super()._process_err(err_msg)
+
+    def _read_identity(self) -> Mapping[str, str]:
+        return _usable(lambda: self._proof.identity(self._server_info.get("nonce", "")))
+
+
+def _usable(read: Callable[[], _T]) -> _T:
+    """Return what a proof reads, or raise the error at which a client tries again."""
+    try:
+        return read()
+    except TocsinError as error:
+        raise Error(f"nats: {error}") from error
 
 
 def is_supported(client: Client) -> bool:

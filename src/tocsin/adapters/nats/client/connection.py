@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
-from ..fast_client import FastTransport, is_supported, server_info
+from ..fast_client import FastTransport, Proof, RotatingClient, is_supported, server_info
 from .cancellations import keep_cancellations
 from .connection_attempts import TLS_NOT_OFFERED, ConnectionFailed, FirstConnection
 from .connection_end import Ending, close
@@ -244,6 +244,7 @@ async def connect(
     within: float | None = 10.0,
     is_encrypted: bool = False,
     fast_client: FastClient = "auto",
+    proof: Proof | None = None,
     **options: Any,  # noqa: ANN401 - the options of `nats.connect` have many types
 ) -> AsyncIterator[Connection]:
     """Open a connection that survives restarts of the servers; close it at the end.
@@ -256,13 +257,14 @@ async def connect(
         within: seconds until the first server must answer; None for no limit.
         is_encrypted: reject a server that does not speak TLS.
         fast_client: whether private names of nats-py are used.
+        proof: credentials and TLS, which are read at each connection; None: those of `options`.
         options: options of `nats.connect`.
 
     Raises:
         LogUnavailable: no server answered in time, or one rejected the client; the text says which and why.
         ConnectionEnded: the server ended the connection for good.
     """
-    client = Client()
+    client = Client() if proof is None else RotatingClient(proof)
     connection = Connection(client, fast_client=fast_client)
     opening, ending = FirstConnection(servers), Ending(client, connection.abandon)
 
@@ -270,11 +272,15 @@ async def connect(
         connection.interrupt()
 
     async def on_error(error: Exception) -> None:
-        if opening.is_over:
+        if opening.is_over and client.is_connected:
             connection.on_permission_error(error)
             _log.warning("connection error", action="nats-error", error=repr(error))
         else:
             opening.record_failure(error)
+
+    async def on_reconnect() -> None:
+        failures = opening.end_of_failures()
+        _log.info("connected to NATS again", action="nats-reconnected", servers=opening.where, failures=failures)
 
     settings: Json = {
         "name": "tocsin",
@@ -282,6 +288,7 @@ async def connect(
         **RECONNECT_FOREVER,
         "error_cb": on_error,
         "disconnected_cb": on_disconnect,
+        "reconnected_cb": on_reconnect,
         **options,
     }
     try:

@@ -8,6 +8,7 @@ import errno
 import re
 import socket
 import ssl
+import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -149,11 +150,16 @@ def _tls_text(error: ssl.SSLError) -> str:
 
 _WHAT_HELPS: Final = "Start it, or name another with --nats, TOCSIN_NATS_URL or `nats.url`"
 
+REPEAT_INTERVAL_S: Final = 60.0
+"""Seconds between two lines of the log for attempts that fail for the same reason; the client tries five times a second."""
+_MAX_REASONS: Final = 10
+"""Lines of the log within `REPEAT_INTERVAL_S`."""
+
 _log = telemetry.get_logger("tocsin.nats")
 
 
 class FirstConnection:
-    """The attempts to reach a first server.
+    """The attempts to reach a first server, and the log of all attempts.
 
     The client itself retries without a limit; this class decides when to give up.
     """
@@ -168,10 +174,19 @@ class FirstConnection:
         self._absent_in_a_row = 0
         self._server_count = len(urls)
         self._last: Exception | None = None
-        self._logged_reason = ""
+        self._failures = 0
+        self._logged: set[str] = set()
+        """The reasons that were logged since `_logged_at`: attempts may fail for several reasons by turns."""
+        self._logged_at = 0.0
+
+    def end_of_failures(self) -> int:
+        """Return how many attempts failed, and count from 0 again."""
+        failures, self._failures = self._failures, 0
+        self._logged.clear()
+        return failures
 
     def record_failure(self, error: Exception) -> None:
-        """Record a failed attempt, and log each new reason."""
+        """Record a failed attempt; log each new reason, and one that goes on each `REPEAT_INTERVAL_S`."""
         self._last = error
         self._absent_in_a_row = self._absent_in_a_row + 1 if is_not_listening(error) else 0
         if self._absent_in_a_row >= self._server_count:
@@ -179,9 +194,20 @@ class FirstConnection:
         reason = reason_for(error)
         if reason.is_final and not self._refused.done():
             self._refused.set_result(error)
-        if reason.text != self._logged_reason:
-            self._logged_reason = reason.text
-            _log.warning("waiting for NATS", action="nats-awaited", servers=self.where, reason=reason.text)
+        self._failures += 1
+        now = time.monotonic()
+        if now >= self._logged_at + REPEAT_INTERVAL_S:
+            self._logged.clear()
+            self._logged_at = now
+        if reason.text not in self._logged and len(self._logged) < _MAX_REASONS:
+            self._logged.add(reason.text)
+            _log.warning(
+                "waiting for NATS",
+                action="nats-awaited",
+                servers=self.where,
+                reason=reason.text,
+                attempts=self._failures,
+            )
 
     async def run(self, connecting: Coroutine[Any, Any, None], within: float | None) -> None:
         """Wait until the client is connected.
@@ -210,6 +236,7 @@ class FirstConnection:
             raise ConnectionFailed(f"{self.where}: {reason_for(error).text}", error) from error
         finally:
             self.is_over = True
+            self.end_of_failures()
             self._refused.cancel()
             absent.cancel()
             if not attempt.done():
