@@ -267,16 +267,19 @@ async def test_stages_stop_while_the_client_is_connecting(tocsin: Site, monkeypa
             await running
 
 
-async def test_named_stage_without_its_setting_is_reported(tocsin: Site) -> None:
-    names, ready = ("mq_bridge", "notary", "registrar"), asyncio.Event()
+@pytest.mark.parametrize("running_too", [(), ("registrar",)])
+async def test_stages_without_their_settings_are_reported(tocsin: Site, running_too: tuple[str, ...]) -> None:
+    """Warn only if nothing else runs: a process that does nothing is a mistake."""
+    names, ready = ("mq_bridge", "notary", *running_too), asyncio.Event()
     with capture_logs() as said:
         running = asyncio.create_task(bootstrap.run_stages(tocsin.installation, names, ready=ready))
         async with asyncio.timeout(tocsin.patience):
             await ready.wait()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    idle = {one["stage"]: one["needs"] for one in said if one.get("action") == "stage-not-installed"}
+    idle = {one["stage"]: one for one in said if one.get("action") == "stage-not-installed"}
     assert idle.keys() == {"mq_bridge", "notary"}
-    assert idle["notary"] == "`notary.key`"
+    assert idle["notary"]["needs"] == "`notary.key`"
+    assert {one["log_level"] for one in idle.values()} == {"debug" if running_too else "warning"}
     [started] = [one for one in said if one.get("action") == "stages-started"]
-    assert started["stages"] == ["registrar"]
+    assert started["stages"] == [*running_too]

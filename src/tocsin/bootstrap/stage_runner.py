@@ -159,12 +159,12 @@ def _heartbeat(ports: Ports) -> Heartbeat | None:
     return Heartbeat(HttpPing(heartbeat.url.get_secret_value(), __version__), ports.clock, every=heartbeat.every)
 
 
-def _report_idle(names: Collection[str], *, is_named: bool) -> None:
+def _report_idle(names: Collection[str], *, is_alone: bool) -> None:
     """Log the stages that do not run without a setting.
 
-    This is a warning if the command named them.
+    This is a warning if no other stage runs in this process.
     """
-    log = _log.warning if is_named else _log.debug
+    log = _log.warning if is_alone else _log.debug
     for stage in STAGES:
         if stage.name in names:
             log(
@@ -216,7 +216,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
     sampling = sampling_of(os.environ)
     key, storage = await report_key(installation), None
     running = [stage.name for stage in STAGES if stage.name in names and stage.is_installed(settings)]
-    _report_idle(set(names) - set(running), is_named=len(names) < len(STAGES))
+    _report_idle(set(names) - set(running), is_alone=not running)
     async with AsyncExitStack() as stack:
         stack.callback(_log.info, "stages stopped", action="stages-stopped", stages=running)
         if any(stage.needs_history and stage.name in names for stage in STAGES):
