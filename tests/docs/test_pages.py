@@ -20,6 +20,7 @@ from tocsin.settings import Settings
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+MAX_DECISION_WORDS = 250
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 
 
@@ -66,6 +67,20 @@ def test_navigation_names_every_page() -> None:
 
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     assert sorted(leaves(navigation)) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_decision_has_a_status_and_one_page() -> None:
+    pages = {page.name: page.read_text() for page in sorted((DOCS / "internals" / "decisions").glob("[0-9]*.md"))}
+    numbers = [int(name[:3]) for name in pages]
+    rows = []
+    for number, (name, text) in zip(numbers, pages.items(), strict=True):
+        match = re.match(rf"# {number}\. (.+)\n\nStatus: (accepted|superseded by (\d+))\.", text)
+        assert match, name
+        assert match[3] is None or int(match[3]) in numbers, name
+        assert len(text.split()) <= MAX_DECISION_WORDS, name
+        rows.append(f"| {number} | [{match[1]}]({name}) | {match[2]} |")
+    index = (DOCS / "internals" / "decisions" / "index.md").read_text().splitlines()
+    assert [row for row in index if re.match(r"\| \d", row)] == rows
 
 
 def test_architecture_lists_every_stage() -> None:

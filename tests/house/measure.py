@@ -208,10 +208,7 @@ def _reachable(imports: Mapping[str, set[str]], module: str) -> set[str]:
 def _documents() -> tuple[list[str], int]:
     """Return the texts of the documentation without the generated reference, and the number of decisions."""
     pages = {path: path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference"}
-    decisions = sum(
-        len(re.findall(r"^## ADR", text, re.MULTILINE)) for path, text in pages.items() if path.stem == "decisions"
-    )
-    decisions += sum(path.parent.name == "decisions" and path.stem != "index" for path in pages)
+    decisions = sum(path.parent.name == "decisions" and path.stem != "index" for path in pages)
     return [*pages.values()], decisions
 
 

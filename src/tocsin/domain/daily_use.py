@@ -1,7 +1,7 @@
 """The use of a namespace in a day: executions, and bytes of their events.
 
 The planner counts an execution and its first event before it begins, and skips an execution beyond a quota (ADR 97). The recorder counts
-the bytes of all later events (ADR 100).
+the bytes of all later events.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The daily quotas of namespaces, for the planner (ADR 97 and 100).
+"""The daily quotas of namespaces, for the planner (ADR 97).
 
 An execution is counted before it begins, in an entry of the bucket `queues`. Its revision guards the count, so planners together never
 exceed a quota. One write counts all executions of a batch that wait for their place. After a crash between the count and the beginning, a

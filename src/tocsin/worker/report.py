@@ -1,4 +1,4 @@
-"""The report after an attempt (docs/internals/decisions.md, ADR 3)."""
+"""The report after an attempt (docs/internals/decisions, ADR 40)."""
 
 from typing import Final
 

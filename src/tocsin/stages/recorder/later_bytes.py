@@ -1,4 +1,4 @@
-"""The bytes of later events of a namespace's executions, for its quota `bytes_per_day` (ADR 100).
+"""The bytes of later events of a namespace's executions, for its quota `bytes_per_day` (ADR 97).
 
 The recorder reads every event of executions and dead letters in order. It adds their sizes to an entry of the bucket `queues`, before it
 records them. The entry holds the sequence up to which it counts, so events that are read again, also for a new history, count once.

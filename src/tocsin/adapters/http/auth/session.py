@@ -2,7 +2,7 @@
 
 No server keeps a session. Every copy of the API verifies the token in the cookie as in an `Authorization` header, so a revoked
 or expired token ends the session. A page proves by the CSRF token that it may use the session: the token is
-derived from the session's token, which only the browser and this server have. ADR 63 has the reasons.
+derived from the session's token, which only the browser and this server have. ADR 64 has the reasons.
 """
 
 import hashlib
