@@ -8,7 +8,7 @@ import pytest
 from tests.domain.given import NOON
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import ids, job_record, ledger
+from tocsin.domain import execution, ids, job_record, ledger
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -111,6 +111,52 @@ async def test_stopped_planner_keeps_the_lock_for_its_execution(world: World) ->
     await world.deliver(triggers, first, log=world.log)
     assert [admitted.execution_id for admitted in await world.stored(Admitted)] == [acquired.execution_id]
     assert len(await world.stored(Acquired)) == 1
+
+
+EDITS: dict[str, dict[str, object]] = {
+    "without a lock": {"overlap_policy": "allow"},
+    "after other jobs": {"overlap_policy": "allow", "depends_on": ["load"]},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+@pytest.mark.parametrize("copy", ["an old copy", "a new copy"])
+async def test_holder_keeps_its_fence_after_an_edit(world: World, copy: str, edit: dict[str, object]) -> None:
+    """The job is edited between the lock's event and the admission, while another execution waits for the lock."""
+    triggers, old = world.planner.subscriptions[1], world.copy()
+    await world.define({"name": "load", "function": "f"})
+    await world.define(job(overlap_policy="enqueue"))
+    for message_id in ("before", "first", "second"):
+        await world.trigger("nightly", message_id)
+    [before, first, second] = await world.log.read("trigger.>")
+    await world.deliver(triggers, before, store=old)
+    [admitted] = await world.stored(Admitted)
+    await world.given(_completed(admitted))
+    write = world.log.write
+
+    async def stops(writes: Sequence[Write]) -> list[Written]:
+        if any(isinstance(w, Append) and isinstance(w.events[0], Admitted | Dispatched) for w in writes):
+            raise LogUnavailable("the process is gone")
+        return await write(writes)
+
+    world.log.write = stops  # type: ignore[method-assign]
+    with pytest.raises(LogUnavailable):
+        await world.deliver(triggers, first, log=world.log)
+    world.log.write = write  # type: ignore[method-assign]
+    [_, acquired] = await world.recorded(Acquired)
+    await world.deliver(triggers, second, log=world.log)
+    await world.run(world.lock_keeper)
+    assert len(await world.stored(Queued)) == 1
+    await world.define(job(**edit))
+    await world.deliver(triggers, first, store=old if copy == "an old copy" else world.copy())
+    scope = subjects.execution("nightly", acquired.message.execution_id)
+    await world.given(*execution.settle(execution.fold(await world.log.load(scope)), "met", ()))
+    await world.run(world.lock_keeper)
+    [_, holder] = await world.stored(Admitted)
+    assert (holder.execution_id, holder.fence) == (acquired.message.execution_id, acquired.sequence)
+    await world.given(_completed(holder))
+    await world.run(world.lock_keeper)
+    assert len(await world.stored(Admitted)) == 3
 
 
 async def test_archived_holder_holds_nothing(world: World) -> None:

@@ -83,7 +83,7 @@ async def decide_one(subscription: BoundSubscription, recorded: Recorded[Message
     """Have a subscription decide on a message over the states of a copy; raise what it raises."""
     if subscription.learn is not None:
         store.learn(subscription.learn(recorded))
-    item = Item(recorded, "again")
+    item = Item(recorded, "again", is_repeated=True)
     await Waves(store).run(subscription.decide, [item], on_signal=subscription.on_signal)
     assert item.outcome is not None
     if item.outcome.error is not None:

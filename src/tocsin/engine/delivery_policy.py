@@ -214,7 +214,7 @@ class DeliveryPolicy:
             message = subjects.continued(message, delivery.headers)
         trace_ids.note(message)
         recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
-        return Item(recorded, _key(subscription, recorded))
+        return Item(recorded, _key(subscription, recorded), is_repeated=delivery.delivered > 1)
 
     async def _is_handled(self, subscription: BoundSubscription, delivery: Delivery) -> bool:
         """Return whether a message lies before the archive's cursor: it was handled."""

@@ -58,6 +58,8 @@ class Item(msgspec.Struct, eq=False):
     outcome: Outcome | None = None
     conflicts: int = 0
     steps: int = 0
+    is_repeated: bool = False
+    """Whether the input was delivered before."""
     is_alone: bool = False
     touched: list[Ref[Any]] = msgspec.field(default_factory=list)
     sent: set[str] = msgspec.field(default_factory=set)

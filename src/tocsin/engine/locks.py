@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .. import subjects
 from ..domain import lock
-from ..domain.events import Admitted, Planned, Skipped, TriggerKind
+from ..domain.events import Admitted, Planned, Requested, Skipped, TriggerKind
 from ..domain.execution import Status
 from ..domain.execution.state import request_fields
 from ..domain.execution_plan import First, definition_to_identify, registered, traced
@@ -99,6 +99,23 @@ def identified(first: First, states: States) -> First:
     """Return the first event of an execution with its `job_uuid`, if a step runs SQL."""
     sequence = definition_to_identify(first)
     return registered(first, states(REGISTERED_AT((first.job, sequence)))) if sequence else first
+
+
+def with_fence(first: Planned | Admitted, states: States) -> Planned | Admitted:
+    """Return the first event of an execution, with the fence if it has its lock.
+
+    An execution without need of a lock has it, if an earlier delivery of its trigger took it by a definition that was in force before. Another
+    process may have handled that delivery, so the lock is read again, once for all decisions of a wave.
+    """
+    if isinstance(first, Planned) or not states.is_repeated:
+        return first
+    fence = fence_of(first, states.fresh(lock_state(first.job, first.plan.shard)))
+    return first if fence is None else first.model_copy(update={"fence": fence})
+
+
+def fence_of(request: Requested, job_lock: Lock) -> int | None:
+    """Return the fence of a lock if an execution holds it."""
+    return job_lock.fence if job_lock.holder == request.execution_id else None
 
 
 def begin(

@@ -105,6 +105,7 @@ class View:
         """Ids of what earlier steps of the current input sent."""
         self.changed: set[Ref[Any]] = set()
         """Scopes to which earlier steps of the current input appended."""
+        self.is_repeated = False
         self._guesses: set[Ref[Any]] = set()
         self._refreshed: set[Ref[Any]] = set()
         self._fresh: set[Ref[Any]] = set()

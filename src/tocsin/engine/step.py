@@ -102,6 +102,9 @@ class Missing(Exception):
 class States(Protocol):
     """The states as a decision sees them."""
 
+    is_repeated: bool
+    """Whether an earlier delivery of this input, or an earlier step, may have stored events."""
+
     def __call__(self, ref: Ref[T], /) -> T:
         """Return a state.
 

@@ -106,7 +106,7 @@ class Waves:
         gaps: dict[Ref[Any], None] = {}
         for item in items:
             view.touched, view.expected = [], []
-            view.sent, view.changed = item.sent, item.changed
+            view.sent, view.changed, view.is_repeated = item.sent, item.changed, item.is_repeated or item.steps > 0
             try:
                 decide(item.input, view, now)
             except Missing as error:
@@ -150,7 +150,7 @@ class Waves:
     def _decide_once(self, decide: Decide, item: Item, view: View, now: datetime) -> Decided | None:
         view.touched, view.expected = [], []
         item.touched = view.touched
-        view.sent, view.changed = item.sent, item.changed
+        view.sent, view.changed, view.is_repeated = item.sent, item.changed, item.is_repeated or item.steps > 0
         try:
             step = decide(item.input, view, now)
             changes = tuple([guarded_change(change, view) for change in step.changes if change])

@@ -34,7 +34,7 @@ from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
 from ..engine.kinds import FACTS, execution_state
 from ..engine.lock_projection import LockProjection, LockRenewal, Released
-from ..engine.locks import acquire, hand_on, is_over, lock_state, states_of_beginning
+from ..engine.locks import acquire, fence_of, hand_on, is_over, lock_state, states_of_beginning
 from ..engine.public_events import ANNOUNCED, announce_decision, answer_to_queued
 from ..engine.stage import SHARED_READ_AHEAD, Access, Stage, Subscription
 from ..engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
@@ -126,7 +126,8 @@ class LockKeeper:
         if (reason := execution.skip_reason(state)) is not None:
             return again(Events(ref, tuple(execution.skip(state, active=None, reason=reason))))
         if state.request.plan.overlap_policy == "allow":
-            return again(_admission(ref, None, states, self._key))
+            job_lock = states.up_to(lock_state(message.job, state.request.plan.shard), recorded.sequence)
+            return again(_admission(ref, fence_of(state.request, job_lock), states, self._key))
         return self._request(state.request, states, now)
 
     def _request(self, request: Requested, states: States, now: datetime) -> Step:

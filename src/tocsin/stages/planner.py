@@ -36,7 +36,7 @@ from ..engine.daily_quotas import Counted, DailyQuotas
 from ..engine.fan_out import begin_divided, finish_fan_out
 from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
 from ..engine.lock_projection import LockProjection
-from ..engine.locks import begin, states_of_beginning
+from ..engine.locks import begin, states_of_beginning, with_fence
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
@@ -162,7 +162,8 @@ class Planner:
                 quotas=self._quotas,
                 sampling=self._sampling,
             )
-        return self._begin(execution_plan.from_trigger(trigger, definition, sequence, publisher), states, now)
+        first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
+        return self._begin(with_fence(first, states), states, now)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
