@@ -1,12 +1,15 @@
 """`Idempotency-Key`: one effect and one answer, for repetitions, other copies and crashes."""
 
 import asyncio
+import json
+import re
 from datetime import timedelta
 
 import pytest
 
 from tests.http.conftest import World
 from tocsin.adapters.http.auth.authentication import TOKEN_CHECK_S
+from tocsin.adapters.http.middleware import idempotency
 from tocsin.adapters.http.middleware.idempotency import ANSWER_LIFETIME, Answer
 from tocsin.domain.access import Role
 from tocsin.ports import LogUnavailable
@@ -144,3 +147,70 @@ async def test_a_key_must_be_readable(world: World, key: str) -> None:
     answer = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key=key)
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == ["Idempotency-Key"]
+
+
+READS = {
+    "applyJobs": ("/v1/jobs:apply", {"jobs": [JOB], "dry_run": True}),
+    "backfillJob": (
+        "/v1/jobs/job/backfill",
+        {"start": "2025-01-01T00:00:00Z", "end": "2025-01-03T00:00:00Z", "name": "b", "dry_run": True},
+    ),
+    "replayAllDeadLetters": ("/v1/dead-letters/replay-all", {"dry_run": True}),
+    "purgeQueue": ("/v1/queues/default/purge?dry_run=true", {}),
+    "runSql": ("/v1/sql", {"sql": "SHOW JOBS; SELECT * FROM sys.jobs; SHOW CREATE JOB job"}),
+}
+"""Requests without an effect, to every operation with a key that has them."""
+
+
+def test_every_operation_with_a_dry_run_is_known(world: World) -> None:
+    document = world.app().openapi()
+    dry = set()
+    for path in document["paths"].values():
+        operation = path.get("post", {})
+        if not any(each["name"] == idempotency.HEADER for each in operation.get("parameters", ())):
+            continue
+        names = re.findall(r"#/components/schemas/(\w+)", json.dumps(operation.get("requestBody", {})))
+        bodies = [document["components"]["schemas"][name] for name in names]
+        if "dry_run" in json.dumps([operation["parameters"], bodies]):
+            dry.add(operation["operationId"])
+    assert dry | {"runSql"} == READS.keys()
+
+
+@pytest.mark.parametrize("operation", READS)
+async def test_request_without_effect_stores_nothing_under_its_key(world: World, operation: str) -> None:
+    await world.given()
+    path, body = READS[operation]
+    first = await world.ask("POST", path, body, Idempotency_Key="k")
+    assert first.status_code < 300, first.text
+    assert not await world.projections.entries(Bucket.ANSWERS)
+    again = await world.ask("POST", path, body, Idempotency_Key="k")
+    assert again.status_code == first.status_code
+    assert "Idempotency-Replayed" not in again.headers
+
+
+async def test_stored_bytes_of_a_caller_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, number = 50_000, 30
+    monkeypatch.setattr(idempotency, "MAX_CALLER_BYTES", limit)
+    world.client = world.copy()
+    tokens = {name: f"Bearer {await world.token(name, Role.ADMIN)}" for name in ("ada", "bea")}
+    for n in range(number):
+        job = {**JOB, "name": f"job-{n}", "description": "x" * 5_000}
+        answer = await world.ask("POST", "/v1/jobs", job, Idempotency_Key=f"k{n}", Authorization=tokens["ada"])
+        assert answer.status_code == 201, answer.text
+    stored = [Answer.model_validate_json(value) for value in (await world.projections.entries(Bucket.ANSWERS)).values()]
+    assert len(stored) == number
+    assert 0 < sum(len(answer.body) for answer in stored) <= limit
+    repeated = await world.ask("POST", "/v1/jobs/job-0/trigger", {}, Idempotency_Key="t", Authorization=tokens["bea"])
+    replayed = await world.ask("POST", "/v1/jobs/job-0/trigger", {}, Idempotency_Key="t", Authorization=tokens["bea"])
+    assert replayed.json() == repeated.json()
+    assert replayed.headers["Idempotency-Replayed"] == "true"
+
+
+async def test_answer_left_out_has_no_second_effect(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.given()
+    monkeypatch.setattr(idempotency, "MAX_CALLER_BYTES", 1)
+    world.client = world.copy()
+    first = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 1}}, Idempotency_Key="k")
+    again = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 1}}, Idempotency_Key="k")
+    assert again.json()["execution_id"] == first.json()["execution_id"]
+    assert len(await world.facts("trigger.job")) == 1

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,13 @@ from tests.conformance.worlds import fresh_names
 from tests.durables import NatsDurable
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
-from tocsin.adapters.nats.admin.desired_state import CaptureLimits, InputLimits, OutputLimits, durable_specs
+from tocsin.adapters.nats.admin.desired_state import (
+    CaptureLimits,
+    InputLimits,
+    OutputLimits,
+    all_streams,
+    durable_specs,
+)
 from tocsin.adapters.nats.admin.provision import Change, Mode, NatsStreamPurge, ProvisionError, provision
 from tocsin.adapters.nats.admin.provision_errors import (
     MessagesAtRisk,
@@ -67,6 +74,37 @@ async def test_everything_is_created_once(connection: Connection, names: Names) 
     assert {change.action for change in first} == {"created"}
     assert [(change.kind, change.name) for change in second] == [(change.kind, change.name) for change in first]
     assert {change.action for change in second} == {"unchanged"}
+
+
+async def test_every_stream_of_an_installation_has_a_limit(
+    connection: Connection, names: Names, nats_url: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "tocsin.yaml"
+    config.write_text(
+        json.dumps(
+            {
+                "root": names.root,
+                "nats": {"url": nats_url},
+                "public_prefix": f"{names.root}-cron",
+                "trigger_prefix": f"{names.root}-cron.trigger",
+                "mq_prefix": f"{names.root}-mq",
+                "queues": {"team": {"transport": "mq"}},
+                "triggers": {"subjects": [f"{names.root}-orders.>"], "webhooks": {"SECRET": ["/hooks/orders"]}},
+            }
+        )
+    )
+    command = [sys.executable, "-m", "tocsin", "--config", str(config), "--data-dir", str(tmp_path), "init"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    configs: dict[str, Any] = {}
+    while page := (await connection.manage("STREAM.LIST", json.dumps({"offset": len(configs)}).encode()))["streams"]:
+        configs |= {each["config"]["name"]: each["config"] for each in page}
+    made = {name: each for name, each in configs.items() if names.root in name or name in all_streams(names)}
+    assert made.keys() == set(all_streams(names))
+    unlimited = {name for name, each in made.items() if max(each["max_bytes"], each["max_msgs"]) <= 0}
+    # A limit would lose decisions. Only stages and the API write there, as much as limited inputs and the quotas of jobs permit.
+    decisions = map(names.stream, (Stream.LEDGER, Stream.LOG, Stream.TIMERS))
+    assert unlimited == {*decisions, names.archive_stream}
 
 
 async def test_plan_shows_changes_and_makes_none(connection: Connection, names: Names) -> None:

@@ -9,7 +9,7 @@ them, and that nothing fires at once. Every change is an event, so applying the 
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from ....domain import formats
@@ -21,7 +21,7 @@ from ....services.calculations import Effort
 from ....services.jobs import Change, Check, Job, Plan
 from ..auth.security import Author, actor, defining, permitted, require_within
 from ..auth.visibility import require_reached_dependencies
-from ..middleware.idempotency import IdempotentRoute
+from ..middleware.idempotency import IdempotentRoute, forget_key
 from .dependencies import Calculate, Here, Reason, ReasonText
 from .jobs import json_answer, with_defaults
 from .unserved_tasks import MAX_UNSERVED, UnservedTasks, known_workers, unserved_tasks
@@ -120,7 +120,7 @@ class Applied(BaseModel):
 
 @router.post("/v1/jobs:apply", operation_id="applyJobs", response_model=Applied)
 async def apply_jobs(
-    here: Here, caller: Author, calculate: Calculate, body: ApplyRequest, reason: Reason = None
+    here: Here, caller: Author, calculate: Calculate, request: Request, body: ApplyRequest, reason: Reason = None
 ) -> Response:
     """Make the registered jobs match the definitions.
 
@@ -149,7 +149,9 @@ async def apply_jobs(
             await here.visibility.require_name(caller, change.job)
         if is_defined:
             await here.visibility.require_dependencies(caller, change.definition)
-    if not body.dry_run:
+    if body.dry_run:
+        forget_key(request)
+    else:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
     workers = await known_workers(here, caller)
     now, ahead = here.clock.now(), timedelta(days=body.days)

@@ -4,7 +4,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from ....domain.access import Permission
@@ -13,7 +13,7 @@ from ....services.operations import backfill
 from ....services.operations.backfill import Order, Span
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Author, actor, permitted
-from ..middleware.idempotency import IdempotentRoute
+from ..middleware.idempotency import IdempotentRoute, forget_key
 from .dependencies import Calculate, Here, Reason, ReasonText
 from .jobs import JobName
 from .problems import documented
@@ -65,7 +65,13 @@ class Backfilled(BaseModel):
 
 @router.post("/{name}/backfill", status_code=202, operation_id="backfillJob", responses=documented(404, 409))
 async def backfill_job(
-    here: Here, caller: Author, calculate: Calculate, name: JobName, body: BackfillRequest, reason: Reason = None
+    here: Here,
+    caller: Author,
+    calculate: Calculate,
+    request: Request,
+    name: JobName,
+    body: BackfillRequest,
+    reason: Reason = None,
 ) -> Backfilled:
     """Run a job for occurrences of the past.
 
@@ -80,7 +86,9 @@ async def backfill_job(
             f"the backfill has {counted(len(planned.instants), 'execution')}; a request may have {MAX_PER_REQUEST:,}. Split the period"
         )
     done = 0
-    if not body.dry_run:
+    if body.dry_run:
+        forget_key(request)
+    else:
         cause = body.reason or reason
         async for _ in backfill.begin(here.log, planned, here.clock, rate=RATE_PER_S, by=actor(caller), reason=cause):
             done += 1

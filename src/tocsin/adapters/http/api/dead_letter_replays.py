@@ -18,7 +18,7 @@ from ....services.operations.dead_letter_groups import MAX_PARTS
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Replayer, actor
 from ..auth.visibility import Run
-from ..middleware.idempotency import IdempotentRoute, request_name
+from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
 from .dead_letters import Replayed
 from .dependencies import Components, Here, Reason, ReasonText
 from .problems import documented
@@ -209,6 +209,7 @@ async def replay_all(
     cursor = None if body.cursor is None else _Cursor.read(body.cursor)
     batch = await _permitted_page(here, caller, query, cursor)
     if body.dry_run:
+        forget_key(request)
         preview = _answer([], [], batch.next)
         preview.matching = [MatchingLetter(id=row.id, job=row.job_name) for row in batch.rows]
         if body.cursor is None:

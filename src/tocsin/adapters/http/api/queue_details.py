@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel
 
 from ....domain.access import Principal
@@ -10,7 +10,7 @@ from ....services import queues
 from ....services.queue_decisions import PurgeAnswer
 from ....services.queues import QueueDetails, find
 from ..auth.security import Reader, SharedOperator, actor
-from ..middleware.idempotency import IdempotentRoute
+from ..middleware.idempotency import IdempotentRoute, forget_key
 from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
 from .problems import documented
 
@@ -81,6 +81,7 @@ async def resume(
 async def purge(
     here: Here,
     caller: SharedOperator,
+    request: Request,
     name: QueueName,
     body: ChangeRequest | None = None,
     reason: Reason = None,
@@ -92,6 +93,8 @@ async def purge(
     Tasks that a worker has, tasks that the MQ bridge has handed over, and tasks that are dispatched later are not touched. The answer
     comes before all of them are cancelled.
     """
+    if dry_run:
+        forget_key(request)
     known = await here.queues(caller)
     why = given_reason(body, reason)
     return await queues.purge(

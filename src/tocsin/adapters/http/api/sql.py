@@ -16,7 +16,7 @@ from ....domain.access import Permission, Principal
 from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition
 from ....domain.ledger import JobNotFound
-from ....domain.statements import Select, Statement, read_statements
+from ....domain.statements import Select, ShowCreateJob, ShowJobs, Statement, read_statements
 from ....ports import ExecutionRow, LogUnavailable
 from ....services.agents import AgentRegistry
 from ....services.jobs import Check, Job
@@ -26,7 +26,7 @@ from ....services.statements import StatementResult, StatementRunner, defined_jo
 from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
 from ..auth.visibility import Run
 from ..auth.visible_agents import sees_agent
-from ..middleware.idempotency import IdempotentRoute, request_name
+from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
 from .dependencies import Calculate, Components, Here, Reason, ReasonText, Traceparent
 from .problems import Problem, problem_of
 from .unserved_tasks import UnservedTasks, known_workers, unserved_tasks
@@ -79,6 +79,8 @@ async def run_sql(
         raise Problem(
             422, "invalid-statement", f"{len(statements)} statements, more than {MAX_STATEMENTS}: send several requests"
         )
+    if all(isinstance(statement, Select | ShowJobs | ShowCreateJob) for statement in statements):
+        forget_key(request)
     runner = StatementRunner(
         here.registry,
         here.log,

@@ -5,8 +5,11 @@ This holds on every copy of the API.
 The first request claims the key in KV `answers`; the others wait for its answer. If the holder of a claim died, another
 request takes the claim over once no request of that age can still run. The input carries a name derived from the key
 (`request_name`), so that the log or the decision recognizes it. Only answers with an effect are stored: a rejected request
-may be sent again. An answer of which a part failed for the moment is not stored either (`do_not_keep`): the request is
+may be sent again, and a request that only reads (`forget_key`) is handled each time. An answer of which a part failed for the moment is not stored either (`do_not_keep`): the request is
 handled again, with the jobs as they are then. It finds what it enqueued or retried; what it cancelled is a conflict.
+
+The bucket drops its oldest answers when it is full. A caller with too many stored bytes is answered as usual, and its answers are left
+out, so that it does not displace those of others.
 """
 
 import asyncio
@@ -26,6 +29,7 @@ from ....services.jobs import RequestName
 from ....subjects import Bucket
 from ..api.problems import Problem, invalid, problem_of
 from ..auth.security import principal
+from .rate_limit import MemoryRateLimit
 
 HEADER: Final = "Idempotency-Key"
 ANSWER_LIFETIME: Final = timedelta(hours=24)
@@ -33,6 +37,8 @@ ANSWER_LIFETIME: Final = timedelta(hours=24)
 MAX_KEY: Final = 256
 MAX_ANSWER_BYTES: Final = 700_000
 """Size of a stored answer. A value of the store may have 1 MiB, and JSON grows when it is nested in JSON."""
+MAX_CALLER_BYTES: Final = 33_554_432
+"""Bytes of answers that a copy of the API stores for a caller at once; as many follow within `ANSWER_LIFETIME`."""
 POLL_INTERVAL_S: Final = 0.05
 CLAIM_GRACE_S: Final = 5.0
 """Time after the longest request before a claim counts as abandoned."""
@@ -52,7 +58,7 @@ class Answer(BaseModel):
     since: datetime | None = None
     """When the key was first claimed; absent: by this claim."""
     is_left_out: bool = False
-    """The request is answered, and its answer is not stored: it was too large, or only for the moment (`Problem.is_momentary`, `do_not_keep`)."""
+    """The request is answered, and its answer is not stored: it was too large, one of too many, or only for the moment (`Problem.is_momentary`, `do_not_keep`)."""
     status: int | None = None
     headers: dict[str, str] = {}
     body: str = ""
@@ -63,6 +69,7 @@ class Handled(NamedTuple):
 
     response: Response
     is_kept: bool = True
+    has_effect: bool = True
 
 
 class Answers:
@@ -73,9 +80,15 @@ class Answers:
         self._projections = projections
         self._clock = clock
         self._timeout_s = timeout_s + CLAIM_GRACE_S
+        self._bytes = MemoryRateLimit(
+            clock, rate=MAX_CALLER_BYTES / ANSWER_LIFETIME.total_seconds(), burst=MAX_CALLER_BYTES
+        )
+        """The bytes that may be stored for each caller."""
 
-    async def once(self, key: str, fingerprint: str, do: Callable[[RequestName], Awaitable[Handled]]) -> Response:
-        """Return the answer to a request.
+    async def once(
+        self, account: str, key: str, fingerprint: str, do: Callable[[RequestName], Awaitable[Handled]]
+    ) -> Response:
+        """Return the answer to a request of an account.
 
         `do` computes it. Its argument says whether an earlier try may have had an effect, and when the key was first used.
 
@@ -85,14 +98,14 @@ class Answers:
         claim = Answer(fingerprint=fingerprint, claimed_at=self._clock.now())
         revision = await self._put(key, claim, 0)
         if revision is not None:
-            return await self._answer(key, claim, revision, do, retried=False)
+            return await self._answer(account, key, claim, revision, do, retried=False)
         start = self._clock.monotonic()
         while self._clock.monotonic() - start < self._timeout_s:
             entry = await self._projections.get(Bucket.ANSWERS, key)
             if entry is None:  # the first request was rejected and released the key
                 revision = await self._put(key, claim, 0)
                 if revision is not None:
-                    return await self._answer(key, claim, revision, do, retried=False)
+                    return await self._answer(account, key, claim, revision, do, retried=False)
                 continue
             stored = Answer.model_validate_json(entry[0])
             if stored.fingerprint != fingerprint:
@@ -107,7 +120,7 @@ class Answers:
                 again = claim.model_copy(update={"since": stored.since or stored.claimed_at})
                 revision = await self._put(key, again, entry[1])
                 if revision is not None:
-                    return await self._answer(key, again, revision, do, retried=True)
+                    return await self._answer(account, key, again, revision, do, retried=True)
                 continue
             await asyncio.sleep(POLL_INTERVAL_S)
         raise Problem(
@@ -115,26 +128,41 @@ class Answers:
         )
 
     async def _answer(
-        self, key: str, claim: Answer, revision: int, do: Callable[[RequestName], Awaitable[Handled]], *, retried: bool
+        self,
+        account: str,
+        key: str,
+        claim: Answer,
+        revision: int,
+        do: Callable[[RequestName], Awaitable[Handled]],
+        *,
+        retried: bool,
     ) -> Response:
         try:
-            response, is_kept = await do(RequestName(key, is_retried=retried, since=claim.since or claim.claimed_at))
+            response, is_kept, has_effect = await do(
+                RequestName(key, is_retried=retried, since=claim.since or claim.claimed_at)
+            )
         except Exception as error:
             # A taken-over claim is kept, because the earlier try may have had an effect.
             if not retried and is_without_effect(error):
-                with suppress(OutdatedState):
-                    await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
+                await self._release(key, revision)
             elif isinstance(error, Problem) and error.is_momentary:
                 left_out = claim.model_copy(update={"is_left_out": True})
                 await self._put(key, left_out, revision)
             raise
+        if not has_effect:
+            await self._release(key, revision)
+            return response
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         body = bytes(response.body)
         update: dict[str, object] = {"is_left_out": True}
-        if is_kept and len(body) <= MAX_ANSWER_BYTES:
+        if is_kept and len(body) <= MAX_ANSWER_BYTES and not (await self._bytes.take(account, len(body))).wait:
             update = {"status": response.status_code, "headers": headers, "body": body.decode()}
         await self._put(key, claim.model_copy(update=update), revision)
         return response
+
+    async def _release(self, key: str, revision: int) -> None:
+        with suppress(OutdatedState):
+            await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
 
     async def _put(self, key: str, answer: Answer, expect: int) -> int | None:
         try:
@@ -175,9 +203,14 @@ class IdempotentRoute(APIRoute):
             async def do(name: RequestName) -> Handled:
                 request.state.request_name = name
                 response = await handle(request)
-                return Handled(response, is_kept=not getattr(request.state, "is_for_the_moment", False))
+                state = request.state
+                return Handled(
+                    response,
+                    is_kept=not getattr(state, "is_for_the_moment", False),
+                    has_effect=not getattr(state, "only_reads", False),
+                )
 
-            return await answers.once(key, fingerprint, do)
+            return await answers.once(caller.account, key, fingerprint, do)
 
         return once
 
@@ -191,6 +224,11 @@ def request_name(request: Request) -> RequestName | None:
 def do_not_keep(request: Request) -> None:
     """Do not store the answer to a request: a part of it is momentary."""
     request.state.is_for_the_moment = True
+
+
+def forget_key(request: Request) -> None:
+    """Store nothing about a request: it only reads, and has no effect."""
+    request.state.only_reads = True
 
 
 def is_without_effect(error: Exception) -> bool:

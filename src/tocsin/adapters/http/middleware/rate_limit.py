@@ -64,12 +64,13 @@ class MemoryRateLimit:
         self._burst = burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> (tokens left, time)
 
-    async def take(self, key: str) -> Allowance | None:
+    async def take(self, key: str, cost: int = 1) -> Allowance:
+        """See `RateLimit`; a request may take several tokens."""
         now = self._clock.monotonic()
         tokens, at = self._buckets.pop(key, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - at) * self._rate)
-        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._rate
-        tokens = tokens - 1 if tokens >= 1 else tokens
+        wait = 0.0 if tokens >= cost else (cost - tokens) / self._rate
+        tokens = tokens - cost if tokens >= cost else tokens
         self._buckets[key] = tokens, now
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)

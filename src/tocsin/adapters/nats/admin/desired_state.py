@@ -24,6 +24,10 @@ SHORTEST_WINDOW_NS: Final = 100_000_000
 """The shortest window for message ids that the server accepts."""
 MARKER_TTL_S: Final = 60
 """The server keeps the marker of an expired key this long."""
+MAX_KEYS: Final = 1_000_000
+"""Keys of a bucket. A full bucket refuses further keys, and stores new values of those that it has."""
+MAX_ANSWERS_BYTES: Final = 268_435_456
+"""Bytes of the bucket of stored answers. A full bucket drops the oldest: their requests are handled again if they are repeated."""
 MAX_WAITING: Final = 2_048
 """Requests for messages that may be open at a durable: one for each of its readers."""
 
@@ -215,12 +219,15 @@ def bucket_config(bucket: Bucket, names: Names) -> Json:
 
     One value for each key, with a lifetime.
     """
+    is_cache = bucket is Bucket.ANSWERS
     return {
         "name": names.bucket_stream(bucket),
         "subjects": [names.key(bucket, ">")],
         "storage": "file",
         "retention": "limits",
-        "discard": "new",
+        "discard": "old" if is_cache else "new",
+        "max_bytes": MAX_ANSWERS_BYTES if is_cache else -1,
+        "max_msgs": MAX_KEYS,
         "max_msgs_per_subject": 1,
         "allow_rollup_hdrs": True,
         "deny_delete": True,
