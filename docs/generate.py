@@ -637,7 +637,7 @@ def _metrics() -> Iterator[str]:
         "",
         "Every copy of `tocsin serve` exports these on the port `metrics.port`. The counters are totals of the history: every copy exports the",
         "same numbers, which go on after a restart. Combine the copies with `max without (instance)`, and scrape with `honor_labels: true`,",
-        "because `job` is the name of a job ([Monitor an installation](../how-to/monitor.md)). Names beyond a limit count as `(other)`. The names",
+        "because `job` is the name of a job ([Monitor an installation](../how-to/monitor.md)). Names beyond a limit, and names that are not registered and never ran, count as `(other)`. The names",
         "of hip-62 begin with `metrics.prefix`.",
         "",
         "A registered job has each of its counters from its registration on, at zero, so that `increase()` sees the first failure: ends by each",

@@ -3,14 +3,15 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.conformance.test_history import A_FAILURE, story
+from tests.conformance.test_history import A_FAILURE, facts_of, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
 from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, queues, totals
 from tocsin.domain import daily_use
 from tocsin.domain.daily_use import DailyUse
-from tocsin.domain.events import Namespace
+from tocsin.domain.events import Message, Namespace, PoisonMessage
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
+from tocsin.domain.totals import OTHER
 from tocsin.services.namespaces import Namespaces
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream, daily_use_key, later_bytes_key, lock_key
@@ -89,6 +90,21 @@ async def test_unregistered_job_counts_from_its_first_end(world: World, metrics:
     assert counts["hanzo_scheduler_executions_total", "nightly", "failed", "cron"] == 1
     assert counts["tocsin_dead_letters_total",] == 1
     assert not any(key[:2] == ("tocsin_job_registered_timestamp_seconds", "nightly") for key in counts)
+
+
+async def test_names_of_unknown_jobs_share_one_label(world: World, metrics: Metrics) -> None:
+    """A publisher outside chooses them; each dead letter would be a critical alert under such a name."""
+    await world.given(name="known", schedule=None)
+    facts: list[Message] = [PoisonMessage.of("known", "planner", "trigger.known", 9, b"{", "no JSON")]
+    for name in ("your-disk-is-full", "call-0900", "x" * 200):
+        refused = facts_of(name, name)["skipped"].model_copy(update={"definition": 0})
+        facts += [refused, PoisonMessage.of(name, "planner", f"trigger.{name}", len(facts), b"{", "no JSON")]
+    await world.history.record(Stream.LOG, recorded(facts), after=0, upto=len(facts))
+    counts = await result(metrics)
+    assert {key[1] for key in counts if key[0] == "hanzo_scheduler_dead_letters_total"} == {"known", OTHER}
+    assert counts["hanzo_scheduler_dead_letters_total", "known"] == 1
+    assert counts["hanzo_scheduler_dead_letters_total", OTHER] == 3
+    assert counts["hanzo_scheduler_executions_total", OTHER, "skipped", "cron"] == 3
 
 
 async def test_steps_before_their_first_run_are_bounded(

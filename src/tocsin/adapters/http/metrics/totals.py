@@ -3,13 +3,13 @@
 Every registered job has its series from its registration on, at zero, because `increase()` does not see the first value of a series.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeAlias, get_args
 
 from ....domain.definition import JobDefinition
 from ....domain.events import MISSED_REASONS, TriggerKind
-from ....domain.totals import BUCKETS_S, NO_BOUND, Kind, Total
+from ....domain.totals import BUCKETS_S, NO_BOUND, OTHER, Kind, Total
 from . import catalog
 from .catalog import Family, Metric
 
@@ -28,8 +28,10 @@ def families(
 ) -> list[Family]:
     """Return the counters.
 
-    `definitions`: the registered jobs, oldest first. Jobs beyond `max_jobs` have no series.
+    `definitions`: the registered jobs, oldest first. Jobs beyond `max_jobs` have no series. Names that are not registered and never ran
+    are counted under `OTHER`, because publishers outside choose them.
     """
+    totals = _named(totals, definitions)
     others = {total.job for total in totals if total.job} - definitions.keys()
     jobs = [*definitions, *sorted(others)]
     shown = dict.fromkeys(jobs[:max_jobs])
@@ -99,6 +101,16 @@ def families(
         counter(catalog.ABANDONED, "abandoned", lambda _: (), [()]),
         left_out,
     ]
+
+
+def _named(totals: Mapping[Total, int], registered: Container[str]) -> dict[Total, int]:
+    ran = {total.job for total in totals if total.kind == "executions" and total.status != "skipped"}
+    named: dict[Total, int] = {}
+    for total, count in totals.items():
+        is_known = not total.job or total.job in ran or total.job in registered
+        name = total if is_known else total._replace(job=OTHER)
+        named[name] = named.get(name, 0) + count
+    return named
 
 
 def _first_executions(job: str, has_schedule: bool) -> Iterator[Key]:  # noqa: FBT001 - a value of a mapping
