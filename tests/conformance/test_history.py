@@ -370,8 +370,29 @@ async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabas
                 first_attempt=NOON,
                 last_attempt=NOON,
                 resolved=False,
+                input_size=7,
             )
         ]
+
+
+async def test_rows_of_dead_letters_are_bounded(empty_database: EmptyDatabase) -> None:
+    """A publisher outside chooses the message, the input and the text of an error."""
+    huge = "é" * 100_000
+    poison = PoisonMessage.of("nightly", "planner", "trigger.nightly", 1, huge.encode(), huge)
+    failed = facts_of("2")["dead-lettered"].model_copy(
+        update={"input": {"rows": huge}, "last_error": BOOM.model_copy(update={"message": huge})}
+    )
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LOG, recorded([poison, failed]), after=0, upto=2)
+        rows = (await history.dead_letters()).rows
+        assert len(rows) == 2
+        for row in rows:
+            assert row.input == {}
+            assert row.input_size > 100_000
+            assert row.input_beginning is not None
+            assert row.input_beginning.startswith("{")
+            assert len(row.input_beginning.encode()) <= 1_024
+            assert len(row.last_error or "") <= 1_024
 
 
 async def test_rows_name_the_definition_of_their_execution(empty_database: EmptyDatabase) -> None:

@@ -3,16 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
+from ..domain.definition import shorten
 from ..domain.errors import TocsinError
 from ..domain.events import Message, PassedReason, Recorded
 from ..domain.totals import Total
 from ..subjects import Stream
 from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, CountQuery, DeadLetterQuery, ExecutionQuery, Page
 from .summaries import HistorySummaries
+
+MAX_LISTED_BYTES: Final = 1_024
+"""Bytes of the input and of the last error in the row of a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +68,27 @@ class DeadLetterRow:
     attempts: int
     last_error: str | None
     input: dict[str, object]
+    """The input of the execution, or the message that could not be used and its place; empty if it has more than 1,024 bytes."""
     first_attempt: datetime
     last_attempt: datetime
     resolved: bool
     definition: int | None = None
     """The sequence of the definition that the execution ran under; None: nothing ran, or the job was not registered."""
+    input_size: int = 0
+    """Bytes of the whole input as JSON."""
+    input_beginning: str | None = None
+    """The first 1,024 bytes of the input as JSON, if it has more."""
+
+    def __post_init__(self) -> None:
+        """Bound what a row carries, because strangers choose the input and the error."""
+        if self.last_error is not None:
+            object.__setattr__(self, "last_error", shorten(self.last_error, MAX_LISTED_BYTES))
+        if self.input_beginning is None and not self.input_size:  # no copy of a row
+            text = to_json(self.input, inf_nan_mode="null")
+            object.__setattr__(self, "input_size", len(text))
+            if len(text) > MAX_LISTED_BYTES:
+                object.__setattr__(self, "input_beginning", text[:MAX_LISTED_BYTES].decode(errors="ignore"))
+                object.__setattr__(self, "input", {})
 
 
 @dataclass(frozen=True, slots=True)
