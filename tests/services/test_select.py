@@ -1,7 +1,14 @@
 """SELECT over the tables `sys.…`: what it may read, and its limits."""
 
+import os
 import re
+import resource
+import signal
+import sqlite3
+import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,14 +16,15 @@ import pytest
 from tocsin.domain.statement_error import Place, StatementError
 from tocsin.services.select import MAX_ROWS, MAX_STATEMENT_CHARACTERS, Selected, SysDatabase
 from tocsin.services.sys_tables import TABLES, CellRow
+from tocsin.services.turns import ServerBusy
 
 JOBS: Sequence[CellRow] = [tuple(f"{column} {number}" for column in TABLES["jobs"]) for number in range(2_000)]
 
 
 def select(text: str, tables: Mapping[str, Iterable[CellRow]] | None = None) -> Selected:
-    database = SysDatabase(text, Place(1, 1))
     rows: Mapping[str, Iterable[CellRow]] = {"jobs": JOBS} if tables is None else tables
-    return database.select({name: rows[name] for name in database.tables & rows.keys()})
+    with closing(SysDatabase(text, Place(1, 1))) as database:
+        return database.select({name: rows[name] for name in database.check() & rows.keys()})
 
 
 @pytest.mark.parametrize(
@@ -43,7 +51,8 @@ def select(text: str, tables: Mapping[str, Iterable[CellRow]] | None = None) -> 
     ],
 )
 def test_a_statement_reads_tables(text: str, tables: set[str], first: CellRow | None) -> None:
-    assert SysDatabase(text, Place(1, 1)).tables == tables
+    with closing(SysDatabase(text, Place(1, 1))) as database:
+        assert database.check() == tables
     rows = select(text).rows
     assert (rows[0] if rows else None) == first
 
@@ -116,6 +125,28 @@ def test_memory_of_a_statement_is_limited(text: str) -> None:
         select(text)
     assert caught.value.place == (1, 1)
     assert select("SELECT count(*) FROM sys.jobs").rows == ((2_000,),)
+
+
+def test_statement_uses_no_memory_of_its_caller() -> None:
+    """The limits of a statement concern no other database of the process, such as the history."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(StatementError, match="too much memory"):
+        select(_copied(2_400, 3))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 65_536
+    assert sqlite3.connect(":memory:").execute("PRAGMA hard_heap_limit").fetchone() == (0,)
+
+
+def test_lost_process_is_answered_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    database = SysDatabase("SELECT count(*) FROM sys.jobs", Place(1, 1))
+    database.check()
+    children = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children").read_text()
+    os.kill(int(children.split()[-1]), signal.SIGKILL)  # as a system without memory does
+    with pytest.raises(ServerBusy, match="ended before its answer"):
+        database.select({"jobs": JOBS})
+    database.close()
+    monkeypatch.setattr(sys, "executable", "/nothing")
+    with pytest.raises(ServerBusy, match="no process"):
+        select("SELECT 1")
 
 
 def test_sorting_large_rows_is_limited() -> None:

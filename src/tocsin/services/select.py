@@ -1,19 +1,26 @@
-"""SELECT over the tables `sys.…`: a database in memory for one statement.
+"""SELECT over the tables `sys.…`: a process with a database in memory for one statement.
 
-SQLite runs the statement over rows that were copied for it, so that no statement reaches the history, the files or the
+SQLite runs the statement over rows that were copied for it (`select_process`), so that no statement reaches the history, the files or the
 rows that the caller may not see. An authorizer allows reading of these tables and a list of functions, and nothing else.
 The size of the statement, of each value and of the answer is limited, and so are the work and the memory.
 """
 
 import sqlite3
-import time
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from math import isfinite
-from typing import Final
+from itertools import islice
+from threading import Timer
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
 
 from ..domain.statement_error import Place, StatementError
-from .sys_tables import TABLES, Cell, CellRow
+from . import select_process
+from .sys_tables import TABLES, CellRow
+from .turns import ServerBusy
 
 MAX_ROWS: Final = 1_000
 """The rows of an answer."""
@@ -24,12 +31,21 @@ MAX_INSTRUCTIONS: Final = 10_000_000
 MAX_CPU_S: Final = 1.0
 """The CPU time of one statement, because few instructions may sort many large rows in temporary files."""
 MAX_MEMORY_BYTES: Final = 268_435_456
-"""The memory of SQLite in this process, also for other databases.
+"""The memory of SQLite for one statement.
 
 While SQLite reads a statement, it copies the expression of a column to each place that names the column. So a short statement may need
 gigabytes, before the first instruction is counted.
 """
-_STEP: Final = 100
+MAX_S: Final = 20.0
+"""Seconds from the check of a statement to its answer, also while its rows are read. Then its process is ended."""
+ROWS_AT_ONCE: Final = 200
+_BOUNDS: Final = {
+    "max_rows": MAX_ROWS,
+    "max_answer_characters": MAX_ANSWER_CHARACTERS,
+    "max_instructions": MAX_INSTRUCTIONS,
+    "max_cpu_s": MAX_CPU_S,
+    "max_memory_bytes": MAX_MEMORY_BYTES,
+}
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: 65_536,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: MAX_STATEMENT_CHARACTERS,
@@ -73,98 +89,96 @@ class Selected:
 
 
 class SysDatabase:
-    """A database for one statement. Threads use it one after the other."""
+    """A process with a database for one statement. Threads use it one after the other.
+
+    So neither the memory nor the limits of a statement concern the databases of this process.
+    """
 
     def __init__(self, statement: str, place: Place) -> None:
-        """Check a statement over the empty tables.
+        """Start the process of a statement.
 
         Raises:
-            StatementError: SQLite cannot read it, or it does more than to read the tables.
+            StatementError: the statement is too long.
+            ServerBusy: no process can be started.
         """
         self._statement = statement
         self._place = place
-        self._read: set[str] = set()
-        self._budget = MAX_INSTRUCTIONS // _STEP
-        self._deadline = 0.0
-        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._database.execute(f"PRAGMA hard_heap_limit={MAX_MEMORY_BYTES}")
-        self._database.execute("ATTACH ':memory:' AS sys")
-        for table, columns in TABLES.items():
-            self._database.execute(f"CREATE TABLE sys.{table} ({', '.join(columns)})")
-        for limit, most in _LIMITS.items():
-            self._database.setlimit(limit, most)
+        self._read = frozenset[str]()
+        if len(statement) > MAX_STATEMENT_CHARACTERS:
+            raise self._refused(f"it has {len(statement):,} characters, more than {MAX_STATEMENT_CHARACTERS:,}")
         try:
-            if len(statement) > MAX_STATEMENT_CHARACTERS:
-                raise self._refused(f"it has {len(statement):,} characters, more than {MAX_STATEMENT_CHARACTERS:,}")
-            self._run(f"EXPLAIN {statement}")
-        except StatementError:
-            self.close()
-            raise
-        except MemoryError:
-            self.close()
-            raise self._too_large() from None
+            self._process = subprocess.Popen(  # noqa: S603 - our own file
+                [sys.executable, "-I", "-S", select_process.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise ServerBusy(f"no process can be started for a SELECT: {error.strerror}. Retry later") from None
+        self._timer = Timer(MAX_S, self._process.kill)
+        self._timer.daemon = True
+        self._timer.start()
 
-    @property
-    def tables(self) -> frozenset[str]:
-        """The tables that the statement reads."""
-        return frozenset(self._read)
+    def check(self) -> frozenset[str]:
+        """Check the statement over the empty tables; return the tables that it reads.
+
+        Raises:
+            StatementError: SQLite cannot read it, or it does more than to read the tables.
+            ServerBusy: as for `select`.
+        """
+        self._send(
+            statement=self._statement, tables=TABLES, functions=[*_FUNCTIONS], limits=[*_LIMITS.items()], **_BOUNDS
+        )
+        self._read = frozenset(self._answer()["read"])
+        return self._read
 
     def select(self, tables: Mapping[str, Iterable[CellRow]]) -> Selected:
-        """Return the answer over the rows of some tables, and close the database.
+        """Return the answer over the rows of some tables.
 
         Raises:
             StatementError: the statement fails, or needs too much work.
+            ServerBusy: the process was ended, because it took too long or the machine has no memory.
         """
-        try:
-            for table, rows in tables.items():
-                marks = ", ".join("?" for _ in TABLES[table])
-                self._database.executemany(f"INSERT INTO sys.{table} VALUES ({marks})", rows)  # noqa: S608 - our own names
-            self._deadline = time.thread_time() + MAX_CPU_S
-            self._database.set_progress_handler(self._count, _STEP)
-            return self._run(self._statement)
-        except MemoryError:
-            raise self._too_large() from None
-        finally:
-            self.close()
+        for table, rows in tables.items():
+            remaining = iter(rows)
+            while portion := [*islice(remaining, ROWS_AT_ONCE)]:
+                self._send(table=table, rows=portion)
+        self._send(select=True)
+        answer = self._answer()
+        return Selected(tuple(answer["columns"]), tuple(map(tuple, answer["rows"])), answer["is_truncated"])
 
     def close(self) -> None:
-        """Free the memory."""
-        self._database.close()
+        """End the process, also while a thread waits for it: the thread then raises `ServerBusy`."""
+        self._timer.cancel()
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError, ValueError):  # a thread uses it
+                if pipe is not None:
+                    pipe.close()
 
-    def _run(self, text: str) -> Selected:
-        self._database.set_authorizer(self._authorize)
-        try:
-            cursor = self._database.execute(text)
-            columns = tuple(column[0] for column in cursor.description or ())
-            rows, characters = list[CellRow](), 0
-            for row in cursor:
-                characters += sum(len(cell) for cell in row if isinstance(cell, str | bytes))
-                if len(rows) == MAX_ROWS or characters > MAX_ANSWER_CHARACTERS:
-                    return Selected(columns, tuple(rows), is_truncated=True)
-                rows.append(tuple(_plain(cell) for cell in row))
-            return Selected(columns, tuple(rows), is_truncated=False)
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise self._explained(error) from None
-        finally:
-            self._database.set_authorizer(None)
+    def _send(self, **message: object) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - a pipe
+        with suppress(BrokenPipeError, ValueError):  # the answer says why
+            self._process.stdin.write(to_json(message) + b"\n")
+            self._process.stdin.flush()
 
-    def _authorize(
-        self, action: int, first: str | None, second: str | None, database: str | None, _trigger: str | None
-    ) -> int:
-        is_allowed = action == sqlite3.SQLITE_SELECT or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
-        if action == sqlite3.SQLITE_READ and first is None:  # a subquery of which no column is read
-            is_allowed = True
-        elif action == sqlite3.SQLITE_READ and first in TABLES and database in {"sys", None}:  # None: no column is read
-            self._read.add(str(first))
-            is_allowed = True
-        return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None  # noqa: S101 - a pipe
+        line = b""
+        with suppress(ValueError):  # closed meanwhile
+            line = self._process.stdout.readline()
+        if not line:
+            raise ServerBusy("the process of a SELECT ended before its answer. Retry later, or select less")
+        answer: dict[str, Any] = from_json(line)
+        if "memory" in answer:
+            raise self._too_large()
+        if "failed" in answer:
+            self._read = frozenset(answer["read"])
+            raise self._explained(answer["failed"])
+        return answer
 
-    def _count(self) -> int:
-        self._budget -= 1
-        return int(self._budget < 0 or time.thread_time() > self._deadline)
-
-    def _explained(self, error: Exception) -> StatementError:
-        text = str(error)
+    def _explained(self, text: str) -> StatementError:
         tables = ", ".join(f"sys.{table}" for table in TABLES)
         if "interrupted" in text:
             return self._refused("it needs too much work: join fewer rows, or read the history's database itself")
@@ -182,13 +196,3 @@ class SysDatabase:
 
     def _refused(self, reason: str) -> StatementError:
         return StatementError(f"SELECT: {reason}", self._place)
-
-
-def _plain(cell: object) -> Cell:
-    match cell:
-        case str() | int() | None:
-            return cell
-        case float():
-            return cell if isfinite(cell) else None
-        case _:
-            return None

@@ -285,13 +285,13 @@ class StatementRunner:
         )
 
     async def _select(self, statement: Select) -> StatementResult:
-        database = await asyncio.to_thread(SysDatabase, statement.text, statement.place)
+        database = SysDatabase(statement.text, statement.place)
         try:
-            tables, is_complete = await self._tables(database.tables)
-        except BaseException:
+            names = await asyncio.to_thread(database.check)
+            tables, is_complete = await self._tables(names)
+            selected = await asyncio.to_thread(database.select, tables)
+        finally:
             database.close()
-            raise
-        selected = await asyncio.to_thread(database.select, tables)
         message = f"{len(selected.rows):,} rows"
         if not is_complete:
             message += f", from the newest {MAX_RUNS:,} runs only"
