@@ -4,16 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, recorded, started
+from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, plan, recorded, started
 from tocsin.domain import execution
-from tocsin.domain.definition import DefinitionError, JobDefinition, Notify
-from tocsin.domain.events import Completed, Failed, Failure, Message, NotifyTimer, OutcomeChanged, Recorded
+from tocsin.domain.definition import DefinitionError, JobDefinition, JobDependency, Notify
+from tocsin.domain.events import (
+    Completed,
+    Failed,
+    Failure,
+    Message,
+    NotifyTimer,
+    OutcomeChanged,
+    Planned,
+    QuorumRule,
+    Recorded,
+)
+from tocsin.domain.execution import WaitsFor
 from tocsin.domain.formats import read, read_job
 from tocsin.domain.notification import MAX_REASON, MAX_WHY, Kind
 from tocsin.domain.notification_rule import (
@@ -43,6 +54,11 @@ class Rule:
 
 def failed(**fields: Any) -> Failed:  # noqa: ANN401 - of an event
     return Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", **fields)
+
+
+def held(**fields: Any) -> Planned:  # noqa: ANN401 - of a plan
+    of = plan().model_copy(update=fields)
+    return Planned(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", plan=of)
 
 
 def completed() -> Completed:
@@ -194,6 +210,25 @@ def test_timer_finds_what_is_not_done(facts: tuple[Message, ...], found: set[str
         for kind in kinds
     }
     assert {kind for kind, happening in timed.items() if happening is not None} == found
+
+
+WAITS: dict[WaitsFor, tuple[Message, ...]] = {
+    "dependency": (held(depends_on=(JobDependency(job="load"),)),),
+    "acknowledgements": (held(quorum=QuorumRule(acknowledgements=1, timeout=30, max_attempts=1)),),
+    "lock": (held(),),
+    "worker": (admitted(), *first_tasks(admitted())),
+    "delay": (admitted(),),
+}
+
+
+@pytest.mark.parametrize("kind", get_args(TimedKind))
+@pytest.mark.parametrize("reason", get_args(WaitsFor))
+def test_timer_names_what_is_waited_for(kind: TimedKind, reason: WaitsFor) -> None:
+    state = execution.fold(recorded(WAITS[reason]))
+    assert execution.waits_for(state) == reason
+    happening = of_timer(NotifyTimer(job=JOB, execution_id=ID, kind=kind, definition=1, until=NOON), state)
+    assert happening is not None
+    assert f"it waits for {execution.WAITS[reason]}" in happening.why
 
 
 # --- the outcome of a job --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from .events import (
     Requested,
     Skipped,
 )
-from .execution import Execution, Status, WaitsFor, waits_for
+from .execution import WAITS, Execution, Status, waits_for
 from .namespaces import namespace_of
 from .notification import MAX_REASON, MAX_WHY, Kind, bounded
 from .schedule import DstPolicy, ScheduleError, parse
@@ -265,7 +265,7 @@ def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
     }[kind]
     why = _origin(state.requested.trigger, state.requested.scheduled_time)
     if held_by is not None:
-        why += f"\nit waits for {_WAITS[held_by]}"
+        why += f"\nit waits for {WAITS[held_by]}"
     return Happening(kind, timer.job, timer.until, timer.execution_id, timer.execution_id, reason, why)
 
 
@@ -276,14 +276,6 @@ def _never_opened(timer: NotifyTimer, scheduled_time: datetime, state: Execution
     why = f"{_origin('cron', scheduled_time)}\ntocsin why {timer.job} {utc_text(scheduled_time, 'seconds')}"
     about = timer.execution_id
     return Happening(Kind.OVERDUE, timer.job, timer.until, about, about if how == "skipped" else None, reason, why)
-
-
-_WAITS: Final[Mapping[WaitsFor, str]] = {
-    "dependency": "runs of other jobs",
-    "lock": "the lock of its job",
-    "worker": "a worker",
-    "delay": "the delay before a retry, or another step",
-}
 
 
 def changed_outcome(

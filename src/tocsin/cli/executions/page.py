@@ -13,7 +13,7 @@ from ...domain import execution, history
 from ...domain.dead_letter import attempts_of
 from ...domain.definition import upstream_jobs
 from ...domain.events import Attempt, EventReference, PlannedStep
-from ...domain.execution import Execution, WaitsFor
+from ...domain.execution import Execution
 from ...domain.execution_record import ExecutionRecord, StepRecord
 from ...domain.text import printable
 from ...services.hold_ups import HoldUp
@@ -29,13 +29,6 @@ MAX_VALUE_LENGTH: Final = 200
 SHOWN_LINES: Final = 10
 """Logged lines on the page of an execution."""
 _LEVELS: Final = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "red"}
-_WAITS: Final[dict[WaitsFor, str]] = {
-    "dependency": "runs of the jobs on which it depends",
-    "acknowledgements": "acknowledgements of agents",
-    "lock": "the lock of its job",
-    "worker": "a worker",
-    "delay": "the end of a delay",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +136,7 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     took = f", took {seconds(record.duration_ms / 1_000)}" if record.duration_ms is not None else ""
     wait = execution.waits_for(details.state)
     reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in details.hold_ups))
-    waiting = f", waits for {_WAITS[wait]}" if wait else ""
+    waiting = f", waits for {execution.WAITS[wait]}" if wait else ""
     if wait == "dependency":
         waiting += f": {', '.join(upstream_jobs(details.state.request.plan.depends_on))}"
     if (standing := execution.acknowledgements(details.state)) is not None:

@@ -39,6 +39,7 @@ from .lifecycle import (
 )
 from .state import (
     TERMINAL_STATUSES,
+    WAITS,
     Execution,
     Status,
     WaitsFor,
@@ -65,6 +66,7 @@ __all__ = [
     "MAX_CLAIMS",
     "MAX_UPSTREAM_BYTES",
     "TERMINAL_STATUSES",
+    "WAITS",
     "ClaimDenied",
     "Execution",
     "Phase",

@@ -126,6 +126,14 @@ initial: Final = Execution()
 
 
 WaitsFor: TypeAlias = Literal["dependency", "acknowledgements", "lock", "worker", "delay"]
+WAITS: Final[Mapping[WaitsFor, str]] = {
+    "dependency": "runs of the jobs on which it depends",
+    "acknowledgements": "acknowledgements of agents",
+    "lock": "the lock of its job",
+    "worker": "a worker",
+    "delay": "the delay before a retry, or another step",
+}
+"""What an execution waits for, in words."""
 
 
 def waits_for(state: Execution) -> WaitsFor | None:
