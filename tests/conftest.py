@@ -6,8 +6,10 @@ import logging
 import os
 import sys
 import tempfile
+import zoneinfo
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,3 +180,17 @@ def restored_logging() -> Iterator[None]:
     yield
     root.handlers, root.level = before
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def other_zone_table(tmp_path: Path) -> Iterator[None]:
+    """A machine whose table of time zones differs from the package's: New York has the clock of Tokyo."""
+    folder = tmp_path / "zones" / "America"
+    folder.mkdir(parents=True)
+    (folder / "New_York").write_bytes(files("tzdata").joinpath("zoneinfo/Asia/Tokyo").read_bytes())
+    before = zoneinfo.TZPATH
+    zoneinfo.reset_tzpath(to=[folder.parent])
+    zoneinfo.ZoneInfo.clear_cache()
+    yield
+    zoneinfo.reset_tzpath(to=before)
+    zoneinfo.ZoneInfo.clear_cache()

@@ -26,6 +26,13 @@ def test_dry_run_counts_in_the_jobs_zone(nightly: World) -> None:
     assert nightly.recorded("trigger.>") == []
 
 
+@pytest.mark.usefixtures("other_zone_table")
+def test_times_are_in_the_zones_of_schedules(nightly: World) -> None:
+    """The machine's table of zones differs, and the schedule does not follow it."""
+    result = nightly.call("backfill", JOB, "--from", "2026-01-05T02:00", "--to", "2026-01-05T02:01", "--dry-run")
+    assert result.out.splitlines()[2].startswith("1 to run: 2026-01-05 07:00:00 UTC")
+
+
 def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
     result = nightly.call("backfill", JOB, *SPAN)
     assert (result.code, JOB in result.err, "--yes" in result.err) == (2, True, True)

@@ -446,6 +446,13 @@ def test_empty_steps_in_a_circle_end(tmp_path: Path) -> None:
     assert "job-not-registrable" in codes(written, "d")
 
 
+@pytest.mark.usefixtures("other_zone_table")
+def test_start_date_is_in_the_zone_of_schedules(tmp_path: Path) -> None:
+    start = "datetime(2021, 1, 1, 5, tzinfo=ZoneInfo('America/New_York'))"
+    _, jobs = imported("airflow", _dag(f"schedule=timedelta(days=1), start_date={start}"), tmp_path)
+    assert jobs["d"].schedule == "0 10 * * *"
+
+
 def test_zone_of_naive_dates_is_said(tmp_path: Path) -> None:
     text = _dag("schedule='@daily', start_date=datetime(2021, 1, 1), catchup=False")
     written, _ = imported("airflow", text, tmp_path, timezone=None)

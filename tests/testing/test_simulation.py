@@ -82,6 +82,16 @@ async def test_local_day_has_its_clock_change(at: str, hours: list[int], skipped
         assert (simulation.now.hour, simulation.now.minute) == (0, 0)
 
 
+@pytest.mark.usefixtures("other_zone_table")
+async def test_simulated_zone_is_the_zone_of_schedules() -> None:
+    definition = job(schedule="30 9 * * *", timezone="America/New_York")
+    at, tz = "2026-03-02T00:00", "America/New_York"
+    async with Simulation(worker_of(tick=done), at=at, tz=tz, definitions=[definition]) as simulation:
+        await simulation.advance_to("2026-03-02T10:00")
+        [instant] = simulation.instants("tick")
+        assert instant.replace(tzinfo=None) == datetime(2026, 3, 2, 9, 30)  # noqa: DTZ001 - the clock on the wall
+
+
 async def test_handlers_wait_for_the_simulated_time() -> None:
     ends: list[float] = []
 

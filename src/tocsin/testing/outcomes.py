@@ -1,9 +1,8 @@
 """The outcomes of a simulation, for the assertions of a test."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from ..domain.execution_record import ExecutionRecord
 from ..domain.ledger import JobNotFound
@@ -13,7 +12,7 @@ from .record import Record, Skip
 class Outcomes:
     """The executions, instants, skips and results of a simulation."""
 
-    zone: ZoneInfo
+    zone: tzinfo
     """The time zone of the returned times."""
     _record: Record
 

@@ -1,30 +1,30 @@
 """Spans of simulated time, as tests write them."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..domain import duration
+from ..domain.schedule import timezones
 
 _CALENDAR: Final = re.compile(r"\s*(\d+)\s*(day|week)s?\s*")
 _WORDS: Final = re.compile(r"\s*(\d+)\s*(second|minute|hour)s?\s*")
 _DAYS: Final = {"day": 1, "week": 7}
 
 
-def zone_of(name: str) -> ZoneInfo:
-    """Return a time zone.
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone of the table that schedules use.
 
     Raises:
-        ValueError: no time zone has this name.
+        ValueError: the table has no such name.
     """
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # the last for the name of a folder
-        raise ValueError(f"tz: no time zone is called {name!r}; write a name such as Europe/Berlin") from None
+        return timezones.zone(name).data
+    except ValueError as error:
+        raise ValueError(f"tz: {error}") from None
 
 
-def end_of(start: datetime, span: str | float | timedelta, zone: ZoneInfo) -> datetime:
+def end_of(start: datetime, span: str | float | timedelta, zone: tzinfo) -> datetime:
     """Return the end (UTC) of a span.
 
     `3 days` ends at the same time of the day in the zone, also across a change of its clocks. `72h` and a `timedelta` are exact.
@@ -43,7 +43,7 @@ def end_of(start: datetime, span: str | float | timedelta, zone: ZoneInfo) -> da
     return start + _checked(timedelta(seconds=duration.parse(span)))
 
 
-def instant_of(at: datetime | str, zone: ZoneInfo) -> datetime:
+def instant_of(at: datetime | str, zone: tzinfo) -> datetime:
     """Return an instant in UTC; a time without an offset is that of the zone.
 
     Raises:

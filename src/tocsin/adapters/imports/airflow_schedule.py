@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from ...domain.schedule import timezones
 from ...domain.schedule.expression import ALIASES
 from .cron_dialects import CRONITER
 from .drafts import Draft
@@ -40,8 +40,8 @@ class Moment:
     def at(self, default: str) -> datetime:
         """Return the instant."""
         try:
-            return self.local.replace(tzinfo=ZoneInfo(self.zone or default)).astimezone(UTC)
-        except (ZoneInfoNotFoundError, ValueError, OverflowError):
+            return self.local.replace(tzinfo=timezones.zone(self.zone or default).data).astimezone(UTC)
+        except (ValueError, OverflowError):
             return self.local.replace(tzinfo=UTC)
 
 

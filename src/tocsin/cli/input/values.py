@@ -4,13 +4,13 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, overload
-from zoneinfo import ZoneInfo
 
 import typer
 from pydantic import JsonValue
 
 from ...domain import duration
 from ...domain.definition import show
+from ...domain.schedule import timezones
 from ..output.format import is_interactive
 from ..runtime.errors import Exit, UsageError
 
@@ -39,7 +39,9 @@ def instant(written: str | None, option: str, *, now: datetime, timezone: str | 
         pass
     try:
         at = datetime.fromisoformat(written)
-        return (at if at.tzinfo or timezone is None else at.replace(tzinfo=ZoneInfo(timezone))).astimezone(UTC)
+        return (at if at.tzinfo or timezone is None else at.replace(tzinfo=timezones.zone(timezone).data)).astimezone(
+            UTC
+        )
     except (ValueError, OverflowError):
         raise UsageError(f"{option} is {written!r}: write {FORMS}", code="invalid-time") from None
 

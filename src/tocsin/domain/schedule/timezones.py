@@ -23,7 +23,7 @@ from importlib.resources import files
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo  # noqa: TID251 - the table of the package
 
 from .errors import ScheduleError
 
@@ -80,13 +80,13 @@ class Span:
 
 
 class Zone:
-    """The spans of one zone, computed when needed."""
+    """The spans of one zone, computed when needed; `data` is the zone for `datetime`."""
 
-    __slots__ = ("_always", "_chunks", "_data", "name")
+    __slots__ = ("_always", "_chunks", "data", "name")
 
     def __init__(self, name: str, data: tzinfo) -> None:
         self.name = name
-        self._data = data
+        self.data = data
         # A zone says its offset at no time in particular only if it is the same at all times.
         offset = data.utcoffset(None)
         self._always = None if offset is None else Span(-_FOREVER, _FOREVER, offset // _SECOND, offset // _SECOND)
@@ -132,7 +132,7 @@ class Zone:
 
     def _offset(self, instant: int) -> int:
         # Outside the years that both `datetime` and the zone's data can speak about, the nearest known offset holds.
-        shown = (EPOCH + min(max(instant, _EARLIEST), _LATEST) * _SECOND).astimezone(self._data)
+        shown = (EPOCH + min(max(instant, _EARLIEST), _LATEST) * _SECOND).astimezone(self.data)
         return (shown.replace(tzinfo=UTC) - shown) // _SECOND
 
 
