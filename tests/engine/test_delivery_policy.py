@@ -14,7 +14,9 @@ from tests.guards import guarded
 from tests.stages.world import World
 from tocsin import subjects, telemetry
 from tocsin.domain.events import Message, PoisonMessage, Recorded
+from tocsin.engine import items
 from tocsin.engine.delivery_policy import MAX_FAILURES, DeliveryPolicy
+from tocsin.engine.kinds import execution_state
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.step import DONE, Known, States, Step, again, done, refuse
 from tocsin.engine.waves import CONFLICT_LIMIT
@@ -103,6 +105,29 @@ async def test_message_with_a_failing_handler_becomes_dead_letter(world: World) 
     [letter] = await world.stored(PoisonMessage)
     assert (letter.reason, letter.job, letter.durable) == ("ValueError: a bug", JOB, "scripted")
     assert len(handler.handled) == MAX_FAILURES
+    assert world.pending == 0
+
+
+@pytest.mark.parametrize("fault", ["reads", "steps"])
+async def test_endless_decision_makes_no_dead_letter(world: World, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "MAX_STEPS", 100)
+    most = 10_000
+
+    def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
+        if fault == "steps":
+            return again() if most else DONE
+        for number in range(most):
+            states(execution_state(JOB, str(number)))
+        return DONE
+
+    subscription = BoundSubscription("endless", Stream.LOG, ("execution.>",), decide)
+    await world.given(execution(1))
+    for _ in range(2 * MAX_FAILURES):
+        assert await world.handle(subscription) == 1
+        world.clock.advance(60)
+    assert await world.stored(PoisonMessage) == []
+    most = 0
+    await world.handle(subscription)
     assert world.pending == 0
 
 

@@ -1,12 +1,13 @@
 """The planner: instants and triggers become executions, once."""
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import pytest
 
 from tests.domain.given import NOON
-from tests.stages.world import World
+from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.domain import execution, ids, job_record, ledger
 from tocsin.domain.events import (
@@ -26,6 +27,7 @@ from tocsin.domain.events import (
     ShardsDefined,
     Skipped,
 )
+from tocsin.domain.ledger import MAX_INSTANTS_PER_DECISION
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.lock_projection import Held, LockProjection
 from tocsin.ports import Append, LogUnavailable, Write, Written
@@ -282,6 +284,50 @@ async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
     await world.redeliver(world.planner, world.planner)
     assert await world.size() == size
     assert world.pending == 0
+
+
+async def test_instants_of_long_pause_are_announced_once(world: World, reads: Reads) -> None:
+    passed = await long_pause(world)
+    await world.run(world.planner)
+    assert await world.stored(PoisonMessage) == []
+    assert world.pending == 0
+    assert [event.data.scheduled_time for event in await world.stored(CronSkipped)] == [*passed.scheduled_times]
+    assert len(await world.stored(Skipped)) == passed.count
+    assert reads["load_each"] + reads["load"] + reads["read"] < FEW
+    size = await world.size()
+    reads.clear()
+    await world.redeliver(world.planner, is_fresh=True)
+    assert await world.size() == size
+    assert reads["load_each"] + reads["load"] + reads["read"] < FEW
+
+
+@pytest.mark.parametrize("announced", [1, MAX_INSTANTS_PER_DECISION // 2])
+async def test_long_pause_is_announced_after_crash(world: World, announced: int) -> None:
+    passed = await long_pause(world)
+    await world.run(world.planner)
+    skips, events = await world.stored(Skipped), await world.stored(CronSkipped)
+    other = World()
+    await other.given(*skips, *events[:announced])
+    assert await long_pause(other) == passed
+    await other.run(other.planner)
+    told = [event.data.scheduled_time for event in await other.stored(CronSkipped)]
+    assert told == [*passed.scheduled_times]
+
+
+FEW: Final = 50
+"""Reads that do not grow with the number of instants."""
+
+
+async def long_pause(world: World) -> Passed:
+    """Store that as many instants passed as one decision names."""
+    definition = await world.define(job(schedule="* * * * *"))
+    times = tuple(NOON + timedelta(minutes=number) for number in range(MAX_INSTANTS_PER_DECISION))
+    passed = Passed(
+        job="nightly", start=NOON, until=times[-1], reason="paused", count=len(times), definition=definition,
+        scheduled_times=times,
+    )  # fmt: skip
+    await world.given(passed)
+    return passed
 
 
 async def test_public_event_lost_in_a_crash_is_published(world: World) -> None:

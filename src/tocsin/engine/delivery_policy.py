@@ -10,6 +10,7 @@
     unreadable message    the message becomes a dead letter with its bytes and is never delivered again
     unreadable event      the message is handed back, also if it is the event; a stage of a newer version can read it
     an event set aside    the message is acknowledged: an operator voided the event, because no version reads it
+    endless decision      the message is handed back with a growing delay, each time: it is not at fault
     another exception     the message is handed back with a growing delay; after five failures it becomes a dead letter
 
 The messages of a batch are decided together, and messages of one entity in order. A batch is acknowledged by one write, after
@@ -44,7 +45,7 @@ from ..ports import (
 from ..subjects import Stream
 from ..telemetry import trace_ids
 from ..telemetry.foreign import ForeignMessages
-from .items import Item, Outcome, Result
+from .items import EndlessDecision, Item, Outcome, Result
 from .stage import BoundSubscription
 from .states import StateStore
 from .step import Step
@@ -313,7 +314,7 @@ class DeliveryPolicy:
             times=self._failures[key],
             exc_info=error,
         )
-        if self._failures[key] >= MAX_FAILURES:
+        if self._failures[key] >= MAX_FAILURES and not isinstance(error, EndlessDecision):
             del self._failures[key]
             code = error.code if isinstance(error, TocsinError) else TocsinError.code
             batch.refused.append(_Refusal(delivery, f"{type(error).__name__}: {error}", code))

@@ -83,6 +83,8 @@ class Folds(Generic[T]):
             DecodeError: an event of one of them is unreadable.
             LogUnavailable: the log did not answer.
         """
+        # Another decision of this process may have read them since this decision missed them.
+        scopes = [scope for scope in scopes if not self.is_current(scope)]
         # A dictionary, because a set has no order, and the reads must have one.
         cached = dict.fromkeys(scope for scope in scopes if scope in self._known)
         streams = defaultdict[Any, list[str]](list)

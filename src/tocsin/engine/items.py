@@ -50,6 +50,10 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.result is Result.DONE or self.result is Result.REFUSED  # a set would hash both in Python
 
 
+class EndlessDecision(RuntimeError):
+    """The engine cannot end a decision; the input is not at fault."""
+
+
 class Item(msgspec.Struct, eq=False):
     """An input on its way through the waves."""
 
@@ -76,7 +80,7 @@ class Item(msgspec.Struct, eq=False):
         if (result := _result_of(step.then)) is not None:
             self.outcome = Outcome(result, step)
         elif self.steps >= MAX_STEPS:
-            self.fail(RuntimeError(f"the decision on {self.input.subject} has {MAX_STEPS} steps"))
+            self.fail(EndlessDecision(f"the decision on {self.input.subject} has {MAX_STEPS} steps"))
 
     def fail(self, error: Exception) -> None:
         """End the decision with an error."""

@@ -9,7 +9,7 @@ events after the decision are read. So neither a redelivery nor a second copy of
 nothing is read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, cast
 
@@ -134,14 +134,17 @@ def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
         )
 
     def matches(message: Message) -> bool:
-        if not isinstance(message, CronSkipped):
-            return False
-        # A local time that does not exist may fall on an instant that is skipped for another reason.
-        data = message.data
-        told = data.scheduled_time, data.reason, data.shard
-        return told == (decision.scheduled_time, decision.reason, decision.shard)
+        return isinstance(message, CronSkipped) and _identity(message.data) == _identity(decision)
 
     return RequiredEvent(public_event("skipped", decision.job), sequence, make, matches)
+
+
+def _identity(skip: Skipped | CronSkippedData) -> tuple[object, ...]:
+    """Return what distinguishes a skip from others of its job.
+
+    A local time that does not exist may fall on an instant that is skipped for another reason.
+    """
+    return skip.scheduled_time, skip.reason, skip.shard
 
 
 def _root(decision: Requested | Skipped) -> str | None:
@@ -200,6 +203,43 @@ def announce(
         if not events or events[-1].sequence < last:
             raise StaleRead.of(required.subject)
     return done(Events(ref, (required.make(runs_before(newest, required.definition, states) + 1),)))
+
+
+def skip_instants(skips: Sequence[Skipped], states: States, now: datetime) -> Step:
+    """Store that instants of one job are skipped, and announce them, each once.
+
+    A long pause skips many instants. So their states are read together, and one read finds what is announced already.
+
+    Raises:
+        StaleRead: a lagging replica left out events that the guard does not cover.
+    """
+    refs = [execution_state(skip.job, skip.execution_id) for skip in skips]
+    states.expect(lambda: refs)
+    skipped = [states.guess(ref) for ref in refs]
+    if new := [
+        Events(ref, (skip,))
+        for ref, skip, state in zip(refs, skips, skipped, strict=True)
+        if state.status is Status.UNKNOWN
+    ]:
+        return again(*new)
+    decided = [state.decided for state in skipped if state.decided is not None]
+    required = {
+        _identity(recorded.message): event
+        for recorded in decided
+        if isinstance(recorded.message, Skipped)
+        and (event := required_event(recorded.message, sequence=recorded.sequence, now=now)) is not None
+    }
+    if not required:
+        return DONE
+    ref, after = PUBLIC_EVENT(public_event("skipped", skips[0].job)), min(event.after for event in required.values())
+    if (last := states.at(ref)) > after:
+        events = states(RANGE((ref.key, after)))
+        if not events or events[-1].sequence < last:
+            raise StaleRead.of(ref.key)
+        for recorded in events:
+            if isinstance(recorded.message, CronSkipped):
+                required.pop(_identity(recorded.message.data), None)
+    return done(Events(ref, tuple(event.make(0) for event in required.values())))
 
 
 def runs_before(newest: Message | None, definition: int, states: States) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ..ports import Append, EntryWrite, LogUnavailable, OutdatedState, StaleRead, Write, Written
 from ..subjects import Bucket, subject_of
-from .items import UNSEEN, Decided, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
+from .items import UNSEEN, Decided, EndlessDecision, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
 from .states import StateStore, View
 from .step import Change, Decide, Events, Later, Missing, Put, Reading, Ref, Send
 
@@ -144,7 +144,7 @@ class Waves:
             await view.read(gaps)
             candidates = repeats
         for _, item in candidates:
-            item.fail(RuntimeError(f"the decision on {item.input.subject} reads without an end"))
+            item.fail(EndlessDecision(f"the decision on {item.input.subject} reads without an end"))
         return [decisions[index] for index in sorted(decisions)]
 
     def _decide_once(self, decide: Decide, item: Item, view: View, now: datetime) -> Decided | None:

@@ -37,7 +37,7 @@ from ..engine.fan_out import begin_divided, finish_fan_out
 from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning, with_fence
-from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_trigger
+from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Ref, Send, States, Step, Then, done, refuse
@@ -88,8 +88,8 @@ class Planner:
         if isinstance(fact, Due) and not fact.dst_skip:
             return self._begin_due(fact, at, definition, states, now)
         steps = [self._begin_due(fact, at, definition, states, now)] if isinstance(fact, Due) else []
-        skips = execution_plan.skipped_instants(fact, definition)
-        steps += [begin(event, states, now, key=self._key, sampling=self._sampling) for event in skips]
+        if skips := execution_plan.skipped_instants(fact, definition):
+            steps.append(skip_instants([execution_plan.traced(s, self._sampling) for s in skips], states, now))
         if isinstance(fact, Passed):
             steps.append(announce(recorded, states, now, definition=definition))
         return _first_of_each_scope(steps)
