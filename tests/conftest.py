@@ -39,7 +39,7 @@ CONSOLE_SHARE = 3
 """How many of its tests take the time of another slow test."""
 THRESHOLDS = (50_000, 20, 100)
 """Allocations before the youngest generation is collected, and collections before the next generations are."""
-SLOW_TIMEOUT = 600
+SLOW_TIMEOUT = 1_800
 """Seconds; only to end what would never end, on a machine that others use too."""
 
 

@@ -15,7 +15,7 @@ from tocsin.domain.events import Defined, Message, PoisonMessage, Recorded, Trig
 from tocsin.domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from tocsin.domain.task_fetch import Fetch, FetchedClaim
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.services.audit.requests import TRIGGERS, Requests
+from tocsin.services.audit.requests import Requests
 from tocsin.stages.matcher.agents import HeardAgents
 from tocsin.stages.matcher.claims import Releases
 from tocsin.stages.matcher.fetches import Fetches
@@ -23,7 +23,7 @@ from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.last_heartbeats import LastHeartbeats
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
 from tocsin.stages.matcher.task_sender import TaskSender
-from tocsin.subjects import Bucket
+from tocsin.subjects import TRIGGERS, Bucket
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
 JOBS: Final = ("here", "there")

@@ -19,7 +19,8 @@ from tests.system import forked
 from tests.system.test_embedded_server import session_is_empty, wait_until
 from tocsin.settings import Metrics
 
-DEADLINE = 60.0
+DEADLINE = 300.0
+"""Seconds after which a test gives up waiting. On a busy machine a process takes over a minute to start."""
 
 JOBS = """
 jobs:

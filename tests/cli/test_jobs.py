@@ -270,7 +270,7 @@ def test_trigger_answers_with_the_execution(applied: World) -> None:
     result = applied.call("jobs", "trigger", "nightly", "--input", '{"day": 1}', "-o", "json")
     assert result.code == 0
     assert len(result.json["execution_id"]) == 36
-    (trigger,) = (recorded.message for recorded in applied.recorded("trigger.nightly"))
+    (trigger,) = (recorded.message for recorded in applied.recorded("trigger.nightly.>"))
     assert isinstance(trigger, Trigger)
     assert (trigger.trigger, trigger.input) == ("manual", {"day": 1})
 
@@ -299,7 +299,7 @@ def test_input_that_cannot_be_used_is_refused(args: tuple[str, ...], expected: s
     result = applied.call("jobs", "trigger", "nightly", *args)
     assert result.code == 2
     assert expected in result.err
-    assert applied.recorded("trigger.nightly") == []
+    assert applied.recorded("trigger.nightly.>") == []
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "delete", "trigger"])

@@ -114,7 +114,7 @@ def test_reason_may_be_any_text(reason: str, tmp_path: Path) -> None:
             result = call(url, *command, "--reason", reason)
             assert result.code == 0, result.err
     for subject in (
-        "trigger.nightly",
+        "trigger.nightly.*",
         "ledger.nightly.paused",
         "ledger.nightly.resumed",
         f"execution.nightly.{RUN}.cancelled",

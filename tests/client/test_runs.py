@@ -56,7 +56,7 @@ async def test_run_continues_the_current_trace(client: Client, site: Site, trans
     provider.shutdown()
     of_span = span.get_span_context()
     assert of_span.is_valid
-    stored = [recorded.message for recorded in await site.running.log.read(subjects.trigger("echo"))]
+    stored = [recorded.message for recorded in await site.running.log.read(subjects.trigger("echo", subjects.ANY))]
     trace = TraceContext(format_trace_id(of_span.trace_id), format_span_id(of_span.span_id), is_sampled=True)
     assert [message.traceparent for message in stored if isinstance(message, Trigger)] == [
         *(trace.traceparent, trace.traceparent, None)

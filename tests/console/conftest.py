@@ -35,18 +35,32 @@ def browser_program() -> str | None:
 
 
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
-    """Return a browser for the tests of this package.
+def running_browser() -> Iterator[Callable[[], Browser]]:
+    """Return a function that returns the browser of this package.
 
-    Its event loop runs until it is closed, and no other test can run meanwhile.
+    It starts another if the browser has ended, so that its end fails one test and not all that follow. The event loop runs until the
+    browser is closed, and no other test can run meanwhile.
     """
     program = browser_program()
     if program is None:
         pytest.skip(f"no browser: install chromium, or name one with {BROWSER}")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=OPTIONS)
+        started: list[Browser] = []
+
+        def running() -> Browser:
+            if not (started and started[-1].is_connected()):
+                chromium = playwright.chromium
+                started.append(chromium.launch(executable_path=program, args=OPTIONS, timeout=PATIENCE * 1000))
+            return started[-1]
+
         yield running
-        running.close()
+        for browser in started:
+            browser.close()
+
+
+@pytest.fixture
+def browser(running_browser: Callable[[], Browser]) -> Browser:
+    return running_browser()
 
 
 @pytest.fixture(scope="package")
@@ -69,11 +83,11 @@ def _names(console: Console) -> set[str]:
 
 
 @pytest.fixture(scope="package")
-def sessions(browser: Browser, console: Console) -> Mapping[str, StorageState]:
+def sessions(running_browser: Callable[[], Browser], console: Console) -> Mapping[str, StorageState]:
     """The cookie of a session of each role."""
     states = dict[str, StorageState]()
     for role, token in console.tokens.items():
-        context = browser.new_context(base_url=console.url)
+        context = running_browser().new_context(base_url=console.url)
         _by_form(context.new_page(), token)
         context.pages[0].get_by_role("navigation", name="Pages").wait_for()
         states[role] = context.storage_state()

@@ -223,7 +223,7 @@ async def test_javascript_calls_the_service(tmp_path: Path, compiled: Path) -> N
         await served.world.given(name="nightly")
         token = await served.world.token("ada", Role.OPERATOR)
         seen = await output(node, "client.js", served.address, token, str(authority.file))
-        stored = (await served.world.facts("trigger.nightly"))[0].message
+        stored = (await served.world.facts("trigger.nightly.>"))[0].message
     assert getattr(stored, "input") == {"day": "2026-11-26", "limit": 3}  # noqa: B009 - a trigger
     assert seen.pop("execution_id")
     assert seen == {

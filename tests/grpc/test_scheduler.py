@@ -25,6 +25,7 @@ from tocsin.adapters.http.sockets import PortInUseError
 from tocsin.bootstrap.api_server import serving
 from tocsin.domain.access import Role
 from tocsin.domain.events import Failed, Failure, Trigger
+from tocsin.services.operations import event_waiter
 from tocsin.subjects import Stream
 
 STATUS = grpc.StatusCode
@@ -60,12 +61,26 @@ async def test_jobs_are_listed_switched_and_triggered(stub: Any, served: Served)
     trace = (("traceparent", TRACEPARENT),)
     answers = [await stub.TriggerJob(request, metadata=metadata) for metadata in (trace, ())]
     assert answers[0].execution_id == answers[1].execution_id
-    stored = (await served.world.facts("trigger.a"))[0].message
+    stored = (await served.world.facts("trigger.a.>"))[0].message
     assert isinstance(stored, Trigger)
     assert (stored.input, stored.priority, stored.reason) == ({"day": 1, "list": [1, 2.5, None]}, 3, "now")
     assert stored.traceparent == TRACEPARENT
     assert stored.by is not None
     assert stored.by.source == "127.0.0.1"
+
+
+async def test_requested_execution_is_not_unknown(
+    stub: Any,  # noqa: ANN401
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_waiter, "POLL_PAUSES_S", (0.0,))  # no planner runs here
+    await served.world.given(name="a")
+    execution_id = (await stub.TriggerJob(stub.pb.TriggerJobRequest(name="a"))).execution_id
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.CancelExecution(stub.pb.CancelExecutionRequest(execution_id=execution_id))
+    codes = dict(caught.value.trailing_metadata() or ())
+    assert (caught.value.code(), codes["tocsin-code"]) == (grpc.StatusCode.FAILED_PRECONDITION, "not-possible")
 
 
 async def test_status_has_runs_and_counts(stub: Any, served: Served) -> None:  # noqa: ANN401

@@ -203,7 +203,7 @@ async def test_a_trigger_is_an_input_with_its_origin(world: World) -> None:
     answer = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"b": 2}, "reason": "again"})
     assert answer.status_code == 202
     assert answer.json()["execution_id"]
-    [trigger] = [r.message for r in await world.facts("trigger.job")]
+    [trigger] = [r.message for r in await world.facts("trigger.job.>")]
     assert isinstance(trigger, Trigger)
     assert (trigger.trigger, trigger.input, trigger.reason) == ("api", {"b": 2}, "again")
 
@@ -213,7 +213,7 @@ async def test_trigger_outside_the_schema_is_refused(world: World) -> None:
     answer = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"n": "x"}})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "input.n"
-    assert not await world.facts("trigger.job")
+    assert not await world.facts("trigger.job.>")
 
 
 async def test_schedule_lists_coming_firings(world: World) -> None:
@@ -329,6 +329,6 @@ async def test_trigger_continues_the_trace_of_its_caller(world: World, given: st
     await world.ask("POST", "/v1/jobs", JOB)
     answer = await world.ask("POST", "/v1/jobs/report/trigger", {}, **({} if given is None else {"traceparent": given}))
     assert answer.status_code == 202
-    [stored] = [r.message for r in await world.facts("trigger.report")]
+    [stored] = [r.message for r in await world.facts("trigger.report.>")]
     assert isinstance(stored, Trigger)
     assert stored.traceparent == (given if given and given.startswith("00") else None)

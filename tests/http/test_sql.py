@@ -71,7 +71,7 @@ async def test_answer_names_what_no_worker_serves(world: World) -> None:
 @pytest.mark.parametrize("given", ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "nonsense"])
 async def test_execution_continues_the_trace_of_its_caller(world: World, given: str) -> None:
     await sql(world, f"{CREATE}; EXECUTE JOB nightly", traceparent=given)
-    [stored] = [fact.message for fact in await world.facts("trigger.nightly")]
+    [stored] = [fact.message for fact in await world.facts("trigger.nightly.>")]
     assert isinstance(stored, Trigger)
     assert stored.traceparent == (given if given.startswith("00") else None)
 
@@ -102,7 +102,7 @@ async def test_execution_continues_the_current_trace(world: World, transport: st
     provider.shutdown()
     of_span = span.get_span_context()
     trace = TraceContext(format_trace_id(of_span.trace_id), format_span_id(of_span.span_id), is_sampled=True)
-    stored = [fact.message for fact in await world.facts("trigger.nightly")]
+    stored = [fact.message for fact in await world.facts("trigger.nightly.>")]
     assert [fact.traceparent for fact in stored if isinstance(fact, Trigger)] == [trace.traceparent, None]
 
 

@@ -13,10 +13,10 @@ from typing import Final
 
 import httpx
 
-from tests.cli.test_acceptance import Dev, environment, program
+from tests.cli.test_acceptance import DEADLINE, Dev, environment, program
 from tests.plain_http import NO_AUTHORITIES
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = DEADLINE
 """Seconds that an answer may take."""
 
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from tests.stored_events import StoredEvents
 from tocsin import subjects
-from tocsin.domain import execution_plan, ids, lock, mq_answer
+from tocsin.domain import execution_plan, lock, mq_answer
 from tocsin.domain.events import (
     Acquired,
     Advanced,
@@ -375,7 +375,7 @@ def _what_is_refused_stays_refused(everything: StoredEvents) -> Iterator[str]:
         asked = replays.get(letter.message.sequence) if letter.message.durable == subjects.REPLAYS else None
         if asked is not None:
             fact = asked.message
-            execution_id = ids.replay_id(fact.job, fact.id, fact.number, asked.time)
+            execution_id = execution_plan.replay_id_of(fact, asked.time)
             if execution_id in everything.executions:
                 yield f"I3: its replay was refused, and is {execution_id}: {asked.subject} {asked.sequence}"
 
@@ -419,7 +419,7 @@ def _a_replay_runs_by_what_was_in_force(everything: StoredEvents) -> Iterator[st
     for replay in everything.facts(Replayed):
         fact_ = replay.message
         if fact_.ledger is not None:
-            execution_id = ids.replay_id(fact_.job, fact_.id, fact_.number, replay.time)
+            execution_id = execution_plan.replay_id_of(fact_, replay.time)
             asked.append((replay.subject, fact_.job, fact_.ledger, execution_id))
     for subject, job, at, execution_id in asked:
         made = everything.executions.get(execution_id, ())

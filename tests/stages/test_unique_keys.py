@@ -29,8 +29,7 @@ from tocsin.engine.step import Step
 from tocsin.engine.unique_keys import begin_unique
 from tocsin.ports import Write, Written
 from tocsin.stages import planner
-from tocsin.stages.planner import ENQUEUED
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import ENQUEUED, Bucket, Stream
 
 JOB = "ojs.work"
 KEY = "a" * 64

@@ -119,7 +119,8 @@ class Run:
         The answer's `changed` says whether this call ended it. `reason` is recorded.
 
         Raises:
-            NotFound: no execution has this id, or it is not planned yet.
+            NotFound: no execution has this id.
+            OperationError: no stage plans it within some seconds (`not-planned`).
             NotPermitted, NotAllowed: the token or the NATS user may not cancel it.
         """
         operator, _ = self._open()
@@ -131,7 +132,7 @@ class Run:
         `after`: the sequence after which lines are returned. The log keeps the last 200 lines of each attempt, for a limited time.
 
         Raises:
-            NotFound: no execution has this id, or it is not planned yet.
+            NotFound: no execution has this id.
             LogUnavailable: the log or the API does not answer.
         """
         operator, _ = self._open()

@@ -33,6 +33,7 @@ from .events import (
     Started,
     unfold,
 )
+from .execution_plan import replay_id_of
 from .history import failure_summary
 
 F = TypeVar("F", bound=Message)
@@ -95,10 +96,8 @@ def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
         case DeadLettered() | PoisonMessage() as fact:
             return replace(state, kept=_recorded(recorded, fact))
         case Replayed() as fact:
-            execution_id = ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
-            return replace(
-                state, replays=(*state.replays, Replay(fact, recorded.time, recorded.sequence, execution_id))
-            )
+            replay = Replay(fact, recorded.time, recorded.sequence, replay_id_of(fact, recorded.time))
+            return replace(state, replays=(*state.replays, replay))
         case Resolved() as fact:
             return replace(state, resolved=_recorded(recorded, fact))
         case _:
@@ -124,19 +123,22 @@ def request_replay(
     reason: str | None = None,
     ledger: int | None = None,
     failed_only: bool = False,
+    now: datetime | None = None,
 ) -> list[Replayed]:
     """Request another replay, by the definition in force at the sequence `ledger`.
 
-    Return nothing if the same request was recorded before.
+    Return nothing if the same request was recorded before. `now` (UTC) becomes the time of the id of its execution; None: the event is
+    only tried, and names no id.
     """
     if find_replay(state, request) is not None:
         return []
-    job, number = state.fact.job, len(state.replays) + 1
+    job, letter, number = state.fact.job, state.fact.id, len(state.replays) + 1
     return [
         Replayed(
             job=job,
-            id=state.fact.id,
+            id=letter,
             number=number,
+            execution_id=None if now is None else ids.replay_id(job, letter, number, now),
             input=input,
             failed_only=failed_only,
             by=by,

@@ -144,7 +144,7 @@ def from_replay(
     """
     fact = replayed.message
     wish = _Wish(
-        ids.replay_id(definition.name, fact.id, fact.number, replayed.time),
+        replay_id_of(fact, replayed.time),
         original.scheduled_time if isinstance(original, DeadLettered) else replayed.time,
         "replay",
         by=fact.by,
@@ -174,7 +174,7 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     changes = {"start_at": None, "expires_at": None, "input": input_}
     return Admitted(
         job=before.job,
-        execution_id=ids.replay_id(before.job, fact.id, fact.number, replayed.time),
+        execution_id=replay_id_of(fact, replayed.time),
         scheduled_time=before.scheduled_time,
         trigger="replay",
         plan=plan.model_copy(update=changes),
@@ -227,12 +227,15 @@ def _is_new(key: str, value: JsonValue, known: Input) -> bool:
 def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None = None) -> str:
     """Return the id of the execution of a trigger message; it is always the same.
 
+    The API and operators choose the id, as the id of the message, so that they know it before the message is stored.
     `publisher`: the program outside that published it, as `subjects.publisher_of` returns it; None: the API or an operator.
     """
     request = trigger.message
     key, name, number = request.idempotency_key, trigger.message_id, trigger.sequence
     if publisher is not None:
         return ids.public_trigger_id(publisher, job, trigger.time, key=key, message_id=name, sequence=number)
+    if name is not None and ids.is_execution_id(name):
+        return name
     if request.event_trigger is not None and key is not None:
         return ids.event_execution_id(job, request.event_trigger.source, key)
     if request.backfill is not None and request.scheduled_time is not None:
@@ -240,6 +243,14 @@ def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None 
     if key is not None:
         return ids.keyed_trigger_id(job, key)
     return ids.trigger_id(job, name, trigger.time) if name else ids.sequence_trigger_id(job, number, trigger.time)
+
+
+def replay_id_of(replayed: Replayed, stored_at: datetime) -> str:
+    """Return the id of the execution of a replay.
+
+    `stored_at`: the time of the event, if the event names no id.
+    """
+    return replayed.execution_id or ids.replay_id(replayed.job, replayed.id, replayed.number, stored_at)
 
 
 def duplicate_of(first: Requested | None, request: Trigger, job: str) -> EventIgnored | None:

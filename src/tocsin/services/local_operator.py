@@ -246,7 +246,7 @@ class LocalOperator:
         from .operations import execution_requests  # noqa: PLC0415 - see above
 
         return await execution_requests.cancel(
-            self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
+            self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions, stored=self._stored
         )
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:

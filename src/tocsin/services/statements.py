@@ -261,7 +261,9 @@ class StatementRunner:
     async def _cancel(self, statement: CancelRun) -> StatementResult:
         match = await find(self.log, statement.run, stored=self.stored, list_executions=self.list_executions)
         await self.rights.cancel(match)
-        outcome = await cancel(self.log, match.execution_id, by=self.by, reason=self.reason, job=match.job)
+        outcome = await cancel(
+            self.log, match.execution_id, by=self.by, reason=self.reason, job=match.job, stored=self.stored
+        )
         verb = "cancelled" if outcome.changed else f"{outcome.status.value} before:"
         message = f"{verb} run {outcome.execution_id} of job {outcome.job!r}"
         return StatementResult("CANCEL JOB RUN", message, outcome.job, outcome.execution_id, changed=outcome.changed)

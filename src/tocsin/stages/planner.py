@@ -42,10 +42,7 @@ from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Ref, Send, States, Step, Then, done, refuse
 from ..engine.unique_keys import begin_unique
-from ..subjects import PUBLIC_TRIGGERS, REPLAYS, Bucket, Stream
-
-TRIGGERS: Final = "planner-triggers"
-ENQUEUED: Final = "planner-enqueued"
+from ..subjects import ENQUEUED, PUBLIC_TRIGGERS, REPLAYS, TRIGGERS, Bucket, Stream
 
 
 class Planner:

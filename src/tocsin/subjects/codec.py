@@ -11,6 +11,7 @@ from ..domain import json_codec
 from ..domain.definition import STORED, DefinitionProblem
 from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
+from ..domain.ids import is_execution_id
 from ..domain.trace_context import parse
 from .names import ANY, MAX_NAME_LENGTH, OUTSIDE_INPUTS, PUBLIC_INPUTS, REST, name, request_subject
 from .set_aside import UnreadableMessage
@@ -252,8 +253,8 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 def job_of(subject: str) -> str:
     """Return the job in a subject."""
     tokens = request_subject(subject).split(".")
-    if tokens[0] == "trigger":  # a public subject may contain the dots of a name
-        return name(_written(*tokens[1:]))
+    if tokens[0] == "trigger" and not (publisher_of(subject) is None and is_execution_id(tokens[-1])):
+        return name(_written(*tokens[1:]))  # a public subject may contain the dots of a name
     if tokens[0] == "cancel":
         return parse_cancel(subject)[0]
     if tokens[0] == "mq":
@@ -314,9 +315,10 @@ def turn_of(subject: str) -> tuple[str, str]:
     kind, job, *_ = f"{subject}..".split(".", 2)
     if kind in _OF_EXECUTION:
         return "", job  # most messages
-    publisher = publisher_of(subject) or ""
+    publisher = publisher_of(subject)
     _, job, *rest = f"{request_subject(subject)}.".split(".", 2)
-    return publisher, f"{job}.{rest[0]}" if is_trigger(subject) else job
+    of_public_name = "" if publisher is None else rest[0]
+    return publisher or "", f"{job}.{of_public_name}" if is_trigger(subject) else job
 
 
 def is_trigger(subject: str) -> bool:

@@ -113,7 +113,7 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
     patterns = tuple(pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
     public = (f"{prefix}{pattern}" for prefix in _OUTSIDE for pattern in patterns)
-    requests = (trigger(job), f"cancel.{of}.*", *public)
+    requests = (trigger(job), trigger(job, ANY), f"cancel.{of}.*", *public)
     kinds = ("ledger", "execution", "lock", "dead-letter", "report", "timer", "delay")
     filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}", f"cron.answer.{of}.>")
     return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
@@ -140,7 +140,7 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
         *(("trigger.>", *PUBLIC_TRIGGER_FILTERS) if job is None else _triggers(job)),
         f"execution.{of}.*.cancelled",
         *((f"execution.{of}.*.{end}" for end in ("completed", "completed.locked", "failed")) if runs else ()),
-        f"dead-letter.{of}.*.replayed.*",
+        f"dead-letter.{of}.*.replayed.>",
         f"dead-letter.{of}.*.resolved",
         silences(),  # one scope for all jobs
         *(
@@ -174,7 +174,7 @@ _OF_AGENTS: Final = ("agent.*.*.switched", "agent.*.*.granted", "agent.*.*.drain
 
 def _triggers(job: str) -> Iterator[str]:
     """Yield the subjects of a job's triggers, in each spelling of its name."""
-    yield trigger(job)
+    yield from (trigger(job), trigger(job, ANY))
     spellings = dict.fromkeys((token(job), job))
     yield from (f"{prefix}trigger.{name}" for prefix in _OUTSIDE for name in spellings)
 

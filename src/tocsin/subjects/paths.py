@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from ..domain import events as e
 from ..domain.ids import seal
 from ..domain.lock import waits_before_lock
-from .names import DEFAULT_QUEUE, NO_CLAIM, dotted, token
+from .names import ANY, DEFAULT_QUEUE, ENQUEUED, NO_CLAIM, REPLAYS, TRIGGERS, dotted, token
 
 
 def subject_of(message: e.Message) -> str:
@@ -70,6 +70,11 @@ def _event_of_lock(fact: e.Acquired | e.Queued) -> str:
 
 def _event_of_dead_letter(fact: Any) -> str:  # noqa: ANN401 - an event with a type
     return f"dead-letter.{token(fact.job)}.{fact.id}.{fact.type}"
+
+
+def _replayed(fact: e.Replayed) -> str:
+    execution_id = "" if fact.execution_id is None else f".{fact.execution_id}"
+    return f"{_event_of_dead_letter(fact)}.{fact.number}{execution_id}"
 
 
 def _event_of_lease(fact: Any) -> str:  # noqa: ANN401 - an event with a type
@@ -138,7 +143,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
     e.DebounceTimer: lambda timer: f"timer.{token(timer.job)}.{timer.window}.debounce",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
-    e.Replayed: lambda fact: f"dead-letter.{token(fact.job)}.{fact.id}.replayed.{fact.number}",
+    e.Replayed: _replayed,
     **dict.fromkeys((e.DeadLettered, e.PoisonMessage, e.Resolved), _event_of_dead_letter),
     **dict.fromkeys((e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost), _event_of_lease),
     **dict.fromkeys(
@@ -191,9 +196,25 @@ def admissions(job: str, execution_id: str) -> tuple[str, ...]:
     return f"{prefix}.admitted", f"{prefix}.admitted.>", f"{prefix}.skipped"
 
 
-def trigger(job: str) -> str:
-    """Return the subject that requests a run of a job."""
-    return f"trigger.{token(job)}"
+def trigger(job: str, execution_id: str | None = None) -> str:
+    """Return the subject that requests a run of a job.
+
+    `execution_id`: the id of the execution, if the request chooses it. A reader finds the request by it until the planner has decided.
+    """
+    return f"trigger.{token(job)}" if execution_id is None else f"trigger.{token(job)}.{execution_id}"
+
+
+def requests_of(job: str, execution_id: str) -> dict[str, str]:
+    """Return the subjects of requests that choose the id of their execution.
+
+    They are triggers, enqueued jobs and replays, by the planner's durable. `job`: its name, or `*` for any.
+    """
+    of = job if job == ANY else token(job)
+    return {
+        TRIGGERS: f"trigger.{of}.{execution_id}",
+        ENQUEUED: f"enqueue.{of}.{execution_id}",
+        REPLAYS: f"dead-letter.{of}.*.replayed.*.{execution_id}",
+    }
 
 
 def ignored_events(job: str, trigger_id: str = "*") -> str:

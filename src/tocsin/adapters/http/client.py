@@ -552,7 +552,8 @@ class HttpOperator:
             result = await self._api.request("GET", f"/v1/executions/{execution_id}/events")
         except NotFound:
             return ()
-        return () if job not in {None, result["job_name"]} else [recorded_of(fact) for fact in result["facts"]]
+        facts = result["facts"] or [result["expected"]]  # it is requested, and not planned yet
+        return () if job not in {None, result["job_name"]} else [recorded_of(fact) for fact in facts]
 
     async def _match_letter(self, given: str, job: str | None, *, names_job: bool) -> Letter:
         read = partial(self._letter, names_job=names_job)

@@ -85,7 +85,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "execution_id": record.execution_id,
         "job": record.job,
         "status": record.status,
-        "waits_for": execution.waits_for(details.state),
+        "waits_for": details.match.waits_for,
         "acknowledgements": execution.acknowledgements(details.state),
         "held_up_by": [asdict(hold_up) for hold_up in details.hold_ups],
         "trigger": record.trigger,
@@ -134,7 +134,7 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     """Return the terminal page of an execution."""
     record = details.record
     took = f", took {seconds(record.duration_ms / 1_000)}" if record.duration_ms is not None else ""
-    wait = execution.waits_for(details.state)
+    wait = details.match.waits_for
     reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in details.hold_ups))
     waiting = f", waits for {execution.WAITS[wait]}" if wait else ""
     if wait == "dependency":

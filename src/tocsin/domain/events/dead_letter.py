@@ -180,6 +180,8 @@ class Replayed(DeadLetterFact):
     """The type of the event."""
     number: Annotated[int, Field(ge=1)]
     """The number of this replay of the dead letter, counted from 1."""
+    execution_id: str | None = None
+    """The id of the execution that the replay requests. Absent: an old version stored this."""
     input: Input | None = None
     """Keys that override the original input."""
     failed_only: bool = False

@@ -6,7 +6,7 @@ is least if they come side by side.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...domain import execution_plan, ids
 from ...domain.events import (
@@ -29,14 +29,9 @@ from ...domain.events import (
     Trigger,
 )
 from ...domain.fan_out import execution_ids
-from ...subjects import PUBLIC_TRIGGERS, REPLAYS, is_trigger, job_of, publisher_of
+from ...subjects import ENQUEUED, PUBLIC_TRIGGERS, REPLAYS, TRIGGERS, is_trigger, job_of, publisher_of
 from . import check
 from .check import Debt, Handler, Key, Proof, Taken
-
-TRIGGERS: Final = "planner-triggers"
-"""The durable that rejects invalid triggers; `PUBLIC_TRIGGERS` and `REPLAYS` do so for others."""
-ENQUEUED: Final = "planner-enqueued"
-"""The durable of jobs enqueued once, which rejects nothing."""
 
 Request: TypeAlias = tuple[str, str, int]
 """A request: the durable that consumes it, its subject and its sequence.
@@ -104,9 +99,9 @@ class Requests:
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
         job, publisher = job_of(recorded.subject), publisher_of(recorded.subject)
         key = job, execution_plan.execution_id_of(recorded, job, publisher)
-        if recorded.message.backfill is not None or recorded.message.idempotency_key is not None:
+        if recorded.message.idempotency_key is not None or recorded.message_id == key[1]:
             if key in self._repeatable:
-                return  # a repeated backfill or key requests an execution a second time
+                return  # it requests the same execution a second time
             self._repeatable.add(key)
         durable = TRIGGERS if publisher is None else PUBLIC_TRIGGERS
         self._request((durable, recorded.subject, recorded.sequence), key, recorded)
@@ -123,7 +118,7 @@ class Requests:
     def _replayed(self, recorded: Recorded[Replayed]) -> Taken:
         fact = recorded.message
         if (fact.job, fact.id) not in self._inputs:
-            key = fact.job, ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
+            key = fact.job, execution_plan.replay_id_of(fact, recorded.time)
             self._request((REPLAYS, recorded.subject, recorded.sequence), key, recorded)
         yield from ()
 

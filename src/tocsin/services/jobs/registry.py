@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -51,7 +51,7 @@ class RequestName:
     """Idempotency key of a request.
 
     The log itself detects a repeated key within its deduplication window. `is_retried`: the request may be older than
-    that, so all triggers of the job are searched. `since`: when the key was first used.
+    that. `since`: when the key was first used; without it, a retry requests a second execution.
     """
 
     name: str
@@ -338,7 +338,7 @@ class Registry:
             JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
             DailyQuotaUsed: its namespace has used up a quota of the day.
-            LogUnavailable: the trigger is stored, but no replica returns it.
+            LogUnavailable: it is unknown whether the trigger is stored.
         """
         registered = await self.job(job)
         check(registered)
@@ -356,25 +356,16 @@ class Registry:
             idempotency_key=idempotency_key,
         )
         check_input(definition, input or {}, args)
-        if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
-            return execution_plan.execution_id_of(before, job)
+        # A retried request chooses the same id, which is also that of the message.
+        since, name = (asking.since, asking.name) if asking else (None, uuid4().hex)
+        request = Recorded(trigger, "", 0, since or self._clock.now(), name)
+        execution_id = execution_plan.execution_id_of(request, job)
+        subject = subjects.trigger(job, execution_id)
+        if asking and asking.is_retried and await self._log.tail(subject):
+            return execution_id
         await require_room(self.namespaces, self._projections, self._clock, job)
-        message_id = asking.name if asking else uuid4().hex
-        sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
-        # The id contains the time at which the log stored the message, which only the log knows.
-        stored = await read_back(self._log, subjects.trigger(job), sequence)
-        stored_trigger = Recorded(trigger, stored.subject, sequence, stored.time, stored.message_id)
-        return execution_plan.execution_id_of(stored_trigger, job)
-
-    async def _triggered(self, job: str, message_id: str) -> Recorded[Trigger] | None:
-        """Return the trigger that was stored with a message id."""
-        after = 0
-        while batch := await self._log.read(subjects.trigger(job), after=after):
-            for recorded in batch:
-                if recorded.message_id == message_id and isinstance(recorded.message, Trigger):
-                    return cast("Recorded[Trigger]", recorded)
-            after = batch[-1].sequence
-        return None
+        await self._log.publish(subject, trigger, message_id=execution_id)
+        return execution_id
 
     async def _carry_out(
         self, change: Change, *, by: Actor | None, reason: str | None, check: Check, is_guarded: bool

@@ -160,7 +160,7 @@ async def begin(
             await clock.sleep(early)
         trigger = Trigger(trigger="backfill", backfill=backfill.name, scheduled_time=at, by=by, reason=reason)
         execution_id = ids.backfill_id(backfill.job, backfill.name, at)
-        await log.publish(subjects.trigger(backfill.job), trigger, message_id=f"backfill-{execution_id}")
+        await log.publish(subjects.trigger(backfill.job, execution_id), trigger, message_id=execution_id)
         yield Asked(at, execution_id)
 
 

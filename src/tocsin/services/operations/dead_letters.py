@@ -8,7 +8,7 @@ their function, input and dependencies are still the same.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,6 @@ from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, unregistered_request
 from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
-from ..jobs import read_back
 from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
 from .errors import OperationError
 
@@ -96,7 +95,8 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         )
     ledger = await _check(log, letter, input, failed_only=failed_only)
     for _ in range(MAX_TRIES):
-        if not again and dead_letter.find_replay(letter.state, request) is None:
+        known = dead_letter.find_replay(letter.state, request)
+        if not again and known is None:
             await _check_idle(log, letter, stored)
         facts = dead_letter.request_replay(
             letter.state,
@@ -106,17 +106,19 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
             reason=reason,
             ledger=ledger,
             failed_only=failed_only,
+            now=await log.now(),
         )
         try:
             for fact in facts:
-                sequence = await log.append(fact, expect=letter.sequence)
-                letter = _with(letter, await read_back(log, subjects.dead_letter(letter.job, letter.id), sequence))
+                await log.append(fact, expect=letter.sequence)
         except OutdatedState:
             letter = await read_letter(log, None, letter.id, letter.job) or letter
             continue
-        newest = dead_letter.find_replay(letter.state, request) or letter.state.replays[-1]
+        number, execution_id = (
+            (known.fact.number, known.execution_id) if known else (facts[0].number, facts[0].execution_id)
+        )
         is_run = isinstance(_failed_input(letter), DeadLettered | Trigger)
-        return Replay(letter.job, letter.id, newest.fact.number, newest.execution_id if is_run else None)
+        return Replay(letter.job, letter.id, number, execution_id if is_run else None)
     raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
 
 
@@ -299,7 +301,3 @@ def _resolution(letter: Letter) -> str:
     resolved = letter.state.resolved
     by, reason = (resolved.message.execution_id, resolved.message.reason) if resolved else (None, None)
     return f"by execution {by}" if by else reason or "without a reason"
-
-
-def _with(letter: Letter, stored: Recorded[Message]) -> Letter:
-    return replace(letter, state=dead_letter.evolve(letter.state, stored), facts=(*letter.facts, stored))

@@ -19,6 +19,7 @@ _MEANINGS: Final[Mapping[str, str]] = {
     "no-calendar": "A backfill of a job whose schedule counts from its last run, which names no past instants.",
     "no-schedule": "A backfill of a job without a schedule.",
     "no-steps": "A replay of the failed steps of a message, which has none.",
+    "not-planned": "An execution is cancelled that is requested, and that no stage has planned yet.",
     "not-possible": "The state of the installation does not allow an operation, for a reason that has no code of its own.",
     "not-replayable": "The job does not accept the input of a dead letter.",
     "nothing-to-replay": "A replay of failed steps, of which none is left.",

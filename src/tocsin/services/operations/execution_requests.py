@@ -31,9 +31,9 @@ from ...domain.events import (
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
 from ...engine.request_size import max_request_bytes
-from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
+from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict, StoredLog
 from .errors import JobTooLarge, NotFound, OperationError
-from .event_waiter import EventWaiter, Facts, awaited_of, until_each
+from .event_waiter import EventWaiter, Facts, awaited_of, until, until_each
 from .fan_out import fanned_out
 from .lookup import ExecutionMatch, ListExecutions, find
 
@@ -59,11 +59,12 @@ async def cancel(
     reason: str | None = None,
     job: str | None = None,
     list_executions: ListExecutions | None = None,
+    stored: StoredLog | None = None,
     only_if: Callable[[Execution], bool] | None = None,
 ) -> Cancellation:
     """Cancel a planned, waiting or running execution. A finished execution stays as it is.
 
-    The id of an occurrence that fanned out cancels the executions on all its shards.
+    One that is requested and not planned yet is awaited for some seconds. The id of an occurrence that fanned out cancels the executions on all its shards.
 
     Args:
         log: holds the facts.
@@ -72,14 +73,25 @@ async def cancel(
         reason: recorded in the event.
         job: the job, if it is known.
         list_executions: queries the history for a shortened id.
+        stored: the log and its archive; read if the log no longer holds the execution.
         only_if: returns whether an execution in this state is cancelled; otherwise it stays as it is.
 
     Raises:
         NotFound: no execution matches.
         Ambiguous: several executions match.
+        OperationError: it is requested, and no stage plans it (`not-planned`).
         SequenceConflict: another writer appended first on each try.
     """
-    match = await find(log, given, job=job, list_executions=list_executions)
+    match = await find(log, given, job=job, list_executions=list_executions, stored=stored)
+    if not match.is_planned:
+        scope = subjects.execution(match.job, match.execution_id)
+        if not (begun := await until(log, scope, bool)):
+            raise OperationError(
+                f"cannot cancel execution {match.execution_id}: it is requested, and no stage has planned it yet. Check that the stages "
+                "run, and try again.",
+                code="not-planned",
+            )
+        match = ExecutionMatch(match.job, match.execution_id, tuple(begun))
     if (fanned := fanned_out(match)) is not None:
         if only_if is not None:  # the executions on the shards are chosen one by one
             return Cancellation(match.job, match.execution_id, Status.FANNED_OUT, changed=False)

@@ -1,19 +1,36 @@
 """Find an execution by its complete id or by its first characters.
 
-An execution id is unique across jobs but does not name its job. The log finds a complete id with a filter over all jobs.
+An execution id is unique across jobs but does not name its job. The log finds a complete id with a filter over all jobs. Until the
+planner has decided on a request, the request is found by the id that it chose.
 Subjects cannot be searched by the beginning of a token, so a shortened id is looked up in the history.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from ... import subjects
 from ...archive.stream_reader import archived
-from ...domain.events import Dispatched, Message, Recorded
+from ...domain import dead_letter, execution, execution_plan
+from ...domain.definition import JobDefinition
+from ...domain.events import (
+    DeadLettered,
+    Defined,
+    Dispatched,
+    Enqueued,
+    Message,
+    PoisonMessage,
+    Recorded,
+    Replayed,
+    Requested,
+    Trigger,
+)
+from ...domain.execution import WaitsFor
+from ...engine.rerun import message_of, unregistered_request
 from ...ports import EventLog, ExecutionRow, History, StoredLog
 from ...ports.queries import ExecutionQuery, Page
+from ..jobs import read_back
 from .errors import Ambiguous, NotAnId, NotFound
 
 MIN_ID_LENGTH: Final = 4
@@ -23,6 +40,7 @@ FULL_ID_LENGTH: Final = 36
 MAX_SUGGESTIONS: Final = 5
 """Ids that an error for an ambiguous id lists."""
 
+M = TypeVar("M", bound=Message)
 ListExecutions: TypeAlias = Callable[[ExecutionQuery], Awaitable[Page[ExecutionRow]]]
 ReadFacts: TypeAlias = Callable[[str, str | None], Awaitable[Sequence[Recorded[Message]]]]
 """Read the facts of an execution by its complete id, and by its job if that is known."""
@@ -32,7 +50,8 @@ ReadFacts: TypeAlias = Callable[[str, str | None], Awaitable[Sequence[Recorded[M
 class ExecutionMatch:
     """An execution and the newest fact of each of its subjects, oldest first.
 
-    Foreign messages are among them, because a guard counts their sequences.
+    Foreign messages are among them, because a guard counts their sequences. The only fact of an execution that is requested and not
+    planned yet is the event that would begin it now. It is not stored, and its sequence is 0.
     """
 
     job: str
@@ -40,9 +59,19 @@ class ExecutionMatch:
     facts: tuple[Recorded[Message], ...]
 
     @property
+    def is_planned(self) -> bool:
+        """Whether the execution has an event; otherwise it is only requested."""
+        return self.facts[-1].sequence > 0
+
+    @property
     def events(self) -> tuple[Recorded[Message], ...]:
-        """The events of the execution, without foreign messages."""
-        return tuple(fact for fact in self.facts if not subjects.is_foreign(fact))
+        """The stored events of the execution, without foreign messages."""
+        return tuple(fact for fact in self.facts if fact.sequence and not subjects.is_foreign(fact))
+
+    @property
+    def waits_for(self) -> WaitsFor | None:
+        """The reason for which it waits; None: for the planner, or for nothing."""
+        return execution.waits_for(execution.fold(self.facts)) if self.is_planned else None
 
     @property
     def tokens(self) -> dict[tuple[str, int], str]:
@@ -143,7 +172,61 @@ async def _read(
     if not facts and stored is not None:
         facts = await archived(stored, scope)
     facts = of_one_job(facts, execution_id)
-    return facts if subjects.has_events(facts) else []
+    return facts if subjects.has_events(facts) else await _requested(log, execution_id, job)
+
+
+async def _requested(log: EventLog, execution_id: str, job: str | None) -> list[Recorded[Message]]:
+    """Return the event that would begin an execution that is requested, and not decided yet."""
+    for durable, subject in subjects.requests_of(job or subjects.ANY, execution_id).items():
+        if not (sequence := await log.tail(subject)):
+            continue
+        request = await read_back(log, subject, sequence)
+        of = subjects.job_of(request.subject)
+        refused = PoisonMessage.id_of(durable, subjects.partition(subject), sequence)
+        if await log.tail(subjects.dead_letter(of, refused)):
+            break
+        if (first := await _beginning(log, request, of)) is not None:
+            return [Recorded(first, subjects.subject_of(first), 0, request.time)]
+    return []
+
+
+async def _beginning(log: EventLog, request: Recorded[Message], job: str) -> Requested | None:
+    """Return the event that the planner would store now for a request."""
+    match request.message:
+        case Enqueued() as message:
+            return execution_plan.from_enqueued(_with(request, message))
+        case Trigger() as message if (newest := await _newest_definition(log, job)) is not None:
+            return execution_plan.from_trigger(_with(request, message), *newest)
+        case Replayed() as message:
+            letter = dead_letter.fold(await log.load(subjects.dead_letter(job, message.id))).kept
+            return None if letter is None else await _replay(log, _with(request, message), letter.message)
+    return None
+
+
+async def _replay(
+    log: EventLog, replayed: Recorded[Replayed], letter: DeadLettered | PoisonMessage
+) -> Requested | None:
+    cause = message_of(letter) if isinstance(letter, PoisonMessage) else letter
+    if isinstance(cause, DeadLettered) and (original := await unregistered_request(log, cause)) is not None:
+        return execution_plan.from_replay_of(replayed, original)
+    newest = await _newest_definition(log, letter.job)
+    if newest is None or not isinstance(cause, DeadLettered | Trigger):
+        return None
+    return execution_plan.from_replay(replayed, cause, *newest)
+
+
+async def _newest_definition(log: EventLog, job: str) -> tuple[JobDefinition, int] | None:
+    """Return the last definition of a job, which may be deleted, and its sequence."""
+    newest = await log.last(subjects.definition(job))
+    return (
+        None
+        if newest is None or not isinstance(newest.message, Defined)
+        else (newest.message.definition, newest.sequence)
+    )
+
+
+def _with(recorded: Recorded[Message], message: M) -> Recorded[M]:
+    return Recorded(message, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
 
 
 def of_one_job(facts: Sequence[Recorded[Message]], given: str) -> list[Recorded[Message]]:

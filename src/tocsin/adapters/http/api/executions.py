@@ -251,7 +251,7 @@ class ExecutionDetails(BaseModel):
             trigger=record.trigger,
             scheduled_time=record.scheduled_time,
             started_at=record.shown_start,
-            waits_for=execution.waits_for(state),
+            waits_for=match.waits_for,
             acknowledgements=Standing.of(state),
             held_up_by=list(hold_ups),
             completed_at=record.completed_at,
@@ -280,9 +280,13 @@ class ExecutionDetails(BaseModel):
 class ExecutionFacts(BaseModel):
     """The events of an execution, the newest of each subject, oldest first."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     execution_id: str
     job_name: str
     facts: list[StoredFact]
+    expected: StoredFact | None = None
+    """The event that would begin the execution now, if it is requested and not planned yet. It is not stored: its `sequence` is 0."""
 
 
 class Ended(BaseModel):
@@ -357,7 +361,8 @@ async def get_execution_events(here: Here, caller: HistoryReader, id: ExecutionI
     """List the events of an execution."""
     match = await _visible_match(here, caller, id)
     facts = [StoredFact.of(recorded) for recorded in match.events]
-    return ExecutionFacts(execution_id=match.execution_id, job_name=match.job, facts=facts)
+    expected = None if match.is_planned else StoredFact.of(match.facts[0])
+    return ExecutionFacts(execution_id=match.execution_id, job_name=match.job, facts=facts, expected=expected)
 
 
 @router.post("/{id}/cancel", operation_id="cancelExecution", responses=documented(404, 409))
@@ -376,7 +381,7 @@ async def cancel_execution(
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
     cause = given_reason(body, reason)
-    outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
+    outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job, stored=here.stored)
     return Ended(
         job=outcome.job, execution_id=outcome.execution_id, status=outcome.status.value, changed=outcome.changed
     )

@@ -185,12 +185,13 @@ async def _earlier(here: Components, batch: Batch) -> dict[int, Facts]:
     async def find(wish: Enqueued) -> Facts | None:
         async with limit:
             try:
-                facts = (await lookup.find(here.log, wish.execution_id, stored=here.stored)).facts
+                match = await lookup.find(here.log, wish.execution_id, stored=here.stored)
             except NotFound:
                 return None
+        facts = match.facts if match.is_planned else ()  # nothing is decided on a request yet
         requested = next((fact.message for fact in unfold(facts) if isinstance(fact.message, Requested)), None)
         is_own = wish.execution_id in batch.made or requested is None or requested.by == wish.by
-        return facts if is_own else None
+        return facts if facts and is_own else None
 
     found = await asyncio.gather(*map(find, batch.inputs))
     return {index: facts for index, facts in enumerate(found) if facts is not None}

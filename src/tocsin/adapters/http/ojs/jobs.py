@@ -128,7 +128,12 @@ async def cancel_job(
 
     if not execution.fold(match.facts).is_over:
         await execution_requests.cancel(
-            here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client", only_if=is_chosen
+            *(here.log, match.execution_id),
+            job=match.job,
+            by=actor(caller),
+            reason="by OJS client",
+            stored=here.stored,
+            only_if=is_chosen,
         )
     match = await job_view.find(here.log, id, here.stored)
     shown = job_view.job(match.facts, id=id)

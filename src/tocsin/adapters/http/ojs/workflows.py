@@ -100,7 +100,7 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
     outcome = await execution_requests.cancel(
-        here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"
+        here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client", stored=here.stored
     )
     if not outcome.changed:
         raise Problem(409, "conflict", f"workflow {id} cannot be cancelled: it is {outcome.status}")
