@@ -104,7 +104,6 @@ class Trace:
             )
 
     def _binding(self, step: "Step[..., Any]", name: str, value: object) -> JsonValue:
-        """Return the binding of one argument."""
         if isinstance(value, Iterator):
             value = list(value)
         if isinstance(value, StandIn):

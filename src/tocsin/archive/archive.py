@@ -283,7 +283,6 @@ class Archive:
         return names
 
     async def _content(self, name: str, digest: str) -> list[StoredMessage]:
-        """Return the messages of an object."""
         if name in self._read:
             self._read.move_to_end(name)
             return self._read[name]

@@ -67,9 +67,7 @@ class CutOffError(ExportError):
 class _Digest(Protocol):
     """A running digest."""
 
-    def update(self, data: bytes, /) -> None:
-        """Add bytes."""
-        ...
+    def update(self, data: bytes, /) -> None: ...
 
     def hexdigest(self) -> str:
         """Return the digest of all bytes until now."""

@@ -160,7 +160,6 @@ def settings_digest(settings: Settings) -> str:
 
 @asynccontextmanager
 async def _store(settings: Settings, place: S3Location | ObjectLocation) -> AsyncIterator[BackupStore]:
-    """Open the store of a place."""
     if isinstance(place, S3Location):
         yield Bucket(place, settings.backup.s3, part="A backup in S3")
         return

@@ -205,7 +205,6 @@ def _fitting(letter: DeadLettered) -> DeadLettered:
 
 
 def _shortened(attempt: Attempt) -> Attempt:
-    """Shorten the error of an attempt."""
     if attempt.error is None:
         return attempt
     brief = {"message": attempt.error.message[:_SHORT], "traceback": None, "details": None}

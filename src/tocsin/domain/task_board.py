@@ -447,7 +447,6 @@ class TaskBoard:
     # --- parts ---------------------------------------------------------------------------------------------------------
 
     def _limit_of(self, queue: str) -> int | None:
-        """Return the limit of the namespace of a queue."""
         namespace = declared_of(queue, self._namespaces)
         return None if namespace is None else self._namespaces[namespace]
 

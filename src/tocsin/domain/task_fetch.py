@@ -31,7 +31,6 @@ class _Message(DocumentedModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def encode(self) -> bytes:
-        """Return the body of the message."""
         return self.model_dump_json(exclude_defaults=True).encode()
 
 

@@ -103,7 +103,6 @@ class _Trace:
         self._root = self._context("execution")
 
     def spans(self, reports: Sequence[Recorded[Message]]) -> list[Span]:
-        """Return all spans."""
         attempts = self._attempts(reports)
         return [self._execution(), *self._beginnings(), *self._steps(attempts)]
 

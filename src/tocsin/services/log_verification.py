@@ -118,7 +118,6 @@ class _Chain:
     # --- checkpoints ---------------------------------------------------------------------------------------------------
 
     def add(self, signed: SignedCheckpoint, checkpoint: Checkpoint) -> Iterator[Finding]:
-        """Add the next checkpoint."""
         entity = f"checkpoint {checkpoint.number} of {self._stream}"
         if not any(key.has_signed(signed.text, signed.signature) for key in self._keys):
             yield Finding(entity, "its signature is not of this public key")

@@ -218,7 +218,6 @@ def _together(queue: str, *parts: QueueBacklog | None) -> QueueBacklog:
 
 
 def _with_limits(queue: QueueDetails, section: Section | None) -> QueueDetails:
-    """Add the limits of the settings."""
     if section is None:
         return queue
     text = None

@@ -165,7 +165,6 @@ def _herds(
 
 
 def _first_names(groups: Sequence[ScheduleGroup], numbers: Sequence[int]) -> tuple[str, ...]:
-    """Return the first names of the jobs of some groups."""
     return tuple(sorted(name for number in numbers for name in groups[number].jobs[:MAX_NAMES])[:MAX_NAMES])
 
 

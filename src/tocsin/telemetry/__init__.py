@@ -187,7 +187,6 @@ class _LazyFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line for a record."""
         if self._formatter is None:
             self._formatter = self._build()
         return self._formatter.format(record)

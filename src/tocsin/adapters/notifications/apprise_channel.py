@@ -128,7 +128,6 @@ async def _run(order: bytes) -> _Answer:
 
 
 def _read(output: bytes) -> _Answer:
-    """Read the answer of the process."""
     return _Answer(**json.loads(output)) if output else _Answer("killed")
 
 

@@ -115,7 +115,6 @@ def counts(connection: Connection, query: CountQuery) -> Sequence[ExecutionCount
 def _counted_rows(
     connection: Connection, query: CountQuery, *conditions: ColumnElement[bool]
 ) -> Sequence[ExecutionCount]:
-    """Count rows of executions."""
     time = _EXECUTIONS.scheduled_time
     is_file = connection.dialect.name == "sqlite"
     seconds = cast(func.strftime("%s", time) if is_file else func.floor(extract("epoch", time)), BigInteger)

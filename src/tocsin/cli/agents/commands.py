@@ -175,12 +175,10 @@ def _grant(
 
 
 def _granted_shards(shards: "Sequence[str]") -> str:
-    """Return granted shards in words."""
     return "every shard" if EVERY_SHARD in shards else ", ".join(shards) or "no shards"
 
 
 def _grants(grants: "Sequence[QueueGrant] | None", *, needs_grant: bool) -> str:
-    """Return the grants of a name in words."""
     if grants is None:
         return (
             "no tasks: no grant, and `agents.require_grant` is set" if needs_grant else "what it announces: no grants"

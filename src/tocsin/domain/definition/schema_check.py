@@ -91,7 +91,6 @@ class _Budget:
     """The number of values in each part of the schema that is compared, by identity."""
 
     def copy(self) -> "_Budget":
-        """Return a budget for one check."""
         return replace(self, _searches=dict(self._searches), _numbers={})
 
     def use(self, units: int) -> None:

@@ -60,7 +60,6 @@ def meaning(schedule: Schedule) -> str:
 
 
 def _days_of_calendars(rules: DayRules | None) -> Iterator[str]:
-    """Yield the rules about days."""
     if rules is None:
         return
     if rules.only:

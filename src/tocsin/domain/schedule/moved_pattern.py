@@ -84,7 +84,6 @@ class MovedPattern:
             source = self._closed_from(target)
 
     def _names(self, day: int) -> bool:
-        """Return whether the pattern has times on a day."""
         at = self.pattern.next(day * DAY)
         return at is not None and at < (day + 1) * DAY
 

@@ -118,7 +118,6 @@ class TimeReplay:
         self._evolve(ledger.complete(self._state), moment)
 
     def _apply(self, change: Recorded[DefinitionFact]) -> None:
-        """Make a recorded change of the definition again."""
         if self.definition is None:
             self._state = ledger.evolve(self._state, change)
             return
@@ -182,7 +181,6 @@ class _DecisionTimes:
     def of(
         cls, recorded: RecordedJob, not_before: datetime, absences: Sequence[Absence], lookahead: Lookahead
     ) -> "_DecisionTimes":
-        """Read the decisions of a job."""
         times = cls(not_before, absences=absences)
         delays: list[timedelta] = []
         for first, decision in _first_instants(recorded, lookahead):

@@ -37,7 +37,6 @@ class _Counted:
     _numbers: dict[tuple[Stream, str], tuple[int, str]] = field(default_factory=dict)
 
     def add(self, stream: Stream, subject: str, sequence: int) -> None:
-        """Count a message."""
         program = publisher_of(subject)
         by = f"the program {program}" if program else _PUBLISHERS.get(stream, "only stages and the API")
         number, first = self._numbers.get((stream, by), (0, f"{subject} ({stream} {sequence})"))

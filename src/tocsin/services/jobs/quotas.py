@@ -71,7 +71,6 @@ def _within(jobs: Sequence[Job], namespace: str) -> Sequence[Job]:
 
 
 async def _instants(definitions: Iterable[JobDefinition], now: datetime) -> Mapping[str, int]:
-    """Return the instants a day of each job."""
     instants = {}
     for number, definition in enumerate(definitions, 1):
         instants[definition.name] = instants_per_day(definition, now)

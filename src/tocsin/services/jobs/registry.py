@@ -384,7 +384,6 @@ class Registry:
     def _facts(
         self, change: Change, by: Actor | None, reason: str | None
     ) -> Callable[[Ledger], Sequence[DefinitionFact]]:
-        """Return the decision on a change."""
         definition = change.definition
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:

@@ -41,7 +41,6 @@ class _Block:
         self._is_sorted = True
 
     def add(self, name: str, keys: _Keys) -> None:
-        """Add a job."""
         self._is_sorted = self._is_sorted and (not self.jobs or name > next(reversed(self.jobs)))
         self.jobs[name] = keys
         self._is_known = self._is_known and self._covers(keys)
@@ -140,5 +139,4 @@ class SearchKeys(JobFollower):
         self._firsts, self._blocks = [""], [_Block()]
 
     def _number(self, name: str) -> int:
-        """Return the number of the block of a name."""
         return bisect_right(self._firsts, name) - 1

@@ -137,7 +137,6 @@ def timer_of(held: Held) -> LeaseTimer:
 
 
 def _newest(facts: Facts, kind: type[F], step: str) -> Recorded[F] | None:
-    """Return the newest fact of a kind on a step."""
     for fact in reversed(list(unfold(facts))):
         message = fact.message
         if isinstance(message, kind) and message.step == step:

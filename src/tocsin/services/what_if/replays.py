@@ -101,7 +101,6 @@ class Replays:
         definition: JobDefinition | None,
         effort: Effort,
     ) -> None:
-        """Add the executions of a job to a replay."""
         arrivals = self._arrivals[job.job]
         executions.add_locks(job)
         executions.carry_over(arrivals.carried_over())

@@ -297,7 +297,6 @@ class _Pipes:
         return file
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
         if fd in self._open:
             self._open.remove(fd)
             os.close(fd)

@@ -166,7 +166,6 @@ async def apply_jobs(
 def _written(
     plan: Plan, now: datetime, ahead: timedelta, effort: Effort, missing: list[UnservedTasks], *, dry_run: bool
 ) -> bytes:
-    """Return the JSON of a plan."""
     verbs: tuple[Literal["create", "update", "unchanged", "delete"], ...] = ("create", "update", "unchanged", "delete")
     most = max(MAX_LISTED, min(MAX_INSTANTS, MAX_COMPARED // max(1, len(plan.changes))))
     shown = list[PlannedChange]()

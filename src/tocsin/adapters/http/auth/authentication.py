@@ -208,7 +208,6 @@ def _listed(claim: object) -> list[object]:
 
 
 def _texts(claim: object) -> tuple[str, ...]:
-    """Return the texts in a claim."""
     return tuple(item for item in _listed(claim) if isinstance(item, str))
 
 

@@ -159,7 +159,6 @@ def workflow_of(plan: Plan) -> Workflow | None:
 
 
 def _state_of(state: Execution, step: Step) -> JobState:
-    """Return the state of a job."""
     if not is_workflow(state):
         return job_state(state, step)
     match step.phase:

@@ -142,7 +142,6 @@ class _View:
         }
 
     def step(self, name: str) -> Json:
-        """Return a job as a step."""
         job = self.jobs[name]
         state = _STEP_STATES[job["state"]]
         is_enqueued = self.state.steps[name].attempt > 0

@@ -174,7 +174,6 @@ class _OpenExecution:
 
 
 async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecution]:
-    """Yield the oldest open executions."""
     inspection = context.target.inspection
     names = [name for pattern in _OPEN for name in await inspection.subjects(Stream.LOG, pattern)]
     tokens = [name.split(".", 4)[:4] for name in names]
