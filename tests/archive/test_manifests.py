@@ -88,7 +88,7 @@ async def test_wrong_names_of_older_segments_change_nothing(older: tuple[str, ..
     store.requested.clear()
     with pytest.raises(ArchiveDamaged):
         await Archive(store, projections).segments()
-    trusting = state.model_copy(update={"head_sha256": None})  # as an old version stored it
+    trusting = state.model_copy(update={"head_sha256": None})
     assert [segment.number for segment in await Archive(store, projections).segments(state=trusting)] == [1, 2, 3, 4, 5]
     assert not any("secret" in name or name == "00000003-x.json" for name in store.requested)
     assert len(store.requested) <= 2 + 2 * (OLDER + 1) + 5

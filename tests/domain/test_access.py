@@ -133,9 +133,8 @@ def test_programs_need_both_permissions() -> None:
         ("urn:example:ada", ("user", "urn:example:ada")),
         ("user:token:ada", ("user", "token:ada")),
         ("token:user:ada", ("token", "user:ada")),
-        # Names without a kind that an old version stored for others than users.
-        ("cli", ("cli", "default")),
-        ("anonymous", ("local", "anonymous")),
+        ("cli", ("user", "cli")),
+        ("anonymous", ("user", "anonymous")),
     ],
 )
 def test_name_belongs_to_one_kind_of_identity(stored: str, owner: tuple[IdentityKind, str]) -> None:

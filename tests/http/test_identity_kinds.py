@@ -42,7 +42,7 @@ async def test_user_does_not_own_jobs_of_namesake(world: World, provided: Provid
     assert await _statuses(world, token) == [200, 200, 204]
 
 
-@pytest.mark.parametrize("owner", [NO_OWNER, "cli", None])
+@pytest.mark.parametrize("owner", [NO_OWNER, None])
 @pytest.mark.parametrize("name", ["cli", "default", "jobs_file", "anonymous"])
 async def test_default_owner_is_no_identity(world: World, provided: Provider, owner: str | None, name: str) -> None:
     await world.given(name="hidden", owner=owner, viewers=("user:carl",))

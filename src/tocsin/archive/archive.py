@@ -80,7 +80,7 @@ class Segment(_Model):
     number: int
     previous: str | None
     previous_sha256: str | None = None
-    """Digest of the manifest of the segment before; None: this is the first, or an old version wrote this."""
+    """Digest of the manifest of the segment before; None: this is the first."""
     sha256: str
     """Digest of the stored object."""
     upto: Mapping[Stream, int]
@@ -91,8 +91,8 @@ class Segment(_Model):
     executions: int
     ids: tuple[str, str] | None
     """Smallest and greatest id of an execution."""
-    letters: tuple[str, str] | None = ("", "~")
-    """Smallest and greatest id of a dead letter. An old manifest without it may hold any."""
+    letters: tuple[str, str] | None
+    """Smallest and greatest id of a dead letter."""
     output: tuple[LinesObject, ...] = ()
     """The lines of its executions, if the archive keeps them."""
     older: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class State(_Model):
 
     head: str | None = None
     head_sha256: str | None = None
-    """Digest of the manifest of `head`; None: an old version wrote it."""
+    """Digest of the manifest of `head`; None: nothing is archived."""
     purged: str | None = None
     number: int = 0
     upto: Mapping[Stream, int] = {}
@@ -337,13 +337,10 @@ class Archive:
         body = _encoded(messages, extents, origin)
         ids = _ids(messages, "execution")
         letters = _ids(messages, "dead-letter")
-        before = state.head_sha256
-        if before is None and state.head is not None:
-            before = await self.digest(await self.segment(state.head))
         segment = Segment(
             number=state.number + 1,
             previous=state.head,
-            previous_sha256=before,
+            previous_sha256=state.head_sha256,
             sha256=sha256(body).hexdigest(),
             upto=upto,
             streams={

@@ -88,7 +88,7 @@ class ExecutionRecord:
     start_delay_ms: int | None = None
     """The milliseconds by which its job's jitter delayed its start; None: none."""
     queue: str | None = None
-    """The queue of its first step; None: it is unknown, or an older version recorded the request."""
+    """The queue of its first step; None: it is unknown."""
 
     @property
     def job_state(self) -> JobState | None:

@@ -19,8 +19,6 @@ APP: Final = "app"
 KINDS: Final = frozenset[str](get_args(IdentityKind)) | {APP}
 NO_OWNER: Final = "cli:default"
 """The owner of jobs that the command line applies without an owner."""
-_UNTYPED: Final = {"cli": NO_OWNER, "jobs_file": "cli:jobs_file", "anonymous": "local:anonymous"}
-"""Names without a kind that an old version stored, and that no user of the identity provider may take."""
 
 
 def typed(name: str) -> str:
@@ -30,7 +28,7 @@ def typed(name: str) -> str:
     """
     if name.partition(":")[0] in KINDS and ":" in name:
         return name
-    return _UNTYPED.get(name, f"user:{name}")
+    return f"user:{name}"
 
 
 def includes(names: Collection[str | None], identity: str) -> bool:

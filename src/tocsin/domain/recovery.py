@@ -284,7 +284,7 @@ def _limit(step: PlannedStep, policy: Policy) -> timedelta:
 def _span(seconds: float) -> timedelta:
     """Return a duration that can be added to an instant.
 
-    Plans of old versions may hold longer durations.
+    A plan may hold a longer duration.
     """
     return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 

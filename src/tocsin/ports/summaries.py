@@ -89,7 +89,7 @@ class JobRuns:
     running: int = 0
     """The executions of which a worker has started a step."""
     last: LastRun | None = None
-    """None: none has ended, or none since an earlier version wrote the history."""
+    """None: none has ended."""
 
     @property
     def run_count(self) -> int:

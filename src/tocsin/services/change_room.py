@@ -15,7 +15,7 @@ from ..domain import daily_use
 from ..domain.daily_use import DailyUse, Need
 from ..domain.events import Message, Namespace
 from ..domain.namespaces import RESERVED, namespace_of
-from ..ports import Clock, NotAllowed, Projections, SequenceConflict
+from ..ports import Clock, Projections, SequenceConflict
 from ..subjects import Bucket
 from .daily_room import DailyQuotaUsed
 from .namespaces import RecentNamespaces
@@ -129,10 +129,6 @@ class ChangeRoom:
                     await self._projections.put(Bucket.QUEUES, key, value, expect=expect, ttl=daily_use.LIFETIME_S)
                 except SequenceConflict:
                     continue
-                except NotAllowed as error:  # rights of an older version
-                    _log.warning(
-                        "changes not counted", action="changes-not-counted", namespace=namespace, exc_info=error
-                    )
                 return
         if not is_refused:
             _log.warning("change not counted; others were faster", action="changes-not-counted", namespace=namespace)

@@ -68,7 +68,6 @@ from tocsin.services.health.checks import (
     clocks,
     deadlines,
     dependencies,
-    inputs,
     notifications,
     partitions,
     screeners,
@@ -765,24 +764,6 @@ async def test_calendar_of_a_job_ends(tocsin: Running) -> None:
     assert (await finds(calendars.ends, tocsin))["calendar-ends"].level is Level.OK
     ended = (await finds(calendars.ends, tocsin, later=timedelta(days=800)))["calendar-ends"]
     assert_finding(ended, Level.WARN, f"`payroll`: the calendar holidays is known up to {year}-12-31")
-
-
-async def test_stored_input_breaks_a_format(tocsin: Running) -> None:
-    """The definition was accepted by a version that did not check formats."""
-    schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}, "n": {}}, "required": ["n"]}
-    job = {"name": "report", "function": "f", "input": {"day": "2026-01-31"}, "input_schema": schema}
-    await tocsin.apply(job)
-    state, _ = await LedgerReader(tocsin.installation.log).load("report")
-    registration = Registration.of(state)
-    assert registration is not None
-    projections = tocsin.installation.projections
-    await projections.put(Bucket.DEFINITIONS, "report", registration.encode())
-    assert (await finds(inputs.stored, tocsin))["input-refused"].level is Level.OK
-    stored = registration.encode().replace(b"2026-01-31", b"31.01.2026")
-    await projections.put(Bucket.DEFINITIONS, "report", stored)
-    refused = (await finds(inputs.stored, tocsin))["input-refused"]
-    assert_finding(refused, Level.WARN, "1 job", "`report`: `input.day`")
-    assert refused.details["jobs"] == ["report"]
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:

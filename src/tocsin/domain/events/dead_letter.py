@@ -81,10 +81,7 @@ class DeadLettered(DeadLetterFact):
     last_attempt: datetime
     """The time (UTC) at which the last attempt ended; without attempts, of the last event."""
     definition: Sequence = 0
-    """The sequence of the definition that the execution was planned by.
-
-    0: the job is not registered, or an old version stored this.
-    """
+    """The sequence of the definition that the execution was planned by; 0: the job is not registered."""
     plan_input: Input = {}
     """The input of the plan."""
     plan_args: tuple[JsonValue, ...] = ()
@@ -196,7 +193,7 @@ class Replayed(DeadLetterFact):
     """The last sequence of the job's ledger at the time of the request.
 
     The definition in force there is used, however late and often the replay is handled. Absent: no registered job is
-    affected, or an old version stored this.
+    affected.
     """
 
 

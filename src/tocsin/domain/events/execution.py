@@ -154,7 +154,7 @@ class Requested(ExecutionFact):
     traceparent: str | None = None
     """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
     event: EventReference | None = None
-    """The event that started the execution; absent: none did, or an old version stored this."""
+    """The event that started the execution; absent: none did."""
 
     @property
     def hops(self) -> int:

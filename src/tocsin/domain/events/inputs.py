@@ -33,7 +33,7 @@ class EventOrigin(Message):
     refusal: str | None = None
     """The text of this reason."""
     event: EventReference | None = None
-    """The place of the event; absent: an old version stored this."""
+    """The place of the event."""
     key: str | None = None
     """The key of the event, if several events start one execution; absent: it is the idempotency key, or the event has no key."""
 

@@ -117,7 +117,7 @@ class Actor(Message):
     identity: str
     """The name of the user, token or program."""
     kind: IdentityKind | None = None
-    """The door through which the identity came; absent: a stage, or an old version stored this."""
+    """The door through which the identity came; absent: a stage."""
     source: str | None = None
     """Where the request came from: a network address or the name of a program."""
 

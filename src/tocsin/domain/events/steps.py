@@ -31,7 +31,7 @@ class Admission(Message):
     backfill: str | None = None
     """The name of the backfill that this execution belongs to."""
     event: EventReference | None = None
-    """The event that started the execution; absent: none did, or an old version stored this."""
+    """The event that started the execution; absent: none did."""
 
 
 class TaskLimit(Message):
@@ -262,7 +262,7 @@ class Started(ExecutionFact):
     epoch: Sequence | None = None
     """The epoch of the agent as the owner of the task's resource; absent: any worker gets the task."""
     held_up: tuple[PastHoldUp, ...] = ()
-    """What held back the task before this claim: limits, rates and pauses; absent: none did, or an old version stored this."""
+    """What held back the task before this claim: limits, rates and pauses; absent: none did."""
 
 
 class Released(ExecutionFact):

@@ -174,9 +174,8 @@ class EndFields(NamedTuple):
 def sole_token(key: bytes, job: str, execution_id: str, attempt: tuple[str, int], end: EndFields) -> str:
     """Return the secret that proves the end of an execution of a single step."""
     at = end.scheduled_time.isoformat()
-    hops = (end.hops,) if end.hops else ()  # tasks of an old version have none
     return ids.keyed_digest(
-        key, _PURPOSE, job, execution_id, *attempt, at, end.trigger, end.fence, end.replay_of, *hops
+        key, _PURPOSE, job, execution_id, *attempt, at, end.trigger, end.fence, end.replay_of, end.hops
     )
 
 

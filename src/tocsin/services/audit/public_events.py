@@ -104,7 +104,7 @@ class PublicEvents:
         self._last[data.cron_name] = data.run_count, data.scheduled_time
 
     def _defined(self, recorded: Recorded[Defined]) -> Taken:
-        """Note a registration, from which runs are counted from 1; old versions counted on."""
+        """Note a registration, from which runs are counted from 1."""
         job = recorded.message.job
         if recorded.message.created_at is None:
             self._registrations[job] = (*self._registrations.get(job, ()), (recorded.sequence, recorded.time))

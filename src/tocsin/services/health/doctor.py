@@ -11,7 +11,6 @@ from .checks import (
     clocks,
     deadlines,
     dependencies,
-    inputs,
     notifications,
     partitions,
     screeners,
@@ -63,7 +62,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     trigger_sources.sources,
     trigger_sources.refusals,
     triggers.keys,
-    inputs.stored,
     calendars.ends,
 )
 """From the cause to the effect: the servers first, then what depends on them."""
