@@ -20,6 +20,7 @@ from tocsin.adapters.http.auth.session import COOKIE
 from tocsin.adapters.http.auth.tokens import CACHE_TTL_S, Tokens
 from tocsin.domain.access import Principal
 from tocsin.ports import LogUnavailable
+from tocsin.services.event_feeds import PORTION
 
 SOON = 0.01
 """An interval of checks that a test can await."""
@@ -128,9 +129,9 @@ async def test_failure_of_the_check_ends_no_stream(
 async def test_many_events_cost_no_further_check(world: World, authentication: Counted) -> None:
     token, _ = await token_of(world)
     async with stream(world, **presented("header", token)) as lines:
-        for number in range(3 * events.FRAMES_AT_ONCE):
+        for number in range(3 * PORTION):
             await world.given(name=f"job-{number}")
         async for line in lines:
-            if f"job-{3 * events.FRAMES_AT_ONCE - 1}" in line:
+            if f"job-{3 * PORTION - 1}" in line:
                 break
         assert authentication.checks == 1

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import create_connection, socket
@@ -14,7 +15,9 @@ import pytest
 from tests.http.conftest import READ_BYTES, Heads
 from tests.system.running import DEADLINE, Running, running
 from tocsin import Worker
+from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.bootstrap.api_server import serving
+from tocsin.domain.access import Role
 
 ATTACKER = "127.0.0.2"
 ATTACKERS_PATIENCE_S = 10.0
@@ -22,7 +25,13 @@ ATTACKERS_PATIENCE_S = 10.0
 
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
-    server = {"port": 0, "max_connections": 200, "max_connections_per_client": 100, "rate": None}
+    server = {
+        "port": 0,
+        "max_connections": 200,
+        "max_connections_per_client": 100,
+        "max_event_streams_per_caller": None,
+        "rate": None,
+    }
     async with running(nats_url, tmp_path, worker=Worker(), server=server, metrics={"enabled": False}) as everything:
         yield everything
 
@@ -122,6 +131,42 @@ async def test_readers_that_never_read(tocsin: Running) -> None:
                     await healthy(client)
                     while f"{number:010}" not in await anext(lines):
                         pass
+
+
+async def test_streams_of_a_viewer_that_never_reads(nats_url: str, tmp_path: Path) -> None:
+    async with (
+        running(nats_url, tmp_path, server={"port": 0}, metrics={"enabled": False}) as tocsin,
+        serving(tocsin.installation) as url,
+    ):
+        jobs = [{"name": f"job-{n:04}", "schedule": "0 0 1 1 *", "function": "f"} for n in range(500)]
+        tokens = Tokens(tocsin.installation.projections, tocsin.installation.clock)
+        (admin, _), (viewer, _) = [await tokens.create(role, [role]) for role in (Role.ADMIN, Role.VIEWER)]
+        bearer = {"Authorization": f"Bearer {admin}"}
+        async with AsyncExitStack() as held:
+            client = httpx.AsyncClient(base_url=url, timeout=DEADLINE, headers=bearer)
+            await held.enter_async_context(client)
+            for number in range(4):
+                text = {"description": f"{number}" * 2_000}
+                assert (await client.post("/v1/jobs:apply", json={"jobs": [job | text for job in jobs]})).is_success
+            place = client.base_url.host, client.base_url.port or 0
+            streams = [await asyncio.open_connection(*place, local_addr=(ATTACKER, 0)) for _ in range(190)]
+            for _, writer in streams:
+                held.callback(writer.close)
+                writer.write(
+                    b"GET /v1/events?after=0.0 HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n\r\n"
+                    % viewer.encode()
+                )
+            async with asyncio.timeout(DEADLINE):
+                answers = [await reader.readline() for reader, _ in streams]
+            statuses = Counter(answer.split()[1] for answer in answers)
+            assert statuses == {b"200": 10, b"503": 180}
+            async with client.stream("GET", "/v1/events?after=0.0") as events:
+                assert events.status_code == 200
+                lines = events.aiter_lines()
+                for _ in range(2_000):
+                    while not (await anext(lines)).startswith("id:"):
+                        pass
+            await healthy(client)
 
 
 async def test_clients_that_leave(tocsin: Running) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
-from typing import Any
+from contextlib import aclosing
+from typing import Any, cast
 
 import pytest
 
@@ -124,29 +124,62 @@ async def test_readers_share_a_follower(world: World, monkeypatch: pytest.Monkey
     assert not feeds._feeds
 
 
-async def test_readers_beyond_the_limit_are_refused(world: World) -> None:
+def test_readers_beyond_the_limit_are_refused(world: World) -> None:
     feeds = EventFeeds(world.log, most=1)
-    async with aclosing(feeds.follow(None, {})) as first:
-        await anext(first)
-        with pytest.raises(TooManyReaders):
-            await anext(feeds.follow(None, {}))
-    async with aclosing(feeds.follow(None, {})) as second:
-        assert await anext(second)
+    with feeds.place(), pytest.raises(TooManyReaders), feeds.place():
+        pass
+    with feeds.place():
+        pass
 
 
-async def test_namespace_may_use_half_of_the_streams(world: World) -> None:
+def test_namespace_may_use_half_of_the_streams(world: World) -> None:
     feeds, a, b = EventFeeds(world.log, most=4), frozenset({"a"}), frozenset({"b"})
-    async with AsyncExitStack() as stack:
-        for namespaces in (a, a, b):
-            follower = await stack.enter_async_context(aclosing(feeds.follow(None, {}, namespaces=namespaces)))
-            await anext(follower)
-        with pytest.raises(TooManyReaders):
-            feeds.check_room(a)
-        with pytest.raises(TooManyReaders):
-            await anext(feeds.follow(None, {}, namespaces=a))
-        feeds.check_room(b)
-        async with aclosing(feeds.follow(None, {})) as unbound:
-            await anext(unbound)
-            with pytest.raises(TooManyReaders):
-                feeds.check_room(b)
-    feeds.check_room(a)
+    with feeds.place("", a), feeds.place("", a), feeds.place("", b):
+        with pytest.raises(TooManyReaders), feeds.place("", a):
+            pass
+        with feeds.place(), pytest.raises(TooManyReaders), feeds.place("", b):
+            pass
+    with feeds.place("", a):
+        pass
+
+
+def test_caller_may_use_its_share_of_the_streams(world: World) -> None:
+    feeds = EventFeeds(world.log, most_of_caller=2)
+    with feeds.place("ada"), feeds.place("bea"), feeds.place("ada"):
+        with pytest.raises(TooManyReaders), feeds.place("ada"):
+            pass
+        with feeds.place("bea"):
+            pass
+    with feeds.place("ada"):
+        pass
+
+
+async def test_readers_of_older_events_take_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.change(250)
+    follow, open_now, most_open = world.log.follow, 0, 0
+
+    async def counted(stream: Stream, *filters: str, **options: Any) -> Any:  # noqa: ANN401 - those of `follow`
+        nonlocal open_now, most_open
+        open_now += 1
+        most_open = max(most_open, open_now)
+        try:
+            async with aclosing(cast("AsyncGenerator[Any, None]", follow(stream, *filters, **options))) as batches:
+                async for batch in batches:
+                    await asyncio.sleep(0)  # as a server answers
+                    yield batch
+        finally:
+            open_now -= 1
+
+    monkeypatch.setattr(world.log, "follow", counted)
+    feeds = EventFeeds(world.log)
+    followers = [feeds.follow(None, {}) for _ in range(30)]
+    of_the_feed = 2  # one for each stream
+    async with asyncio.timeout(DEADLINE):
+        first = await asyncio.gather(*(anext(follower) for follower in followers))
+        assert open_now <= of_the_feed  # none is open while the clients do not read on
+        rest = await asyncio.gather(*(sequences(each, 251 - len(first[0])) for each in followers))
+    assert most_open <= of_the_feed + event_feeds.MAX_TURNS
+    for events, more in zip(first, rest, strict=True):
+        assert [event.recorded.sequence for event in events] + more == list(range(1, 252))
+    for follower in followers:
+        await follower.aclose()

@@ -2,23 +2,34 @@
 
 Each reader has a bounded buffer. A reader that is too slow is dropped, so that it neither takes memory nor delays others. It can
 continue from the position of the last event that it received: events before the position of the feed are read from the log.
+
+Such readers take turns, so that however many of them there are, the event loop has other work done in between. While a reader waits
+for its client, it has no turn and no open follower.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
+
+import msgspec
 
 from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
 from ..ports import Batch, EventLog
-from ..subjects import Stream, stream_of
+from ..subjects import DecodeError, Stream, decode, stream_of
 from . import tail
 
 MAX_BUFFERED: Final = 2_000
 """Events that wait for one reader."""
+MAX_TURNS: Final = 4
+"""Readers that read older events, or write a portion, at the same time."""
+OLDER_AT_ONCE: Final = 1_000
+"""Older events that a reader reads in its turn, undecoded. It may exceed them by a batch of the log."""
+PORTION: Final = 100
+"""Events that are decoded or written in a turn."""
 
 
 class TooManyReaders(TocsinError):
@@ -35,6 +46,13 @@ class FeedEvent:
     places: Mapping[Stream, int]
     frame: bytes = b""
     """The event as readers receive it, once one of them needed it."""
+
+
+class _Undecoded(NamedTuple):
+    """A message of the log that is decoded in a turn of its own."""
+
+    subject: str
+    body: bytes
 
 
 class _Reader:
@@ -114,50 +132,59 @@ class _Feed:
 class EventFeeds:
     """The feeds of one server."""
 
-    def __init__(self, log: EventLog, most: int | None = None) -> None:
-        """Allow at most `most` readers; None: any number.
+    def __init__(self, log: EventLog, most: int | None = None, most_of_caller: int | None = None) -> None:
+        """Allow at most `most` readers, and `most_of_caller` of each caller; None: any number.
 
         Readers that are bound to the same namespaces may be half of them.
         """
         self._log = log
         self._most = most
+        self._most_of_caller = most_of_caller
+        self.turn = asyncio.Semaphore(MAX_TURNS)
+        """Permits work that takes milliseconds for each reader."""
         self._feeds: dict[str | None, _Feed] = {}
         self._readers = Counter[frozenset[str] | None]()
         """The readers by the namespaces to which they are bound."""
+        self._callers = Counter[str]()
 
-    def check_room(self, namespaces: frozenset[str] | None = None) -> None:
-        """Check that a further reader, bound to some namespaces, may follow events.
+    @contextmanager
+    def place(self, caller: str = "", namespaces: frozenset[str] | None = None) -> Iterator[None]:
+        """Hold a reader's place for a caller within the block.
 
-        Raises:
-            TooManyReaders: it may not.
-        """
-        if self._most is None:
-            return
-        if self._readers.total() >= self._most:
-            raise TooManyReaders(f"{self._most:,} clients follow events already. Retry later")
-        most = max(1, self._most // 2)
-        if namespaces is not None and self._readers[namespaces] >= most:
-            raise TooManyReaders(
-                f"{most:,} clients of these namespaces follow events already. Close some, or retry later"
-            )
-
-    async def follow(
-        self,
-        job: str | None,
-        after: Mapping[Stream, int] | None = None,
-        *,
-        namespaces: frozenset[str] | None = None,
-    ) -> AsyncGenerator[Sequence[FeedEvent], None]:
-        """Yield events after a position, by default from now on.
-
-        `namespaces`: those to which the reader is bound, for the limit alone. The feed ends when the reader is too slow.
+        `namespaces`: those to which the caller is bound.
 
         Raises:
             TooManyReaders: the limit is reached.
+        """
+        for held, most, readers in (
+            (self._callers[caller], self._most_of_caller, "streams of this caller"),
+            (self._readers.total(), self._most, "clients"),
+            (
+                self._readers[namespaces],
+                None if self._most is None or namespaces is None else max(1, self._most // 2),
+                "clients of these namespaces",
+            ),
+        ):
+            if most is not None and held >= most:
+                raise TooManyReaders(f"{most:,} {readers} follow events already. Close some, or retry later")
+        self._readers[namespaces] += 1
+        self._callers[caller] += 1
+        try:
+            yield
+        finally:
+            self._readers -= Counter([namespaces])  # keeps no count of zero
+            self._callers -= Counter([caller])
+
+    async def follow(
+        self, job: str | None, after: Mapping[Stream, int] | None = None
+    ) -> AsyncGenerator[Sequence[FeedEvent], None]:
+        """Yield events after a position, by default from now on.
+
+        They end when the reader is too slow.
+
+        Raises:
             LogUnavailable: the log does not answer.
         """
-        self.check_room(namespaces)
-        self._readers[namespaces] += 1
         feed = self._feeds.get(job)
         if feed is None or feed.has_ended:
             feed = self._feeds[job] = _Feed(self._log, job)
@@ -178,7 +205,6 @@ class EventFeeds:
                     yield new
         finally:
             feed.readers.discard(reader)
-            self._readers -= Counter([namespaces])  # keeps no count of zero
             feed.users -= 1
             if not feed.users:
                 if self._feeds.get(job) is feed:
@@ -190,21 +216,45 @@ class EventFeeds:
     ) -> AsyncGenerator[Sequence[FeedEvent], None]:
         """Yield the events from `at` up to `target`, and move `at` there."""
         for stream, filters in tail.filters(job, public=True).items():
-            if at.get(stream, 0) >= target.get(stream, 0):
-                continue
-            follower = self._log.follow(stream, *filters, after=at.get(stream, 0))
-            async with aclosing(cast("AsyncGenerator[Batch, None]", follower)) as batches:
-                async for batch in batches:
-                    events = list[FeedEvent]()
-                    for recorded in batch.messages:
-                        if recorded.sequence <= target[stream]:
+            while at.get(stream, 0) < target.get(stream, 0):
+                async with self.turn:
+                    read = await self._read(stream, filters, at.get(stream, 0), target[stream])
+                for first in range(0, len(read), PORTION):
+                    async with self.turn:
+                        events = list[FeedEvent]()
+                        for recorded in _decoded(read[first : first + PORTION]):
                             at[stream] = recorded.sequence
                             events.append(FeedEvent(recorded, dict(at)))
-                    if events:
-                        yield events
-                    if batch.caught_up or batch.upto >= target[stream]:
-                        break
-            at[stream] = target[stream]
+                    yield events
+                if not read:
+                    at[stream] = target[stream]
+
+    async def _read(self, stream: Stream, filters: Sequence[str], after: int, target: int) -> list[Recorded[Message]]:
+        """Return the next messages up to `target`, undecoded; none: there are none."""
+        read = list[Recorded[Message]]()
+        follower = self._log.follow(stream, *filters, after=after, decode=_undecoded)
+        async with aclosing(cast("AsyncGenerator[Batch, None]", follower)) as batches:
+            async for batch in batches:
+                read += (recorded for recorded in batch.messages if recorded.sequence <= target)
+                if batch.caught_up or batch.upto >= target or len(read) >= OLDER_AT_ONCE:
+                    break
+        return read
+
+
+def _undecoded(subject: str, body: bytes) -> Message:
+    return cast("Message", _Undecoded(subject, body))
+
+
+def _decoded(read: Sequence[Recorded[Message]]) -> Iterator[Recorded[Message]]:
+    """Yield the readable messages."""
+    for recorded in read:
+        kept: object = recorded.message
+        with suppress(DecodeError):
+            yield (
+                recorded
+                if not isinstance(kept, _Undecoded)
+                else msgspec.structs.replace(recorded, message=decode(*kept))
+            )
 
 
 def _distance(at: Mapping[Stream, int], target: Mapping[Stream, int]) -> int:

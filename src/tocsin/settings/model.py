@@ -65,6 +65,8 @@ class Server(Section):
     """Maximum number of clients that follow events (`/v1/events`); null: unlimited. Each takes one of `max_connections`.
 
     Clients that are bound to the same namespaces may use half of them."""
+    max_event_streams_per_caller: int | None = Field(default=10, ge=1)
+    """Maximum number of these streams of one identity; null: unlimited. Calls of gRPC's `WatchEvents` are among them."""
     rate: float | None = Field(default=100.0, gt=0)
     """Requests per second that each identity may make; null: unlimited."""
     burst: int = Field(default=200, ge=1)

@@ -277,7 +277,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit, code_f
     app.state.public_url = server.public_url
     app.state.answers = Answers(parts.projections, parts.clock, timeout_s=server.request_timeout)
     app.state.closing = asyncio.Event()
-    app.state.feeds = EventFeeds(parts.log, most=server.max_event_streams)
+    app.state.feeds = EventFeeds(parts.log, server.max_event_streams, server.max_event_streams_per_caller)
     app.add_middleware(FastRoutes)  # the first is the innermost
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)

@@ -9,18 +9,21 @@ The id of a server-sent event is the reader's position in both streams, `<ledger
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from ....domain.access import Permission, Principal, masked
 from ....domain.definition import Name
 from ....domain.events import Message, Recorded
 from ....services import tail
-from ....services.event_feeds import EventFeeds, FeedEvent
+from ....services.event_feeds import PORTION, EventFeeds, FeedEvent
 from ....subjects import Stream
 from ..auth.security import HistoryReader, still_permitted
 from .dependencies import Components, Here
@@ -49,8 +52,6 @@ class StoredFact(BaseModel):
 
 KEEP_ALIVE_S: Final = 15.0
 """Interval of comments that keep an idle connection open, and of the checks of the caller's token."""
-FRAMES_AT_ONCE: Final = 100
-"""Events that are written together."""
 TOO_SLOW: Final = "the client reads too slowly, and can continue from its last event"
 NO_LONGER: Final = "the token of the client no longer permits it"
 """Comments that end a stream."""
@@ -89,17 +90,26 @@ async def stream_events(
     """
     last_id = after if after is not None else last_event_id
     feeds = cast("EventFeeds", request.app.state.feeds)
-    feeds.check_room(caller.namespaces)
     places = _places(last_id) if last_id else await tail.newest(here.log, job, public=True)
     wanted = frozenset(type or ())
     closing = cast("asyncio.Event", request.app.state.closing)
-    return StreamingResponse(
-        _events(
-            here, _Access(request, caller), feeds.follow(job, places, namespaces=caller.namespaces), wanted, closing
-        ),
-        media_type="text/event-stream",
-        headers={"X-Accel-Buffering": "no"},
+    return _Stream(
+        feeds.place(caller.account, caller.namespaces),
+        _events(here, _Access(request, caller), feeds.follow(job, places), wanted, closing, feeds.turn),
     )
+
+
+class _Stream(StreamingResponse):
+    """An endless answer that holds a place, or is refused without a place."""
+
+    def __init__(self, place: AbstractContextManager[None], events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._place = place
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._place:
+            await super().__call__(scope, receive, send)
 
 
 class _Access:
@@ -128,6 +138,7 @@ async def _events(
     follower: AsyncGenerator[Sequence[FeedEvent], None],
     types: frozenset[str],
     closing: asyncio.Event,
+    turn: asyncio.Semaphore,
 ) -> AsyncIterator[bytes]:
     closed = asyncio.ensure_future(closing.wait())
     pending = asyncio.ensure_future(_following(follower))
@@ -144,7 +155,7 @@ async def _events(
                 break
             if pending.done():
                 pending = asyncio.ensure_future(_following(follower))
-            async for frames in _frames(here, access, events, types):
+            async for frames in _frames(here, access, events, types, turn):
                 yield frames
                 sent_at = clock()
             if await access.caller() is None:
@@ -162,18 +173,20 @@ async def _events(
 
 
 async def _frames(
-    here: Components, access: _Access, events: Sequence[FeedEvent], types: frozenset[str]
+    here: Components, access: _Access, events: Sequence[FeedEvent], types: frozenset[str], turn: asyncio.Semaphore
 ) -> AsyncIterator[bytes]:
     """Yield the events that the caller may see, in portions for slow readers."""
-    for first in range(0, len(events), FRAMES_AT_ONCE):
+    for first in range(0, len(events), PORTION):
         caller = await access.caller()
         if caller is None:
             return
-        frames = [
-            _frame(event)
-            for event in events[first : first + FRAMES_AT_ONCE]
-            if _is_wanted(event.recorded, types) and await here.visibility.may_see_event(caller, event.recorded)
-        ]
+        await asyncio.sleep(0)  # writing to a client that reads fast does not wait
+        async with turn:
+            frames = [
+                _frame(event)
+                for event in events[first : first + PORTION]
+                if _is_wanted(event.recorded, types) and await here.visibility.may_see_event(caller, event.recorded)
+            ]
         if frames:
             yield b"".join(frames)
 

@@ -178,7 +178,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         (TooManyFetches,),
     ),
     "too-many-readers": ProblemKind(
-        503, "As many clients as the server allows follow events. Close some, or retry later.", (TooManyReaders,)
+        503,
+        "As many clients, or streams of this identity, as the server allows follow events. Close some, or retry later.",
+        (TooManyReaders,),
     ),
     "too-many-connections": ProblemKind(
         503,
