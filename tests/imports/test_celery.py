@@ -1,6 +1,7 @@
 """Celery's beat: static schedules become jobs, and what is computed at run time is said; nothing is executed."""
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -533,3 +534,70 @@ def test_crontab_from_a_string_keeps_its_order(tmp_path: Path) -> None:
     assert jobs["a"].schedule == "0 4 2 6 *"
     written, _ = imported("celery", _entry('crontab.from_string("0 4")'), tmp_path)
     assert codes(written, "a") == {"schedule-not-expressible"}
+
+
+_READABLE = '"a": {"task": "t.a", "schedule": 60}, "c": {"task": "t.c", "schedule": 90}'
+
+
+@pytest.mark.parametrize(
+    ("mapping", "reported"),
+    [
+        (f'{{{_READABLE}, "x" * 4: {{"task": "t.b", "schedule": 90}}}}', "'x' * 4"),
+        (f'{{{_READABLE}, f"{{PREFIX}}-b": {{"task": "t.b", "schedule": 30}}}}', "PREFIX"),
+        (f"{{**BASE, {_READABLE}}}", "BASE"),
+        (f"{{{_READABLE}, **base()}}", "base()"),
+        (f"{{{_READABLE}}} | BASE", "BASE"),
+        (f"dict({{{_READABLE}}}, **BASE)", "BASE"),
+        (f'{{{_READABLE}}} if env("BEAT") else {{}}', "inside `if`"),
+        (f'{{**({{{_READABLE}}} if env("BEAT") else BASE)}}', "inside `if`"),
+        (f'{{{_READABLE}, "b": BASE}}', "BASE"),
+    ],
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "beat_schedule = {}",
+        "S = {}\nbeat_schedule = S",
+        "app.conf.beat_schedule.update({})",
+        "app.conf.beat_schedule |= {}",
+    ],
+)
+def test_unreadable_part_costs_no_other_entry(mapping: str, reported: str, form: str, tmp_path: Path) -> None:
+    text = f"from other import BASE, PREFIX, app, base, env\ntimezone = 'UTC'\n{form.format(mapping)}\n"
+    written, jobs = imported("celery", text, tmp_path)
+    assert {name: job.schedule for name, job in jobs.items()} == {"a": "@every 1m", "c": "@every 1m30s"}
+    assert any(each.is_loss and reported in each.text for each in written.findings)
+
+
+_HELPERS = {
+    "schedule": "def add(name, task):\n    app.conf.beat_schedule[name] = make(task)\n",
+    "update": "def add(name, task):\n    app.conf.beat_schedule.update({name: make(task)})\n",
+    "periodic": "def add(name, task):\n    app.add_periodic_task(30, make(task), name=name)\n",
+    "name": "S = {}\napp.conf.beat_schedule = S\ndef add(name, task):\n    S[name] = make(task)\n",
+}
+
+
+@pytest.mark.parametrize("helper", list(_HELPERS.values()), ids=list(_HELPERS))
+def test_each_call_of_a_helper_is_reported(helper: str, tmp_path: Path) -> None:
+    text = f"from other import app, make\ntimezone = 'UTC'\n{helper}add('a', 't.a')\nadd('b', 't.b')\n"
+    written, _ = imported("celery", text, tmp_path)
+    for call in ("add('a', 't.a')", "add('b', 't.b')"):
+        assert any(each.is_loss and call in each.text for each in written.findings), call
+
+
+def test_schedule_that_a_function_takes_is_reported(tmp_path: Path) -> None:
+    body = "def put(schedule, name):\n    schedule[name] = make(name)\nput(app.conf.beat_schedule, 'a')\n"
+    written, jobs = imported("celery", f"from other import app, make\ntimezone = 'UTC'\n{body}", tmp_path)
+    assert jobs == {}
+    assert any(each.is_loss and "put(app.conf.beat_schedule, 'a')" in each.text for each in written.findings)
+
+
+def test_mapping_in_many_mappings_is_read_once(tmp_path: Path) -> None:
+    names = [f"A{n}" for n in range(40)]
+    chain = "".join(f"{name} = {{**{after}, **{after}}}\n" for name, after in pairwise(names))
+    text = (
+        f"from other import BASE\ntimezone = 'UTC'\n{names[-1]} = {{**BASE, {_READABLE}}}\n{chain}beat_schedule = A0\n"
+    )
+    written, jobs = imported("celery", text, tmp_path)
+    assert list(jobs) == ["a", "c"]
+    assert len(written.findings) < 10

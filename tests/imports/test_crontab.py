@@ -373,3 +373,80 @@ def test_any_line_keeps_its_instants(
         assert codes(written, "run") >= {"schedule-not-expressible"}
         return
     assert instants(job, 30) == vixie(expression, zone, 30), (expression, job.schedule)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "*/10 * * * * * * ./probe",
+        "0 0 12 ? * MON-FRI ./noon",
+        "0 0 12 * * MON ./noon",
+        "0 30 4 1 * 5 ./first",
+        "0 0 12 ? * mon,wed 2026 ./noon",
+        "*/10 * * * * ? ./probe",
+    ],
+)
+def test_line_with_a_sixth_field_is_reported(line: str, tmp_path: Path) -> None:
+    """Such a line read as five fields would run at other times, with a script that begins with a field."""
+    for is_system in (False, True):
+        written, jobs = imported("crontab", f"{line}\n30 4 * * * root daily\n", tmp_path, is_system=is_system)
+        assert [job.schedule for job in jobs.values()] == ["30 4 * * *"]
+        [finding] = [each for each in written.findings if each.code == "entry-not-readable"]
+        assert finding.source.endswith(":1")
+
+
+@pytest.mark.parametrize("blank", ["\f", "\v", "\u00a0", "\u0085", "\u2028", "\u3000", "\ufeff", "\f\v", "-", "- "])
+def test_line_of_odd_white_space_is_reported(blank: str, tmp_path: Path) -> None:
+    text = f"0 5 * * * root a\n{blank}\n0 6 * * * root b\n"
+    for is_system in (False, True, None):
+        written, jobs = imported("crontab", text, tmp_path, is_system=is_system)
+        assert [job.schedule for job in jobs.values()] == ["0 5 * * *", "0 6 * * *"]
+        assert [each.source[-2:] for each in written.findings if each.code == "entry-not-readable"] == [":2"]
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2028", "\v"])
+def test_odd_white_space_in_a_command_is_reported(space: str, tmp_path: Path) -> None:
+    written, jobs = imported("crontab", f"0 5 * * * /opt/a{space}--fast\n", tmp_path)
+    assert len(jobs) == 1
+    [finding] = [each for each in written.findings if each.code == "odd-white-space"]
+    assert f"U+{ord(space):04X}" in finding.text
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_of_other_systems_divide_entries(end: str, tmp_path: Path) -> None:
+    _, jobs = imported("crontab", end.join(["# mine", "0 5 * * * a", "", "0 6 * * * b", ""]), tmp_path)
+    assert {name: (job.schedule, job.command.script if job.command else None) for name, job in jobs.items()} == {
+        "a": ("0 5 * * *", "a"),
+        "b": ("0 6 * * *", "b"),
+    }
+
+
+def test_openbsd_flags_leave_the_command(tmp_path: Path) -> None:
+    text = "0 1 * * * -q quiet\n0 2 * * * -n\tmail\n0 3 * * * -ns /bin/x -s\n@daily -s -q twice\n0 4 * * * -x other\n"
+    written, jobs = imported("crontab", text, tmp_path)
+    assert {name: job.command.script if job.command else None for name, job in jobs.items()} == {
+        "quiet": "quiet",
+        "mail": "mail",
+        "x": "/bin/x -s",
+        "twice": "twice",
+        "other": "-x other",
+    }
+    assert {name: job.overlap_policy for name, job in jobs.items() if job.overlap_policy != "allow"} == {
+        "x": "skip",
+        "twice": "skip",
+    }
+    named = {"log-not-quiet", "mail-not-supported", "single-instance"}
+    assert {name: codes(written, name) & named for name in jobs} == {
+        "quiet": {"log-not-quiet"},
+        "mail": {"mail-not-supported"},
+        "x": {"mail-not-supported", "single-instance"},
+        "twice": {"log-not-quiet", "single-instance"},
+        "other": set(),
+    }
+
+
+def test_prose_between_entries_makes_no_job(tmp_path: Path) -> None:
+    text = "0 * * * * play intro.wav\n\nThis table will play `intro.wav` at each full hour.\nNotes: see the wiki\n"
+    written, jobs = imported("crontab", text, tmp_path)
+    assert [job.schedule for job in jobs.values()] == ["0 * * * *"]
+    assert [each.source[-2:] for each in written.findings if each.code == "entry-not-readable"] == [":3", ":4"]

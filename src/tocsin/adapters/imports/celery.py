@@ -4,6 +4,7 @@ Beat sends a task at each instant, also while an earlier run is active, and send
 """
 
 import ast
+import builtins
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -40,9 +41,16 @@ class _Reader:
         self.values = Values.in_module(self.module)
         self.blocks = Blocks(self.module)
         self.names = _other_names(self.module, self.values, self.blocks)
+        self.helpers = {
+            node.name
+            for node in ast.walk(self.module)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and self._adds_arguments(node)
+        }
+        """The functions that add entries from their arguments."""
         self.entries = Entries()
         self.unread: list[tuple[int, str]] = []
         self.zones: list[Any] = []
+        self._parts_read: set[int] = set()
         self._begun: dict[tuple[ast.AST | None, str], int] = {}
         """The number of entries before the first assignment to each name of a whole schedule."""
         self.elsewhere: list[tuple[int, str]] = []
@@ -70,6 +78,33 @@ class _Reader:
         for child in ast.iter_child_nodes(node):
             inside = type(node).__name__.lower() if isinstance(node, ast.If | ast.For | ast.While) else block
             self._visit(child, inside)
+
+    def _updated(self, node: ast.Call) -> None:
+        """Read the settings that `conf.update` takes."""
+        settings = self.values.of(node.args[0])
+        is_conf = isinstance(node.func, ast.Attribute) and setting_name(node.func.value) == "conf"
+        if is_conf and not isinstance(settings, dict):
+            self.elsewhere.append((node.lineno, shown(settings)))
+        self.zones += [settings[zone] for zone in _ZONES if isinstance(settings, dict) and zone in settings]
+
+    def _adds_arguments(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+        for node in ast.walk(function):
+            match node:
+                case ast.Assign(targets=[ast.Subscript(value=schedule, slice=key)], value=value):
+                    parts = [key, value]
+                case ast.Assign(targets=[schedule], value=value) | ast.AugAssign(target=schedule, value=value):
+                    parts = [value]
+                case ast.Call(func=ast.Attribute(value=schedule, attr=method)):
+                    parts = [*node.args, *(each.value for each in node.keywords)]
+                    if method == "add_periodic_task":
+                        schedule = ast.Name("beat_schedule")
+                case _:
+                    continue
+            names = {each.id for part in parts for each in ast.walk(part) if isinstance(each, ast.Name)}
+            if self._is_schedule(schedule) and names & arguments:
+                return True
+        return False
 
     def _assigned(self, target: ast.expr, value: ast.expr, block: str) -> None:
         if isinstance(target, ast.Tuple | ast.List):
@@ -123,14 +158,12 @@ class _Reader:
         name, owner = setting_name(node.func), node.func.value if isinstance(node.func, ast.Attribute) else None
         if owner is not None and self._changes(owner, name, node, block):
             return
+        if isinstance(node.func, ast.Name) and self._is_helper(node):
+            self.unread.append((node.lineno, f"what `{source_of(node)}` adds to the schedule"))
         if name == "add_periodic_task":
             self._add_periodic(node, block)
         elif name == "update" and node.args:
-            settings = self.values.of(node.args[0])
-            is_conf = owner is not None and setting_name(owner) == "conf"
-            if is_conf and not isinstance(settings, dict):
-                self.elsewhere.append((node.lineno, shown(settings)))
-            self.zones += [settings[zone] for zone in _ZONES if isinstance(settings, dict) and zone in settings]
+            self._updated(node)
         elif name in {"config_from_object", "config_from_envvar"} and node.args:
             self._configured(node.args[0])
         elif name == "setattr" and len(node.args) == 3 and shown(self.values.of(node.args[1])).strip("`") in _SCHEDULES:  # noqa: PLR2004
@@ -140,6 +173,12 @@ class _Reader:
                 self._add_all_of(keyword.value, block)
             elif keyword.arg in _ZONES and name in {"update", "Celery"}:
                 self.zones.append(self.values.of(keyword.value))
+
+    def _is_helper(self, call: ast.Call) -> bool:
+        """Return whether a call may add entries that its arguments decide."""
+        given = [*call.args, *(each.value for each in call.keywords if each.arg not in _SCHEDULES)]
+        name = getattr(call.func, "id", "")
+        return name in self.helpers or (name not in dir(builtins) and any(map(self._is_schedule, given)))
 
     def _configured(self, given: ast.expr) -> None:
         """Note settings that are no class of this file."""
@@ -161,10 +200,7 @@ class _Reader:
     def _changed(self, method: str, node: ast.Call, block: str) -> None:
         """Add what the method of a schedule adds."""
         if method == "update":
-            for argument in node.args:
-                self._add_all(self.values.of(argument), node.lineno, block)
-            for keyword in node.keywords:
-                self._add(keyword.arg, self.values.of(keyword.value), node.lineno, block)
+            self._add_arguments(node, block)
         elif method == "setdefault" and node.args:
             self._add(self.values.of(node.args[0]), self.values.of(node.args[-1]), node.lineno, block)
         elif method in _REMOVING:
@@ -228,16 +264,47 @@ class _Reader:
     def _is_other_name(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and (self.blocks.owner(node), node.id) in self.names
 
-    def _add_all_of(self, value: ast.expr, block: str) -> None:
-        if not self._is_other_name(value):  # those are read where they are changed
-            self._add_all(self.values.of(value), value.lineno, block)
-
-    def _add_all(self, value: Any, line: int, block: str) -> None:  # noqa: ANN401
-        if not isinstance(value, dict):
-            self.unread.append((line, shown(value)))
+    def _add_all_of(self, node: ast.expr, block: str) -> None:
+        """Add the entries of a mapping, and report those that cannot be read."""
+        if self._is_other_name(node):  # those are read where they are changed
             return
-        for name, entry in value.items():
-            self._add(name, entry, line, block)
+        value, written = self.values.of(node), self.values.expression(node)
+        if isinstance(value, dict):
+            for name, entry in value.items():
+                self._add(name, entry, node.lineno, block)
+        elif id(written) not in self._parts_read:  # a mapping may be a part of many
+            self._parts_read.add(id(written))
+            if not self._add_parts(written, block):
+                self.unread.append((node.lineno, shown(value)))
+
+    def _add_parts(self, written: ast.expr, block: str) -> bool:
+        """Add what can be read of a mapping; return whether it is one."""
+        match written:
+            case ast.Dict(keys=keys, values=members):
+                for key, member in zip(keys, members, strict=True):
+                    if key is None:
+                        self._add_all_of(member, block)
+                    else:
+                        self._add(self.values.of(key), self.values.of(member), member.lineno, block)
+            case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+                self._add_all_of(left, block)
+                self._add_all_of(right, block)
+            case ast.IfExp(body=body, orelse=orelse):
+                self._add_all_of(body, "if")
+                self._add_all_of(orelse, "if")
+            case ast.Call(func=ast.Name(id="dict")) if written.args or written.keywords:
+                self._add_arguments(written, block)
+            case _:
+                return False
+        return True
+
+    def _add_arguments(self, call: ast.Call, block: str) -> None:
+        """Add the entries of the arguments of `dict` or `update`."""
+        for each in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg is None)):
+            self._add_all_of(each, block)
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                self._add(keyword.arg, self.values.of(keyword.value), keyword.value.lineno, block)
 
     def _add(self, name: Any, entry: Any, line: int, block: str, *, is_named: bool = True) -> None:  # noqa: ANN401
         if isinstance(name, str) and isinstance(entry, dict) and len(self.entries) < MAX_ENTRIES:

@@ -24,6 +24,12 @@ _OF_CRON: Final = frozenset(
 """Variables with a meaning for cron; the others are the command's environment."""
 _OF_USER: Final = ("HOME", "LOGNAME", "USER")
 """Variables that cron takes from the account of the user."""
+_FLAGS: Final = {
+    "n": ("mail-not-supported", "`-n` before the command is left out: cron mails the output of failed runs only"),
+    "q": ("log-not-quiet", "`-q` before the command is left out"),
+    "s": ("single-instance", "`-s` before the command is written as `overlap_policy: skip`"),
+}
+"""The finding about each flag before a command."""
 _HOME: Final = re.compile(r"(?:^|[\s=:])~(?=[/\s]|$)")
 
 
@@ -90,7 +96,7 @@ def _draft(entry: Entry, source: str, zone: Zone, now: datetime) -> Draft:
     draft = Draft(program_of(command), f"{source}:{entry.line}", [entry.text])
     _set_schedule(draft, entry, zone, now)
     draft.fields |= {
-        "overlap_policy": "allow",
+        "overlap_policy": "skip" if "s" in entry.flags else "allow",
         "catch_up": "skip",
         "timeout": UNLIMITED,
         "retry": {"max_attempts": 1},
@@ -158,6 +164,15 @@ def _report(draft: Draft, entry: Entry) -> None:
         )
     if entry.is_quiet:
         draft.add("log-not-quiet", "`-` before the time is left out")
+    _report_command(draft, entry)
+
+
+def _report_command(draft: Draft, entry: Entry) -> None:
+    for flag in dict.fromkeys(entry.flags):
+        draft.add(*_FLAGS[flag])
+    if odd := sorted({f"U+{ord(sign):04X}" for sign in entry.command if sign.isspace() and sign not in " \t"}):
+        said = f"the command has white space that a shell takes as a letter ({', '.join(odd)}): check that it is wanted"
+        draft.add("odd-white-space", said)
 
 
 def _names(command: str, variable: str) -> bool:

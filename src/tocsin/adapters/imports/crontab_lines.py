@@ -20,8 +20,19 @@ _VARIABLE: Final = re.compile(
     r"""\s*(?:"(?P<double>[^"=]+)"|'(?P<single>[^'=]+)'|(?P<bare>[^\s"'=*@][^\s=]*))\s*=\s*(?P<value>.*)"""
 )
 _ESCAPED: Final = re.compile(r"\\.|%", re.DOTALL)
-_FIELD: Final = re.compile(r"\s*(\S+)")
+_BLANK: Final = " \t"
+"""What separates words for cron: other white space belongs to a word."""
+_FIELD: Final = re.compile(rf"[{_BLANK}]*([^{_BLANK}]+)")
+_END_OF_LINE: Final = re.compile(r"\r\n?|\n")
+_FLAGS: Final = re.compile(rf"-([nqs]+)[{_BLANK}]+(?=[^{_BLANK}])")
+"""Flags of OpenBSD and FreeBSD before the command."""
+_TIME: Final = re.compile(r"[\d*~@].*")
+"""How an entry begins: names are of months and days only."""
+_DAYS: Final = "sun|mon|tue|wed|thu|fri|sat"
+_SIXTH: Final = re.compile(rf"[*?].*|\d[\d,/*-]*|{_DAYS.upper()}|(?i:(?:{_DAYS})(?:[-,](?:{_DAYS}))+)")
+"""A sixth field of time, which is no command: supercronic and Quartz have fields for seconds and years."""
 _TIMES: Final = 5
+_MANY: Final = 10
 _ACCOUNTS: Final = frozenset(
     {"root", "nobody", "daemon", "www-data", "nginx", "apache", "postgres", "mysql", "backup", "mail", "git", "ubuntu"}
 )
@@ -52,6 +63,7 @@ class Entry:
         command: the command as written, with its `%`.
         environment: the variables above the entry.
         is_quiet: whether a `-` before it keeps cron's log quiet.
+        flags: the letters of the flags before the command.
     """
 
     line: int
@@ -61,6 +73,7 @@ class Entry:
     command: str
     environment: dict[str, str]
     is_quiet: bool = False
+    flags: str = ""
 
     @property
     def names_account(self) -> bool:
@@ -85,8 +98,8 @@ def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
     """
     environment: dict[str, str] = {}
     entries = copies = 0
-    for number, line in enumerate(text.split("\n"), start=1):
-        stripped = line.strip(" \t\r")
+    for number, line in enumerate(_END_OF_LINE.split(text), start=1):
+        stripped = line.strip(_BLANK)
         if not stripped or stripped.startswith("#"):
             continue
         if variable := _VARIABLE.fullmatch(stripped):
@@ -128,13 +141,23 @@ def _entry(number: int, text: str, environment: dict[str, str], *, is_system: bo
     if is_system:
         users, rest = _words(rest, 1)
         user = users[0] if users else None
-    command = rest.strip(" \t\r")
+    command = rest.strip(_BLANK)
+    if not times or not _TIME.fullmatch(times[0]):
+        return Unreadable(number, text, "the line begins with no time: make it a comment, or write the time before it")
+    if len(times) == _TIMES and any(_SIXTH.fullmatch(each) for each in (user or "", *command.split(maxsplit=1)[:1])):
+        reason = "a sixth field of time follows the five of cron: write `schedule` by hand, with the second as its first field"
+        return Unreadable(number, text, reason)
     if not command:
         what = "a time, a user and a command" if is_system else "a time and a command"
-        return Unreadable(number, text, f"an entry has {what}, and this line has only {len(text.split())} words")
+        return Unreadable(
+            number, text, f"an entry has {what}, and this line has only {len(_words(text, _MANY)[0])} words"
+        )
     if times[0].startswith("@") and times[0] != "@reboot" and times[0] not in ALIASES:
         return Unreadable(number, text, f"cron does not know {times[0]}")
-    return Entry(number, text, times, user, command, dict(environment), is_quiet)
+    flags = ""
+    while found := _FLAGS.match(command):
+        flags, command = flags + found[1], command[found.end() :]
+    return Entry(number, text, times, user, command, dict(environment), is_quiet, flags)
 
 
 def _words(text: str, count: int) -> tuple[tuple[str, ...], str]:

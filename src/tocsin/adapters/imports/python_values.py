@@ -77,6 +77,14 @@ class Values:
             assigned[name] = None if name in assigned else value
         return cls(assigned)
 
+    def expression(self, node: ast.expr) -> ast.expr:
+        """Return the expression that a name is assigned, or the expression itself."""
+        for _ in range(_MAX_CHAIN):
+            if not isinstance(node, ast.Name) or (assigned := self._assigned.get(node.id)) is None:
+                break
+            node = assigned
+        return node
+
     def bound(self, names: Mapping[str, Any]) -> "Values":
         """Return the values inside a loop, with the values of its variables."""
         return Values(self._assigned, {**self._bound, **names})
