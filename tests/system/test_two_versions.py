@@ -24,8 +24,8 @@ from tocsin import bootstrap
 from tocsin.domain.events import Completed, DeadLettered, Failed
 from tocsin.subjects import name
 
-OLD: Final = "4c4a8b641dcd0405c2c6d676219b4ae689aff475"
-"""The first commit of layout 10 with every stage that this test has. A later layout needs a later commit."""
+OLD: Final = "9b7b8604b7be1e653abafb739839e9d29855967d"
+"""The first commit with one revision of the history's tables. A release, and another layout, need a later commit."""
 WITH_HISTORY: Final = ("recorder", "archiver")
 """Stages that open the history: the new version migrates its tables, so these never go back."""
 STAGES: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage not in {"screener", "mq_bridge", *WITH_HISTORY})
