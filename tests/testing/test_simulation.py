@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.stages.test_ticker import leading, tick
+from tests.stages.world import World
 from tocsin import Context, NonRetryableError, Tocsin, Worker
 from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.events import Due, Passed
 from tocsin.domain.ledger import JobNotFound
 from tocsin.testing import Simulation, SimulationError, Skip
 from tocsin.testing import rest as rest_module
@@ -430,3 +433,119 @@ async def test_waiting_start_survives_a_killed_worker() -> None:
         await simulation.kill_worker()
         await simulation.advance("11m")
         assert [run.status for run in simulation.executions("hourly")] == ["completed"]
+
+
+def minutes(instants: list[datetime]) -> list[int]:
+    return [round((at - NOON) / MINUTE) for at in instants]
+
+
+async def edited(simulation: Simulation, edit: str) -> None:
+    """Change the job `tick` of every minute between two of its instants."""
+    match edit:
+        case "pause":
+            await simulation.pause("tick")
+            await simulation.resume("tick")
+        case "enabled":
+            for enabled in (False, True):
+                await simulation.apply(job(schedule="* * * * *", enabled=enabled))
+        case "schedule":
+            await simulation.apply(job(schedule="*/5 * * * *"))
+            await simulation.apply(job(schedule="* * * * *"))
+        case _:
+            await simulation.apply(job(schedule="* * * * *", timeout=600))
+
+
+@pytest.mark.parametrize("edit", ["timeout", "pause", "enabled", "schedule"])
+async def test_edited_job_loses_no_instant(edit: str) -> None:
+    definitions = [job(schedule="* * * * *")]
+    async with Simulation(worker_of(tick=done), at=NOON, definitions=definitions) as simulation:
+        await simulation.advance("150s")
+        await edited(simulation, edit)
+        await simulation.advance("10m")
+        assert minutes(simulation.instants("tick")) == [*range(1, 13)]
+
+
+async def test_shorter_schedule_fires_from_its_first_instant() -> None:
+    async with Simulation(worker_of(tick=done), at=NOON, definitions=[job(schedule="0 * * * *")]) as simulation:
+        await simulation.advance("150s")
+        await simulation.apply(job(schedule="*/2 * * * *"))
+        await simulation.advance("6m")
+        assert minutes(simulation.instants("tick")) == [4, 6, 8]
+
+
+EDITS: list[tuple[int, dict[str, Any]]] = [
+    (150, {"schedule": "* * * * *", "timeout": 600}),
+    (60, {"schedule": "*/2 * * * *"}),
+    (210, {"schedule": "*/2 * * * *", "enabled": False}),
+    (190, {"schedule": "*/2 * * * *", "enabled": True}),
+    (45, {"schedule": "* * * * *", "timezone": "Asia/Tokyo"}),
+    (300, {"schedule": "* * * * *"}),
+]
+"""Seconds that pass, and then the fields of the job."""
+
+
+async def test_edits_fire_what_the_ticker_fires() -> None:
+    first = {"name": "tick", "function": "tick", "schedule": "* * * * *"}
+    world = World()
+    async with leading(world) as ticker:
+        start = world.clock.now()
+        await world.define(first)
+        for seconds, fields in EDITS:
+            for _ in range(seconds):
+                await tick(world, ticker, 1)
+            await world.define({**first, **fields})
+        product = [due.scheduled_time - start for due in await world.stored(Due)]
+    async with Simulation(worker_of(tick=done), at=start, definitions=[job(schedule="* * * * *")]) as simulation:
+        for seconds, fields in EDITS:
+            await simulation.advance(seconds)
+            await simulation.apply(job(**fields))
+        assert [at - start for at in simulation.instants("tick")] == product
+        assert len(product) > 5
+
+
+async def test_missed_instants_are_skips() -> None:
+    async with Simulation(worker_of(tick=done), at=NOON, definitions=[job(schedule="* * * * *")]) as simulation:
+        log = simulation.installation.log
+        [defined] = await log.read("ledger.tick.defined")
+        missed = Passed(
+            job="tick", start=NOON, until=NOON + 3 * MINUTE, reason="missed", count=3, definition=defined.sequence
+        )
+        await log.append(missed, expect=defined.sequence)
+        assert simulation.skips("tick") == [Skip(NOON + n * MINUTE, "missed") for n in (1, 2, 3)]
+
+
+async def test_only_named_jobs_are_registered() -> None:
+    app = Tocsin("shop")
+
+    @app.job(schedule="* * * * *")
+    async def wanted() -> None: ...
+
+    @app.job(schedule="* * * * *")
+    async def other() -> None: ...
+
+    async with Simulation(app, at=NOON, only=[wanted]) as simulation:
+        await simulation.advance("2m")
+        assert minutes(simulation.instants("wanted")) == [1, 2]
+        with pytest.raises(JobNotFound):
+            simulation.instants("other")
+    with pytest.raises(ValueError, match=r"only: no job is called 'nobody'; the jobs are: other, wanted"):
+        Simulation(app, only=["nobody"])
+
+
+@pytest.mark.parametrize(
+    ("span", "hours"),
+    [("2 days 12h", 59), ("2 days 12 hours", 59), ("1 week 1 day 30m", 191.5), ("2 hours 30 minutes", 2.5)],
+)
+async def test_span_of_days_and_hours(span: str, hours: float) -> None:
+    """The clocks of Berlin change on 29 March."""
+    async with Simulation(at="2026-03-28T12:00", tz="Europe/Berlin") as simulation:
+        start = simulation.now.astimezone(UTC)
+        await simulation.advance(span)
+        assert simulation.now.astimezone(UTC) - start == timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("span", ["12h 2 days", "2 days -1h", "", "two days", "999999999999 days"])
+async def test_text_that_is_no_span_is_refused(span: str) -> None:
+    async with Simulation() as simulation:
+        with pytest.raises(ValueError, match=r"\S"):
+            await simulation.advance(span)

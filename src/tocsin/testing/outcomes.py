@@ -57,7 +57,7 @@ class Outcomes:
             at: passed.reason for passed in self._record.passed if passed.job == job for at in passed.scheduled_times
         }
         skipped = {each.scheduled_time: each.reason or "" for each in self.executions(job) if each.status == "skipped"}
-        reasons = {**skipped, **passed, **dict.fromkeys(self._record.excluded(job), "excluded")}
+        reasons = {**skipped, **passed, **self._record.passed_together(job)}
         return [Skip(at.astimezone(self.zone), reasons[at]) for at in sorted(reasons)]
 
     def results(self, job: str) -> list[Any]:

@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from .. import subjects
 from ..adapters.memory.event_log import InMemoryEventLog
 from ..client.outcome import Outcome, outcome_of
 from ..domain import history, ledger
-from ..domain.events import LedgerFact, Message, Passed, Recorded
+from ..domain.events import LedgerFact, Message, Passed, PassedReason, Recorded
 from ..domain.execution_record import ExecutionRecord
 from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import Schedule, ScheduleError
@@ -19,6 +19,8 @@ from ..ports import Decode
 from ..services.operations.lookup import ExecutionMatch
 from ..subjects import RECORDED, Stream
 
+_STORED_ONE_BY_ONE: Final = frozenset({"paused", "dst_skip"})
+"""The reasons for which each instant is in the event."""
 _ENDED: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 
@@ -31,14 +33,21 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedSpan:
-    """Time (after, until] of a job, with instants that its calendars or blackouts exclude."""
+class PassedSpan:
+    """Time (after, until] of a job, whose instants passed for one reason."""
 
     job: str
+    reason: PassedReason
     after: datetime
     until: datetime
     schedule: Schedule
     anchor: datetime
+
+    def instants(self) -> Iterator[datetime]:
+        """Yield the instants that passed."""
+        if self.reason == "excluded":
+            return self.schedule.excluded_instants(self.after, self.until, anchor=self.anchor)
+        return (each.at for each in self.schedule.occurrences(self.after, self.until, anchor=self.anchor) if each.fires)
 
 
 class Record:
@@ -56,7 +65,7 @@ class Record:
         """Every execution by its id, in the order of its first event."""
         self._facts = defaultdict[str, list[Recorded[Message]]](list)
         self.passed: list[Passed] = []
-        self._closed: list[ClosedSpan] = []
+        self._spans: list[PassedSpan] = []
 
     def read(self) -> None:
         """Fold the new messages."""
@@ -70,8 +79,8 @@ class Record:
             fact = recorded.message
             if isinstance(fact, LedgerFact):
                 state, _ = self._ledgers[fact.job]
-                if isinstance(fact, Passed) and fact.reason == "excluded":
-                    self._close(state, fact)
+                if isinstance(fact, Passed) and fact.reason not in _STORED_ONE_BY_ONE:
+                    self._note(state, fact)
                 self._ledgers.put(fact.job, ledger.evolve(state, recorded), recorded.sequence)
                 changed[fact.job] = None
             if isinstance(fact, Passed):
@@ -79,11 +88,9 @@ class Record:
         for job in changed:
             self._schedule(job)
 
-    def excluded(self, job: str) -> Iterator[datetime]:
-        """Yield the instants of a job that its calendars or blackouts excluded."""
-        for span in self._closed:
-            if span.job == job:
-                yield from span.schedule.excluded_instants(span.after, span.until, anchor=span.anchor)
+    def passed_together(self, job: str) -> dict[datetime, str]:
+        """Return the reasons of the instants of a job that are stored as spans."""
+        return {at: span.reason for span in self._spans if span.job == job for at in span.instants()}
 
     def outcome(self, execution_id: str) -> Outcome:
         """Return the outcome of an execution, as a client reads it."""
@@ -103,18 +110,22 @@ class Record:
         """Return when the ticker has to decide next (UTC); None: never."""
         return min(self._next.values(), default=None)
 
-    def _close(self, state: Ledger, fact: Passed) -> None:
+    def _note(self, state: Ledger, fact: Passed) -> None:
         """Note a span whose instants one event stores together."""
         regime = next(each for each in state.regimes if each.definition == fact.definition)
         schedule = ledger.schedule_of(state.definitions[fact.definition].timetable)
         after = max(fact.start, regime.since)
-        self._closed.append(ClosedSpan(fact.job, after, fact.until, schedule, ledger.anchor_of(state, regime)))
+        anchor = ledger.anchor_of(state, regime)
+        self._spans.append(PassedSpan(fact.job, fact.reason, after, fact.until, schedule, anchor))
 
     def _schedule(self, job: str) -> None:
+        state, _ = self._ledgers[job]
+        since = state.current.since if state.current else datetime.max.replace(tzinfo=UTC)
         try:
-            at = self._ledgers.next_instant(job, self._lookahead)
-        except (LookupError, ScheduleError):
-            at = None  # the ticker decides at its next look
+            # After a change, earlier time may be undecided; the ticker has no instant to wait for in it.
+            at = ledger.next_instant(state, since, lookahead=self._lookahead)
+        except ScheduleError:
+            at = None
         if at is None:
             self._next.pop(job, None)
         else:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from .. import bootstrap
 from ..app.declarations import Declarations
 from ..app.in_process import InProcess
-from ..app.job import Job, request_of
+from ..app.job import Job, name_of, request_of
 from ..bootstrap.in_memory import InMemoryInstallation
 from ..bootstrap.in_process import operator_in_memory
 from ..bootstrap.workers import connection_of
@@ -72,6 +72,7 @@ class Simulation(Outcomes):
         at: datetime | str = "2026-01-01T00:00",
         tz: str = "UTC",
         definitions: Definitions = (),
+        only: Iterable[Job[..., Any] | str] | None = None,
         settings: Settings | None = None,
         thread_limit: float = 10.0,
     ) -> None:
@@ -82,12 +83,13 @@ class Simulation(Outcomes):
             at: the time at which it starts; without an offset, in `tz`.
             tz: the time zone of `at`, of spans in days, and of the times that the simulation returns.
             definitions: more jobs: definitions, or files of them.
+            only: the jobs to register, or their names; None: all. The functions of the others stay with the worker.
             settings: the settings of the installation, with queues and policies; by default none are read from the environment. Without
                 `triggers.streams`, the subjects are open that `triggers` of these jobs name.
             thread_limit: seconds of the machine's time that a sync handler may run, or an async handler without an `await`.
 
         Raises:
-            ValueError: `at` is not a time, or `tz` not a time zone.
+            ValueError: `at` is not a time, `tz` not a time zone, or `only` names no job of these.
             DefinitionError: a file of definitions is invalid.
         """
         self.zone = zone_of(tz)
@@ -101,6 +103,8 @@ class Simulation(Outcomes):
             self._definitions = (*app.definitions, *self._definitions)
         else:
             self._worker = app
+        if only is not None:
+            self._definitions = _chosen(self._definitions, only)
         base = settings or Settings()
         changes = {"archive": Archive(enabled=False), "triggers": opened_by(self._definitions, base.triggers)}
         self._settings = base.model_copy(update=changes)
@@ -189,7 +193,8 @@ class Simulation(Outcomes):
     async def advance(self, span: str | float | timedelta) -> None:
         """Let time pass, and bring everything to rest at each instant, in order.
 
-        `3 days` ends at the same time of the day, also across a change of the clocks; `72h`, seconds and a `timedelta` are exact.
+        `3 days` ends at the same time of the day, also across a change of the clocks; `72h`, seconds and a `timedelta` are exact. In
+        `2 days 12h`, the exact part follows the days.
 
         Raises:
             DurationError, ValueError: it is no span, or a negative span.
@@ -358,3 +363,11 @@ class Simulation(Outcomes):
         if self._handling is None:
             raise SimulationError("no worker runs: pass an application or a Worker to Simulation")
         return self._handling
+
+
+def _chosen(definitions: Sequence[JobDefinition], only: Iterable[Job[..., Any] | str]) -> tuple[JobDefinition, ...]:
+    names = set(map(name_of, only))
+    if unknown := names - {definition.name for definition in definitions}:
+        known = ", ".join(sorted(definition.name for definition in definitions)) or "none"
+        raise ValueError(f"only: no job is called {min(unknown)!r}; the jobs are: {known}")
+    return tuple(definition for definition in definitions if definition.name in names)

@@ -7,8 +7,8 @@ from typing import Final
 from ..domain import duration
 from ..domain.schedule import timezones
 
-_CALENDAR: Final = re.compile(r"\s*(\d+)\s*(day|week)s?\s*")
-_WORDS: Final = re.compile(r"\s*(\d+)\s*(second|minute|hour)s?\s*")
+_CALENDAR: Final = re.compile(r"\s*(\d+)\s*(day|week)s?\b\s*")
+_WORDS: Final = re.compile(r"\s*(\d+)\s*(second|minute|hour)s?\b\s*")
 _DAYS: Final = {"day": 1, "week": 7}
 
 
@@ -27,20 +27,33 @@ def zone_of(name: str) -> tzinfo:
 def end_of(start: datetime, span: str | float | timedelta, zone: tzinfo) -> datetime:
     """Return the end (UTC) of a span.
 
-    `3 days` ends at the same time of the day in the zone, also across a change of its clocks. `72h` and a `timedelta` are exact.
+    `3 days` ends at the same time of the day in the zone, also across a change of its clocks. `72h` and a `timedelta` are exact. In
+    `2 days 12h`, the exact part follows the days.
 
     Raises:
         DurationError: the text is no span.
-        ValueError: the span is negative.
+        ValueError: the span is negative, or ends after the year 9999.
     """
-    if isinstance(span, timedelta):
-        return start + _checked(span)
-    if isinstance(span, str) and (days := _CALENDAR.fullmatch(span)):
-        local = start.astimezone(zone).replace(tzinfo=None) + timedelta(days=int(days[1]) * _DAYS[days[2]])
-        return max(start, local.replace(tzinfo=zone).astimezone(UTC))
-    if isinstance(span, str) and (words := _WORDS.fullmatch(span)):
-        return start + timedelta(**{f"{words[2]}s": int(words[1])})
-    return start + _checked(timedelta(seconds=duration.parse(span)))
+    try:
+        if isinstance(span, timedelta):
+            return start + _checked(span)
+        if not isinstance(span, str):
+            return start + _checked(timedelta(seconds=duration.parse(span)))
+        return _end_of_text(start, span, zone)
+    except OverflowError:
+        raise ValueError(f"span: no time is {span!r} after {start.isoformat()}; pass a shorter one") from None
+
+
+def _end_of_text(start: datetime, span: str, zone: tzinfo) -> datetime:
+    days, exact, rest = timedelta(), timedelta(), span
+    while part := _CALENDAR.match(rest):
+        days, rest = days + timedelta(days=int(part[1]) * _DAYS[part[2]]), rest[part.end() :]
+    while part := _WORDS.match(rest):
+        exact, rest = exact + timedelta(**{f"{part[2]}s": int(part[1])}), rest[part.end() :]
+    if rest or not span.strip():
+        exact += _checked(timedelta(seconds=duration.parse(rest)))
+    local = start.astimezone(zone).replace(tzinfo=None) + days
+    return (max(start, local.replace(tzinfo=zone).astimezone(UTC)) if days else start) + exact
 
 
 def instant_of(at: datetime | str, zone: tzinfo) -> datetime:
