@@ -8,14 +8,20 @@ from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import create_connection, socket
+from typing import Any
 
 import httpx
 import pytest
+import structlog
+from nats.aio.msg import Msg
 
 from tests.http.conftest import READ_BYTES, Heads
 from tests.system.running import DEADLINE, Running, running
 from tocsin import Worker
 from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.adapters.http.server import InProcessClient
+from tocsin.adapters.nats import micro_service
+from tocsin.adapters.nats.client.connection import connect
 from tocsin.bootstrap.api_server import serving
 from tocsin.domain.access import Role
 
@@ -167,6 +173,64 @@ async def test_streams_of_a_viewer_that_never_reads(nats_url: str, tmp_path: Pat
                     while not (await anext(lines)).startswith("id:"):
                         pass
             await healthy(client)
+
+
+def code_of(message: Msg) -> str:
+    return (message.headers or {}).get("Nats-Service-Error-Code", "")
+
+
+@pytest.mark.parametrize("is_request", [True, False])
+async def test_flood_over_nats_without_a_token(
+    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_request: bool
+) -> None:
+    server = {"port": 0, "over_nats": True}
+    number, answers, done = 10_000, Counter[str](), asyncio.Event()
+    most_running, running_now, request = 0, 0, InProcessClient.request
+
+    async def observed(client: InProcessClient, *arguments: Any) -> Any:  # noqa: ANN401 - those of `request`
+        nonlocal most_running, running_now
+        running_now += 1
+        most_running = max(most_running, running_now)
+        try:
+            return await request(client, *arguments)
+        finally:
+            running_now -= 1
+
+    async def count(message: Msg) -> None:
+        answers[code_of(message)] += 1
+        if answers.total() == number:
+            done.set()
+
+    monkeypatch.setattr(InProcessClient, "request", observed)
+    async with (
+        running(
+            nats_url, tmp_path, server=server, auth={"admin_token": "a1" * 32}, metrics={"enabled": False}
+        ) as tocsin,
+        serving(tocsin.installation) as url,
+        httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client,
+        connect([nats_url]) as attacker,
+    ):
+        inbox = "" if not is_request else attacker.client.new_inbox()
+        if is_request:
+            await attacker.client.subscribe(inbox, cb=count)
+        subject = f"{tocsin.settings.root}.api.listJobs"
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(number):
+                await attacker.client.publish(subject, b"{}", reply=inbox)
+            await attacker.client.flush()
+            await healthy(client)
+            if is_request:
+                async with asyncio.timeout(DEADLINE):
+                    await done.wait()
+                assert answers.keys() == {"401", "503"}
+            async with asyncio.timeout(DEADLINE):
+                while (code := code_of(await attacker.client.request(subject, b"{}", timeout=DEADLINE))) == "503":
+                    pass
+            assert code == "401"  # after the flood
+    assert most_running <= micro_service.MAX_RUNNING
+    refusals = [line for line in lines if line.get("action") == "nats-requests-refused"]
+    assert len(refusals) == 1
+    assert not [line for line in lines if line.get("action") in {"nats-error", "nats-request-failed"}]
 
 
 async def test_clients_that_leave(tocsin: Running) -> None:

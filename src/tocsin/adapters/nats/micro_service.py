@@ -4,12 +4,16 @@ The operations are those of the OpenAPI document. A request is a JSON object: th
 query are taken from it, and the rest is the body. Headers are passed on (`Authorization`, `Idempotency-Key`,
 `If-Match`, `X-Reason`), and so is the response. An error response is also an error of the service, with the HTTP status
 as its code. Callers are authenticated as over HTTP. Every request is answered, also one that no HTTP client could send.
+
+Anyone in the account may send requests, faster than they are authenticated. Those beyond `MAX_RUNNING` are refused where the connection is
+read, before they cost more than their answer: a queue of them would delay everything else that the API does.
 """
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -28,6 +32,9 @@ MAX_DEPTH: Final = 100
 """Levels of nesting in a request; the fields of a definition allow fewer."""
 MAX_PARAMETER_BYTES: Final = 16_384
 """Bytes of the parameters of the path and the query together."""
+MAX_RUNNING: Final = 32
+"""Requests that are answered at the same time."""
+REFUSALS_LOG_INTERVAL_S: Final = 60.0
 _FIRST_ERROR_STATUS: Final = 400
 
 _log = telemetry.get_logger("tocsin.nats")
@@ -65,9 +72,15 @@ async def serve_operations(
     """Serve requests within the block; copies of the service share them."""
     service = await add_service(client, name=NAME, version=version, description="Tocsin's API")
     running: set[asyncio.Task[None]] = set()
+    refusals = _Refusals()
 
     def handler_of(operation: Operation) -> Callable[[Request], Awaitable[None]]:
         async def handle(request: Request) -> None:
+            if len(running) >= MAX_RUNNING:
+                refusals.note()
+                detail = "the API answers as many requests over NATS as it can. Retry later"
+                await _respond_error(request, "503", detail)
+                return
             # A separate task, so that a slow request does not delay others of its kind.
             task = asyncio.create_task(_answer(operation, request, send))
             running.add(task)
@@ -86,25 +99,53 @@ async def serve_operations(
         await asyncio.gather(*running, return_exceptions=True)
 
 
+class _Refusals:
+    """Logs many refusals in one line."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._next_line = -math.inf
+
+    def note(self) -> None:
+        self._number += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_line:
+            _log.warning(
+                "requests over NATS refused; too many at once",
+                action="nats-requests-refused",
+                refused=self._number,
+                at_once=MAX_RUNNING,
+            )
+            self._number, self._next_line = 0, now + REFUSALS_LOG_INTERVAL_S
+
+
 async def _answer(operation: Operation, request: Request, send: Send) -> None:
     try:
         api_request = _api_request(operation, request)
     except ValueError as error:
-        await request.respond_error("400", _one_line(str(error)))
+        await _respond_error(request, "400", _one_line(str(error)))
         return
     try:
         status, headers, body = await send(api_request)
     except Exception as error:  # noqa: BLE001 - the caller waits for an answer
         _log.error("request over NATS failed", action="nats-request-failed", operation=operation.name, exc_info=error)
-        await request.respond_error("500", "the request failed; the log of the API says why")
+        await _respond_error(request, "500", "the request failed; the log of the API says why")
         return
     response_headers = {
         name: value for name, value in headers.items() if name.lower() in {"content-type", "etag", "retry-after"}
     }
     if status < _FIRST_ERROR_STATUS:
-        await request.respond(body, {**response_headers, "Status-Code": str(status)})
+        with suppress(ValueError):
+            await request.respond(body, {**response_headers, "Status-Code": str(status)})
     else:
-        await request.respond_error(str(status), _description(body), body, response_headers)
+        await _respond_error(request, str(status), _description(body), body, response_headers)
+
+
+async def _respond_error(
+    request: Request, code: str, description: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> None:
+    with suppress(ValueError):  # the request has no reply subject: its sender wants no answer
+        await request.respond_error(code, description, body, headers)
 
 
 def _api_request(operation: Operation, request: Request) -> ApiRequest:
