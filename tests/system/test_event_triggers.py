@@ -17,7 +17,9 @@ from tests.system.processes import environment_of
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.domain import ledger
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
+    Actor,
     CancelRequest,
     Completed,
     Dispatched,
@@ -289,6 +291,43 @@ async def test_end_of_a_job_starts_another(nats_url: str, tmp_path: Path) -> Non
         assert end.result == {"rows": 7}
         doctor = await program(tocsin.settings, "audit", "-o", "json")
         assert doctor.returncode == 0, doctor.stdout
+
+
+async def test_ends_of_a_hidden_job_reach_viewers_only(nats_url: str, tmp_path: Path) -> None:
+    """The triggers were registered before their job existed, and before it was hidden."""
+    ada, eve = Actor(identity="ada", kind="user"), Actor(identity="eve", kind="user")
+    async with shopping(nats_url, tmp_path) as (tocsin, _):
+
+        async def apply(name: str, by: Actor, **fields: object) -> None:
+            definition = JobDefinition.model_validate({**INVOICE, "name": name, **fields})
+            await tocsin.change(name, partial(ledger.define, definition=definition, by=by))
+
+        triggers = [{"job": each, "input": {"rows": "body.result.rows"}} for each in ("secret", "public")]
+        await apply("eves", eve, triggers=triggers)
+        await apply("adas-and-eves", ada, triggers=triggers, owner="user:eve")
+        await apply("adas", ada, triggers=triggers)
+        await apply("secret", ada)
+        await apply("secret", ada, viewers=["user:ada"])
+        await apply("public", ada)
+        log = tocsin.installation.names.stream(Stream.LOG)
+        prefix = tocsin.installation.names.trigger_durable("")
+
+        async def are_heard() -> bool:
+            page = await tocsin.installation.connection.manage(f"CONSUMER.NAMES.{log}")
+            return len([name for name in page["consumers"] or () if name.startswith(prefix)]) == 2 * 3
+
+        await tocsin.until(are_heard)
+        await tocsin.trigger("secret", input={"rows": 7})
+        await tocsin.ended("secret", Completed)
+        await tocsin.ended("adas", Completed)
+        await tocsin.trigger("public", input={"rows": 1})
+        await tocsin.ended("adas", Completed, 2)
+        for name in ("eves", "adas-and-eves"):
+            [end] = await tocsin.ended(name, Completed)
+            assert end.result == {"rows": 1}
+        await apply("secret", ada)  # it hides no more
+        await tocsin.trigger("secret", input={"rows": 8})
+        await tocsin.ended("eves", Completed, 2)
 
 
 async def test_circle_of_triggers_is_refused_at_apply(nats_url: str, tmp_path: Path) -> None:

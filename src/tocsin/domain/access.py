@@ -20,7 +20,8 @@ from typing import Final, Protocol
 
 from .definition import JobDefinition
 from .events import Dispatched, EnvelopeData, Message, Report
-from .identity import IdentityKind, includes
+from .identity import IdentityKind, includes, typed
+from .ledger import Ledger
 from .namespaces import is_within, namespace_of
 from .text import matches
 
@@ -232,6 +233,26 @@ class Principal:
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
         """Return the permissions that the identity has for a job."""
         return tuple(permission for permission in JOB_PERMISSIONS if self.may_with(permission, job))
+
+
+def may_follow(follower: Ledger, followed: Ledger) -> bool:
+    """Return whether a job may learn of the executions of another.
+
+    A registration of the follower that is newer than the definition of the other job was checked with the rights of its caller.
+    Otherwise each identity to which the follower belongs must see the other job. Identities with access to NATS itself see all.
+    """
+    definition, own = followed.definition, follower.definition
+    if definition is None or own is None or not definition.viewers:
+        return True
+    if follower.defined_at > followed.defined_at:
+        return True
+    seeing = (*definition.viewers, definition.owner, followed.created_by)
+    owners = {typed(name) for name in (follower.created_by, own.owner) if name is not None}
+    return all(owner.partition(":")[0] not in _JUDGED or includes(seeing, owner) for owner in owners)
+
+
+_JUDGED: Final = frozenset({"user", "token"})
+"""The kinds of identities whose roles decide what they see."""
 
 
 def audience_of(job: Owned) -> Hashable:

@@ -1,7 +1,7 @@
 """The state of a ledger, and how each event changes it."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
@@ -82,6 +82,14 @@ class Ledger(msgspec.Struct, frozen=True):
         """Return the timetable in force now."""
         known = self._known
         return known.timetable if known else None
+
+    @property
+    def defined_at(self) -> datetime:
+        """Return the time (UTC) of the definition in force.
+
+        A job that does not exist has the first of all times.
+        """
+        return self._known.since if self._known else datetime.min.replace(tzinfo=UTC)
 
     @property
     def created_at(self) -> datetime | None:

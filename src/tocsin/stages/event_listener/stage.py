@@ -207,6 +207,10 @@ class EventListener:
         name, looked_at = active.durable.name, self._clock.monotonic()
         self._metrics.taken(active, deliveries, self._clock.now())
         while deliveries:
+            if not await self.index.may_hear(active):
+                _log.warning("events of a hidden job dropped", action="job-hidden", job=active.job)
+                await acknowledge(deliveries)
+                return
             rule = self._waiting_rule(name)
             room = None if rule is None else await self._room.room(active.job, rule)
             deliveries = await self.handle(name, deliveries, room=room)

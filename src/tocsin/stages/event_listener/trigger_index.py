@@ -9,6 +9,7 @@ import msgspec
 
 from ... import subjects, telemetry
 from ...domain import ids
+from ...domain.access import may_follow
 from ...domain.definition import EventTrigger, JobDefinition, size_of
 from ...domain.definition.webhook_fields import opened_secret
 from ...domain.event_trigger import ends_of, in_circles
@@ -96,6 +97,12 @@ class TriggerIndex:
                 self._upto = max(self._upto, end)  # so that the next call searches only what is newer
                 return
             await progress.wait()
+
+    async def may_hear(self, active: ActiveTrigger) -> bool:
+        """Return whether the viewers in force let a trigger learn of its job's ends."""
+        if active.trigger.job is None:
+            return True
+        return may_follow(await self._load(active.job), await self._load(active.trigger.job))
 
     async def change_within(self, seconds: float) -> None:
         """Wait until other triggers are in force, at most for a time."""
