@@ -4,7 +4,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -53,6 +53,26 @@ async def recorded_in(url: str) -> object:
         if not await history.offset(Stream.LOG):
             await history.record(Stream.LOG, FACTS, after=0, upto=len(FACTS))
         return await everything(history)
+
+
+async def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
+    """A history has inputs and results, also if the file was removed meanwhile."""
+    path = tmp_path / "history.db"
+    async with open_history(f"sqlite:///{path}", installation="", max_connections=2) as history:
+        for _ in range(2):
+            with suppress(HistoryUnavailable):
+                await history.offset(Stream.LOG)
+            await history.offset(Stream.LOG)
+            check_modes(tmp_path)
+
+
+def check_modes(folder: Path) -> None:
+    """Check the rights of the files of a history, and remove them."""
+    modes = {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
+    assert {"history.db", "history.db-wal"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    for file in folder.iterdir():
+        file.unlink()
 
 
 # --- migrations ------------------------------------------------------------------------------------------------------

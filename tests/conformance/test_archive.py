@@ -74,6 +74,13 @@ async def test_truncated_file_is_not_an_object(tmp_path: Path) -> None:
     assert await store.get("a.json") == b"{}"
 
 
+async def test_only_the_owner_reads_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    await FileArchiveStore(folder).put("a", b"segment")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [file.stat().st_mode & 0o777 for file in folder.iterdir()] == [0o600]
+
+
 async def test_folder_that_is_no_folder_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "mount").write_text("")
     store = FileArchiveStore(tmp_path / "mount" / "archive")

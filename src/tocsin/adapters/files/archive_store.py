@@ -46,10 +46,10 @@ class FileArchiveStore:
         path = self._folder / name
         if path.exists():
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = self._folder / f".{name}.{secrets.token_hex(4)}"
         try:
-            with unfinished.open("xb") as file:
+            with os.fdopen(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(body)
                 file.flush()
                 os.fsync(file.fileno())

@@ -3,8 +3,10 @@
 Values and statements bypass SQLAlchemy's processing of each value, because recording is where the time goes.
 """
 
+import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -60,9 +62,9 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
         raise HistoryUrlInvalid(
             f"`database.url` is {show(scheme)}: the history is kept in `sqlite:///…`, `postgresql://…` or `redis://…`"
         )
-    is_file = scheme == "sqlite"
+    is_file, path = scheme == "sqlite", rest.removeprefix("/").partition("?")[0]
     if is_file:
-        _make_folder(rest.removeprefix("/").partition("?")[0])
+        _make_folder(path)
     options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
     if not is_file:
         options["connect_args"] = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "tocsin"}
@@ -79,6 +81,7 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
     except (ArgumentError, ValueError) as error:
         raise HistoryUrlInvalid(f"`database.url` cannot be read: {error}") from None
     if is_file:
+        event.listen(engine, "do_connect", lambda *_: _make_file(path))
         event.listen(engine, "connect", _prepare_file)
         event.listen(engine, "begin", begin)
     return engine
@@ -95,6 +98,16 @@ def writing(engine: Engine) -> Engine:
     On SQLite they wait for an earlier writer at their beginning, not half-way.
     """
     return engine.execution_options(**{_WRITES: True})
+
+
+def _make_file(path: str) -> None:
+    """Make a missing file that its owner alone reads.
+
+    SQLite gives the same rights to its other files, and reports what cannot be opened.
+    """
+    if path and not path.startswith((":memory:", "file:")):
+        with suppress(OSError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _make_folder(path: str) -> None:
