@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from tests.system.running import DEADLINE, Running, running
 from tocsin import Context, Worker
@@ -229,6 +230,17 @@ async def test_busy_port_is_explained(section: str, tocsin: Running) -> None:
                 pass
         async with serving(installation, any_port={setting}) as url:
             assert not url.endswith(f":{port}")
+
+
+async def test_metrics_listen_on_an_address_of_their_own(tocsin: Running) -> None:
+    metrics = tocsin.settings.metrics.model_copy(update={"port": 0, "host": "127.0.0.2"})
+    installation = replace(tocsin.installation, settings=tocsin.settings.model_copy(update={"metrics": metrics}))
+    with capture_logs() as logs:
+        async with serving(installation):
+            [page] = [line["url"] for line in logs if line.get("action") == "metrics-serving"]
+            assert page.startswith("http://127.0.0.2:")
+            async with httpx.AsyncClient() as client:
+                assert (await client.get(page)).status_code == 200
 
 
 async def test_without_authentication_only_loopback_is_served(tocsin: Running) -> None:

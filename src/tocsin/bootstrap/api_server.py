@@ -175,7 +175,7 @@ async def _metrics(
 ) -> AsyncIterator[None]:
     """Serve the metrics on a separate port."""
     settings = parts.settings
-    listener = _listen(host, settings.metrics.port, "metrics.port", any_port)
+    listener = _listen(settings.metrics.host or host, settings.metrics.port, "metrics.port", any_port)
     metrics = Metrics(
         parts,
         settings.metrics.prefix,

@@ -390,6 +390,8 @@ class Metrics(Section):
 
     enabled: bool = True
     """Serve metrics."""
+    host: str | None = None
+    """Address on which `/metrics` and the probe `/livez` listen; absent: that of `server.host`. Requests need no token."""
     port: Port = 9090
     """TCP port of `/metrics` and of the probe `/livez`; 0 takes a free port."""
     prefix: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")] = "hanzo_scheduler"

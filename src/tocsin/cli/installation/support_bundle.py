@@ -109,7 +109,7 @@ def _pages_here(settings: Settings) -> list[str]:
     """Return the URLs of the metrics that processes with these settings serve on this machine."""
     metrics = settings.metrics
     places = (
-        (settings.server.host, metrics.port if metrics.enabled else 0),
+        (metrics.host or settings.server.host, metrics.port if metrics.enabled else 0),
         (metrics.process_host, metrics.process_port),
     )
     return [f"http://{_reachable(host)}:{port}/metrics" for host, port in places if port]
