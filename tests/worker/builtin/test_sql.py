@@ -281,6 +281,13 @@ async def test_statement_reaches_no_other_file(tmp_path: Path) -> None:
         "PRAGMA hard_heap_limit = 1000",
         "PRAGMA main.Soft_Heap_Limit = 1000",
         "PRAGMA temp_store_directory = '/tmp'",
+        "PRAGMA journal_mode = OFF",
+        "PRAGMA locking_mode = EXCLUSIVE",
+        "PRAGMA writable_schema = ON",
+        "PRAGMA trusted_schema = ON",
+        "PRAGMA mmap_size = 1000000000",
+        "PRAGMA temp_store = FILE",
+        "PRAGMA a_pragma_of_a_later_version = 1",
     ],
 )
 async def test_statement_leaves_sqlite_of_other_jobs_alone(statement: str, tmp_path: Path) -> None:
@@ -292,6 +299,11 @@ async def test_statement_leaves_sqlite_of_other_jobs_alone(statement: str, tmp_p
     error = await SqlBench(f"sqlite:///{tmp_path}/own.db").fail(statement)
     assert "not authorized" in error.message
     assert limits() == before
+
+
+@pytest.mark.parametrize("statement", ["PRAGMA user_version = 7", "PRAGMA foreign_key_check", "PRAGMA table_info(t)"])
+async def test_harmless_pragmas_are_allowed(statement: str, tmp_path: Path) -> None:
+    await SqlBench(f"sqlite:///{tmp_path}/own.db").execute(statement)
 
 
 async def test_value_of_sqlite_has_a_limit(tmp_path: Path) -> None:

@@ -36,10 +36,31 @@ _END_WITHIN_S: Final = 10.0
 """Seconds for the end of a cancelled transaction. Then its thread is left alone, as is that of a handler."""
 _SQLITE_VALUE_BYTES: Final = 134_217_728
 """Bytes of a value in SQLite. By default a short statement makes one of 1 GB, several times in memory."""
-_OF_THE_PROCESS: Final = frozenset(
-    {"data_store_directory", "hard_heap_limit", "soft_heap_limit", "temp_store_directory"}
+_PRAGMAS: Final = frozenset(
+    {
+        *(
+            "application_id",
+            "user_version",
+            "foreign_keys",
+            "defer_foreign_keys",
+            "foreign_key_check",
+            "foreign_key_list",
+        ),
+        *(
+            "integrity_check",
+            "quick_check",
+            "optimize",
+            "incremental_vacuum",
+            "table_info",
+            "table_xinfo",
+            "table_list",
+        ),
+        *("index_info", "index_xinfo", "index_list", "database_list", "collation_list", "encoding", "page_count"),
+        *("page_size", "freelist_count", "data_version", "recursive_triggers", "case_sensitive_like", "query_only"),
+    }
 )
-"""Settings of SQLite that a statement would change for all connections of the worker."""
+"""The `PRAGMA`s of a statement: they concern its own database and connection alone. Others change settings of the worker's process,
+such as `hard_heap_limit`, or the file below other connections, such as `journal_mode` and `writable_schema`."""
 _DRIVERS: Final = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "sqlite": "sqlite+pysqlite"}
 _RETRYABLE_STATES: Final = ("08", "40", "53", "55P03", "57P", "58")
 """Beginnings of SQLSTATEs of failures that another attempt may not have: connection, serialization and deadlock, resources, a
@@ -204,5 +225,5 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 def _authorize(action: int, name: str | None, *_: object) -> int:
     """Refuse what would change more than a statement's own database."""
-    is_refused = action == sqlite3.SQLITE_PRAGMA and name is not None and name.lower() in _OF_THE_PROCESS
+    is_refused = action == sqlite3.SQLITE_PRAGMA and (name or "").lower() not in _PRAGMAS
     return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
