@@ -234,7 +234,19 @@ async def test_a_schedule_is_explained(world: World) -> None:
 
 
 async def test_without_tokens_pages_of_other_sites_cannot_call(world: World) -> None:
-    for headers in ({"Origin": "https://elsewhere.example"}, {"Host": "rebound.example"}):
+    origins = (
+        "https://elsewhere.example",
+        "localhost",
+        "https://localhost:3000.elsewhere.example",
+        "http://[::1]elsewhere.example",
+        "http://localhost:x",
+        "x://localhost",
+        "http://localhost/",
+        "http://localhost:3000 https://elsewhere.example",
+        "null",
+        "",
+    )
+    for headers in ({"Host": "rebound.example"}, *({"Origin": origin} for origin in origins)):
         answer = await world.ask("GET", "/v1/jobs", **headers)
         assert answer.status_code == 403
     assert (await world.ask("GET", "/v1/jobs", Origin="http://localhost:3000")).status_code == 200

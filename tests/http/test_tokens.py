@@ -84,6 +84,12 @@ REFUSED: dict[str, tuple[Callable[[Provider], str], str]] = {
     "for nobody": (lambda p: p.token(aud=None), "a claim is missing"),
     "of another issuer": (lambda p: p.token(iss="https://elsewhere.example"), "it comes from another issuer"),
     "without end": (lambda p: p.token(exp=None), "a claim is missing"),
+    "ends as a text": (lambda p: p.token(exp="99999999999"), "its claim `exp` is no number"),
+    "ends never": (lambda p: p.token(exp=1e300), "its claim `exp` is no number"),
+    "ends at infinity": (lambda p: p.token(exp=float("inf")), "it cannot be verified"),
+    "ends at once": (lambda p: p.token(exp=True), "it has expired"),
+    "begins as a text": (lambda p: p.token(nbf="0"), "its claim `nbf` is no number"),
+    "issued before time": (lambda p: p.token(iat=-5), "its claim `iat` is no number"),
     "about nobody": (lambda p: p.token(sub=None), "a claim is missing"),
     "of an unknown key": (
         lambda p: p.token(key=IssuingKey("two")),
@@ -111,6 +117,14 @@ async def test_invalid_token_is_refused_with_its_reason(guarded: World, provider
     [line] = [line for line in logs if line.get("action") == "token-refused"]
     assert token not in str(line)
     assert token.rpartition(".")[2] == "" or token.rpartition(".")[2] not in answer.text
+
+
+async def test_second_authorization_header_is_refused(guarded: World, provider: Provider) -> None:
+    headers = [("Authorization", f"Bearer {provider.token()}"), ("Authorization", "Bearer other")]
+    for order in (headers, headers[::-1]):
+        async with guarded.copy() as client:
+            answer = await client.get("/v1/jobs", headers=order)
+        assert (answer.status_code, "2 headers" in answer.json()["detail"]) == (401, True)
 
 
 async def test_presented_token_counts_where_none_is_required(world: World) -> None:

@@ -83,6 +83,8 @@ async def test_proxy_that_is_trusted_says_https(world: World, http: httpx.AsyncC
         ({"Origin": "https://evil.example"}, "forbidden"),
         ({"Origin": "null"}, "forbidden"),
         ({"Origin": "http://127.0.0.1:1"}, "forbidden"),
+        ({"Origin": "evil://{host}"}, "forbidden"),
+        ({"Origin": "{host}"}, "forbidden"),
         ({"Sec-Fetch-Site": "cross-site"}, "forbidden"),
         ({"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:3000"}, "forbidden"),
     ],
@@ -91,7 +93,9 @@ async def test_other_origin_cannot_sign_a_browser_in(
     world: World, browser: Browser, headers: Mapping[str, str], code: str
 ) -> None:
     token = await world.token("eve", VIEWER)
-    answer = await browser.send("POST", "/console/session", {"token": token}, **headers)
+    host = browser.url.partition("://")[2]
+    given = {name: value.replace("{host}", host) for name, value in headers.items()}
+    answer = await browser.send("POST", "/console/session", {"token": token}, **given)
     assert (answer.status_code, kind(answer), set_cookies(answer)) == (403, code, [])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx
 import pytest
@@ -79,6 +79,30 @@ async def test_person_signs_in_through_the_provider(browser: Browser) -> None:
     assert (me["identity"], me["kind"], me["roles"]) == ("ada", "user", ["scheduler-viewer"])
     refused = await browser.send("POST", "/v1/jobs", {}, csrf=state["csrf_token"])
     assert refused.json()["type"] == "urn:tocsin:problem:forbidden"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *(
+            "/console/../v1/jobs",
+            "/console/jobs/..",
+            "/console/%2e%2e/v1/tokens",
+            "/console/.%2E/v1",
+            "/console//evil.example",
+        ),
+        *(
+            "/console/jobs//evil.example/..",
+            "/console/%2f%2fevil.example",
+            "/console/./jobs",
+            "//evil.example",
+            "/consoles",
+        ),
+    ],
+)
+async def test_page_after_sign_in_stays_in_the_console(browser: Browser, page: str) -> None:
+    answer = await signed_in(browser, f"?next={quote(page, safe='')}")
+    assert 'content="0; url=/console"' in answer.text
 
 
 async def test_attempt_is_bound_to_its_browser(browser: Browser) -> None:

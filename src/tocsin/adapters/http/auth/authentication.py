@@ -26,8 +26,14 @@ from .tokens import PREFIX, InvalidToken, Tokens, hash_of
 KEYS_TTL_S: Final = 300.0
 KEYS_MAX_AGE_S: Final = 3_600.0
 FETCH_PAUSE_S: Final = 10.0
+MAX_TIME: Final = 253_402_300_799
+"""The last second of the year 9999, as a token writes times (RFC 7519, NumericDate)."""
 
 _log = telemetry.get_logger("tocsin.http")
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_TIME
 
 
 class IdentityProvider:
@@ -81,8 +87,11 @@ class IdentityProvider:
                 leeway=self._auth.leeway,
                 options={"require": ["exp", "iss", "aud", required]},
             )
-        except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        except (jwt.PyJWTError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidToken(_REASONS.get(type(error), "it cannot be verified")) from error
+        for name in ("exp", "nbf", "iat"):  # the library reads texts too
+            if name in claims and not _is_time(claims[name]):
+                raise InvalidToken(f"its claim `{name}` is no number of seconds from 0 to {MAX_TIME:,}")
         return claims
 
     def _binding(self, claims: Mapping[str, Any]) -> Binding:

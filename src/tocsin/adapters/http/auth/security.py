@@ -133,7 +133,10 @@ def source_of(request: Request) -> str | None:
 
 
 async def _by_header(request: Request) -> Principal:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    given = request.headers.getlist("Authorization")
+    if len(given) > 1:  # a proxy may have checked another entry than this server would
+        raise unauthenticated(f"the request has {len(given)} headers `Authorization`. Send one")
+    scheme, _, token = "".join(given).partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise unauthenticated("a bearer token is required. Send `Authorization: Bearer <token>`")
     return await by_token(request, token.strip())
@@ -237,9 +240,10 @@ def _reject_other_sites(request: Request) -> None:
         )
 
 
-def _host_of(origin: str) -> str:
-    rest = origin.partition("://")[2]
-    return rest[1:].partition("]")[0] if rest.startswith("[") else rest.partition(":")[0]
+def _host_of(origin: str) -> str | None:
+    """Return the host of an origin (RFC 6454, 6.2); None: the text has another form."""
+    parts = session.ORIGIN.fullmatch(origin)
+    return parts["host"].strip("[]").lower() if parts else None
 
 
 async def permitted_to(request: Request, *permissions: Permission) -> Principal:

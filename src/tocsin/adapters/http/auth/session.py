@@ -28,6 +28,8 @@ API_PREFIX: Final = "/v1/"
 """Paths where the session counts. Programs, which have no browser's cookies, use the others."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
+ORIGIN: Final = re.compile(r"https?://(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)")
+"""An origin as browsers write it: nothing before the host, and nothing after the port."""
 _OWN_SITE: Final = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site`: a page of this origin, and the person at the browser."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -129,7 +131,8 @@ def require_own_origin(request: Request) -> None:
     origin = request.headers.get("Origin")
     if origin is None:
         return  # no browser, which sends it with every POST and DELETE
-    if origin != request.app.state.public_url and origin.partition("://")[2] != _host(request):
+    parts = ORIGIN.fullmatch(origin)
+    if origin != request.app.state.public_url and (parts is None or parts["authority"] != _host(request)):
         raise _foreign(f"a page of the origin {origin[:200]!r} sent the request")
 
 

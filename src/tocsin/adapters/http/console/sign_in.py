@@ -27,8 +27,10 @@ MAX_AGE_S: Final = 600
 """Time that a person has at the identity provider."""
 MAX_PAGE: Final = 1_000
 """Length of the path that opens after the sign-in."""
-_PAGE: Final = re.compile(r"/console(?:[/?#][!-\[\]-~]*)?")
-"""A path of the console, without a backslash, which browsers read as a slash."""
+_PAGE: Final = re.compile(
+    r"/console(?![^?#]*(?:/|%2[fF])(?:/|%2[fF]|(?:\.|%2[eE]){1,2}(?:[/?#%]|$)))(?:[/?#][!-\[\]-~]*)?"
+)
+"""A path of the console, without a backslash, which browsers read as a slash, and without `..`, `.` or `//`, which lead out of it."""
 
 router = APIRouter(include_in_schema=False)
 _log = telemetry.get_logger("tocsin.http")
