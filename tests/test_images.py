@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -128,6 +129,26 @@ def test_exact_version_has_a_patch(image: str, *, expected: bool) -> None:
     assert is_exact(image) is expected
 
 
+def test_image_installs_only_files_with_known_hashes() -> None:
+    """`pip` takes a file from the network only with its hash."""
+    dockerfile = (ROOT / "compose" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = re.findall(r"\bpip (?:install|download)\b[^&\n]*", dockerfile)
+    assert len(commands) >= 4
+    for command in commands:
+        assert "--require-hashes" in command or "--no-index" in command, command
+    assert "python -m build --no-isolation" in dockerfile
+    for lock in re.findall(r"--requirement (\S+)", dockerfile):
+        path = ROOT / lock if (ROOT / lock).exists() else ROOT / "compose" / lock
+        requirements = path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+        assert [
+            line for line in requirements if line and not line.startswith("#") and "--hash=sha256:" not in line
+        ] == []
+    locked = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    for name in ("build", *(Requirement(each).name for each in build)):
+        assert re.search(rf"^{name}==", locked, re.MULTILINE), name
+
+
 # --- the image of a worker -------------------------------------------------------------------------------------------
 
 WORKER_EXTRA: Final = "metrics"
@@ -138,7 +159,7 @@ MOST_BYTES: Final = 60_000_000
 def test_packages_of_a_worker_are_small() -> None:
     dockerfile = (ROOT / "compose" / "Dockerfile").read_text(encoding="utf-8")
     assert f"--build-arg EXTRAS={WORKER_EXTRA} --build-arg COMPILE=--no-compile -t tocsin-worker" in dockerfile
-    assert 'pip install --no-cache-dir "$COMPILE"' in dockerfile
+    assert 'pip install --no-index --find-links /locked "$COMPILE"' in dockerfile
     release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
     built = release["jobs"]["images"]["strategy"]["matrix"]["include"]
     assert {"image": "tocsin-worker", "extras": WORKER_EXTRA, "compile": "--no-compile"} in built
