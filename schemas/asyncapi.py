@@ -211,6 +211,7 @@ PUBLIC_SUBJECTS: Final = (
                 "token": "v1.4rJ0mV3x",
                 "scheduled_time": _INSTANT,
                 "trigger": "cron",
+                "fence": 4711,
             },
         },
     ),

@@ -343,6 +343,7 @@ def test_public_events_are_written_whole() -> None:
         token="t",
         scheduled_time=NOON,
         trigger="cron",
+        fence=3,
     )
     assert json.loads(skipped.encode()) == skipped.model_dump(mode="json", exclude_none=True)
     assert json.loads(envelope.encode()) == envelope.model_dump(mode="json", exclude_none=True)

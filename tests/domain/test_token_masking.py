@@ -20,6 +20,7 @@ ENVELOPE = EnvelopeData(
     token="secret",
     scheduled_time=NOON,
     trigger="cron",
+    fence=3,
 )
 
 

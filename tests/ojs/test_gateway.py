@@ -296,9 +296,10 @@ async def test_returned_job_is_the_same_attempt(client: httpx.AsyncClient) -> No
 async def test_job_passes_on_when_its_lease_ends(client: httpx.AsyncClient) -> None:
     queue = fresh()
     id_ = (await pushed(client, queue))["id"]
-    await fetched(client, queue, worker_id="a", visibility_timeout_ms=300)
+    [lost] = await fetched(client, queue, worker_id="a", visibility_timeout_ms=300)
     [job] = await fetched(client, queue, worker_id="b")
-    assert (job["id"], job["attempt"]) == (id_, 1)
+    assert (job["id"], job["attempt"], lost["attempt"]) == (id_, 1, 1)
+    assert job["fence"] > lost["fence"] > 0
     status, answer = await told(client, "ack", job_id=id_, worker_id="a")
     assert (status, answer["error"]["code"]) == (409, "conflict")
     assert "'b'" in answer["error"]["message"]

@@ -10,6 +10,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord
+from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -68,6 +69,20 @@ async def test_task_is_published_in_the_hip_62_envelope(world: World) -> None:
         30,
     )
     assert isinstance(data["timeout"], int)
+
+
+async def test_fence_of_the_envelope_rises_with_each_attempt(world: World) -> None:
+    await world.given(admitted(plan(retry=RetryPolicy(max_attempts=2))))
+    await run(world)
+    [first] = [recorded.message for recorded in await world.log.read("mq.scheduled.>")]
+    await answered(world, {"status": "failed"})
+    world.clock.advance(3600)
+    await run(world)
+    [second] = [recorded.message for recorded in await world.log.read("mq.scheduled.>")]
+    assert isinstance(first, Envelope)
+    assert isinstance(second, Envelope)
+    assert (first.data.attempt, second.data.attempt) == (1, 2)
+    assert 0 < first.data.fence < second.data.fence
 
 
 DONE = {"status": "completed"}

@@ -106,7 +106,8 @@ async def test_killed_leader_is_replaced(nats_url: str, tmp_path: Path) -> None:
         assert [int(run[2]) for run in runs[:5]] == [sequence] * 5
         assert int(runs[5][2]) > sequence
         assert runs[4][0] == runs[5][0]
-        assert runs[4][3] == runs[5][3], "the same execution has one fence, and two leaders two epochs"
+        fences = [int(run[3]) for run in runs]
+        assert fences == sorted(set(fences)), "each claim has a higher fence, also of the same execution"
         code, _ = await tocsin.call("executions", "cancel", runs[5][0])
         assert code == 0
         await tocsin.until(lambda: completed(5))

@@ -91,6 +91,7 @@ class Bench:
         builtin: dict[str, JsonValue] | None = None,
         bind: dict[str, JsonValue] | None = None,
         job_uuid: str | None = None,
+        lock: int | None = 7,
     ) -> list[Dispatched]:
         steps = tuple(
             PlannedStep(
@@ -106,7 +107,7 @@ class Bench:
             )
             for name, depends_on in graph.items()
         )
-        start = admitted(Plan(definition=1, steps=steps, job_uuid=job_uuid), fence=7).model_copy(
+        start = admitted(Plan(definition=1, steps=steps, job_uuid=job_uuid), fence=lock).model_copy(
             update={"execution_id": execution_id, "traceparent": self.traceparent}
         )
         await self.given(start)

@@ -1,5 +1,6 @@
 """The context and the arguments that a handler receives."""
 
+import asyncio
 import os
 from collections.abc import Callable, MutableMapping
 from dataclasses import fields
@@ -17,6 +18,7 @@ from tocsin import Context, Worker, subjects
 from tocsin.domain import execution, execution_plan
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Due, Failure, HeartbeatDetails, OutputLine, occurrence_meta
+from tocsin.testing import settle
 from tocsin.worker.held_tasks import HeldTask
 
 SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
@@ -33,7 +35,7 @@ async def test_context_describes_the_attempt(bench: Bench) -> None:
     await bench.run(lambda context: seen.append(context), input={"a": 1}, args=["x"], timeout=90)  # noqa: PLW0108
     [context] = seen
     assert (context.execution_id, context.job, context.step, context.function) == (ID, JOB, "main", FUNCTION)
-    assert (context.attempt, context.max_attempts, context.delivery, context.fence) == (1, 3, 1, 7)
+    assert (context.attempt, context.max_attempts, context.delivery) == (1, 3, 1)
     assert (context.input, context.args, context.upstream) == ({"a": 1}, ("x",), {})
     assert (context.scheduled_time, context.trigger, context.worker) == (NOON, "cron", WORKER)
     assert (context.queue, context.meta, context.tags) == ("default", occurrence_meta(JOB, NOON), ())
@@ -43,6 +45,45 @@ async def test_context_describes_the_attempt(bench: Bench) -> None:
     assert not context.shutting_down
     assert vars(context).keys() == {field.name for field in fields(Context)}
     assert Context(**vars(context)) == context
+
+
+class Fenced:
+    """A system that refuses fences below the highest that it has seen."""
+
+    def __init__(self) -> None:
+        self.highest = 0
+        self.written: list[str] = []
+
+    def write(self, value: str, fence: int) -> None:
+        if fence >= self.highest:
+            self.highest = fence
+            self.written.append(value)
+
+
+@pytest.mark.parametrize("fence", [7, None])
+async def test_frozen_worker_has_a_lower_fence(fence: int | None, bench: Bench) -> None:
+    """Both run the first attempt. The lock, if there is one, has the same number for both."""
+    target, goes_on = Fenced(), asyncio.Event()
+
+    async def handle(context: Context) -> None:
+        if context.delivery == 1:
+            target.write("first", context.fence)
+            await goes_on.wait()
+            target.write("first again", context.fence)
+        else:
+            target.write("second", context.fence)
+
+    bench.handlers.add(FUNCTION, handle)
+    await bench.given_task(lock=fence)
+    assigned = await bench.assigned()
+    _, frozen = bench.running(assigned)
+    await settle()
+    _, successor = bench.running(await bench.again(assigned))
+    await successor
+    goes_on.set()
+    await frozen
+    assert target.written == ["first", "second"]
+    assert [target.highest] == [sequence for sequence, claim in await bench.claims() if claim.delivery == 2]
 
 
 async def test_context_describes_recovery(bench: Bench) -> None:

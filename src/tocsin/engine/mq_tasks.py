@@ -117,7 +117,7 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
             token=task.token,
             scheduled_time=task.scheduled_time,
             trigger=task.trigger,
-            fence=task.fence,
+            fence=recorded.sequence,
             queue=task.queue,
             tags=task.tags,
             upstream=task.upstream,

@@ -92,10 +92,12 @@ class Context:
     """The reason for this execution: cron, manual, api, event, replay, recovery or backfill."""
     deadline: datetime
     """The instant at which this attempt times out."""
-    fence: int | None
-    """The fencing token of the job's lock; None if the job takes no lock.
+    fence: int
+    """The fencing token: a number that rises with each claim of a task of the job, also if the job takes no lock.
 
-    Pass it to every system that must reject an older holder of the lock.
+    A worker that was taken for lost may go on with the same attempt, and has a lower number than its successor. Pass the number to a
+    system that refuses numbers below the highest that it has seen. The system compares the numbers of one step. If runs of the job
+    overlap, it compares the numbers of one step of one execution.
     """
     worker: str
     """The name of the worker that runs this attempt."""
@@ -179,7 +181,7 @@ class Context:
             "scheduled_time": now,
             "trigger": "manual",
             "deadline": now + timedelta(minutes=5),
-            "fence": None,
+            "fence": 1,
             "worker": "test",
             "cancelled": Flag(),
             "shutting_down": Flag(),

@@ -254,7 +254,7 @@ class HandlerRunner:
             scheduled_time=task.scheduled_time,
             trigger=task.trigger,
             deadline=self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT_S)),
-            fence=task.fence,
+            fence=held_task.assigned.claim,
             worker=self._worker,
             cancelled=held_task.cancelled,
             shutting_down=self._shutting_down,

@@ -215,8 +215,10 @@ async def test_failed_statement_leaves_nothing(bench: SqlBench) -> None:
 async def test_transaction_names_its_execution(database: str) -> None:
     names = ("job", "job_uuid", "job_run_uuid", "step", "attempt", "fence")
     columns = ", ".join(f"current_setting('tocsin.{name}') AS {name}" for name in names)
-    read = await SqlBench(database).execute(f"SELECT {columns}", max_rows=1, job_uuid=JOB_UUID)
-    named = {"job": JOB, "job_uuid": JOB_UUID, "job_run_uuid": ID, "step": "main", "attempt": "1", "fence": "7"}
+    bench = SqlBench(database)
+    read = await bench.execute(f"SELECT {columns}", max_rows=1, job_uuid=JOB_UUID)
+    [(claim, _)] = await bench.claims()
+    named = {"job": JOB, "job_uuid": JOB_UUID, "job_run_uuid": ID, "step": "main", "attempt": "1", "fence": str(claim)}
     assert read["rows"] == [named]
     rows(
         database,

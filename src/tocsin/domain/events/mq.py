@@ -35,8 +35,8 @@ class EnvelopeData(Message):
     """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
     """The cause of the execution."""
-    fence: Sequence | None = None
-    """The fencing token of the execution's lock; absent: the job uses no lock."""
+    fence: Sequence
+    """A fencing token, which rises with each attempt of a task of the job. A message that is delivered again has the same token."""
     queue: str = "default"
     """The queue of the task."""
     tags: tuple[str, ...] = ()

@@ -61,9 +61,8 @@ def identity(call: BuiltinCall) -> dict[str, str]:
         "TOCSIN_EXECUTION_ID": context.execution_id,
         "TOCSIN_ATTEMPT": str(context.attempt),
         "TOCSIN_SCHEDULED_TIME": context.scheduled_time.isoformat(),
+        "TOCSIN_FENCE": str(context.fence),
     }
-    if context.fence is not None:
-        variables["TOCSIN_FENCE"] = str(context.fence)
     if context.traceparent is not None:
         variables["TRACEPARENT"] = context.traceparent
     if context.hops:

@@ -194,7 +194,7 @@ def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
         "job_run_uuid": context.execution_id,
         "step": context.step,
         "attempt": str(context.attempt),
-        "fence": "" if context.fence is None else str(context.fence),
+        "fence": str(context.fence),
     }
 
     def prepare(connection: Connection) -> None:

@@ -159,7 +159,7 @@ class ExecutionDetails(BaseModel):
     definition: int | None = None
     """The sequence of the definition that it runs."""
     fence: int | None = None
-    """The fencing token of its lock, if it holds the lock."""
+    """The number of its lock, if it holds the lock. The fencing tokens of its tasks are higher."""
     input: dict[str, JsonValue] | None = None
     """Its input; null: it is an occurrence that fanned out, or the log no longer has its request."""
     args: list[JsonValue] | None = None

@@ -218,7 +218,7 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
         **({} if task.bind is None else {"bind": task.bind}),
         **({"parent_results": task.upstream} if task.upstream else {}),
         **results,
-        **({"fence": task.fence} if task.fence is not None else {}),
+        "fence": held.claim.sequence,
         **({"last_checkpoint": checkpoint} if checkpoint is not None else {}),
     }
 
