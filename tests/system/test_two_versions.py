@@ -138,10 +138,6 @@ async def test_versions_work_side_by_side_during_upgrade(nats_url: str, tmp_path
         for report in (everything.audited(), *[await versions.command("audit", old=old) for old in (True, False)]):
             violations = report["violations"] if isinstance(report, dict) else report.violations
             assert not violations, violations[:20]
-        late = versions.start(WITH_HISTORY, old=True)
-        await tocsin.until(lambda: has_ended(late))
-        assert "a newer version of Tocsin has migrated it" in late.said()
-        tocsin.programs.remove(late)
         runs, claims = noted(tocsin.runs), everything.runs()
         assert set(runs.values()) == {1}
         assert (
@@ -162,8 +158,8 @@ def test_new_rights_include_those_of_old_version(tmp_path: Path) -> None:
         for variables in (old_version.environment(os.environ, source), {**os.environ})
     )
 
+    assert old
     assert old - new == set()
-    assert new - old, "both are of one version"
 
 
 def rights(accounts: str) -> set[tuple[str, str, str]]:
@@ -180,11 +176,6 @@ def rights(accounts: str) -> set[tuple[str, str, str]]:
         elif kind != "deny" and line.startswith(('"', "{ s")):
             found.add((owner, kind, line))
     return found
-
-
-async def has_ended(program: Program) -> bool:
-    """Return whether a program has ended."""
-    return program.ended is not None
 
 
 @asynccontextmanager
