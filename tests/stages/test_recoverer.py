@@ -438,6 +438,38 @@ async def test_queued_execution_is_kept_while_lock_is_held(scene: Scene) -> None
     assert len(await scene.world.stored(Admitted)) == 2
 
 
+async def test_moving_lock_stops_no_examination(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many executions wait for one lock, and another replica knows its newest event."""
+    await scene.world.define({**JOB, "overlap_policy": "enqueue", "timeout": "2h"})
+    await begin(scene)
+    task = await scene.claim()
+    for number in range(3):
+        await begin(scene, f"waits-{number}")
+    await store(scene.world, succeeded(task))
+    await scene.world.run(scene.world.dag_advancer)
+    ends = scene.world.durable(scene.world.lock_keeper.subscriptions[1])
+    for delivery in await ends.take(9, wait=0):
+        await delivery.ack()
+    load, tail, asked = scene.world.log.load, scene.world.log.tail, 0
+
+    async def slow(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        await asyncio.sleep(0)
+        return await load(scope, after=after)
+
+    async def moving(scope: str) -> int:
+        nonlocal asked
+        asked += scope.startswith("lock.")
+        last = await tail(scope)
+        await asyncio.sleep(0)
+        return last + 1 if scope.startswith("lock.") and asked <= 3 else last
+
+    monkeypatch.setattr(scene.world.log, "load", slow)
+    monkeypatch.setattr(scene.world.log, "tail", moving)
+    await scene.passes(5 * MINUTE)
+    assert asked >= 3
+    assert len({fact.execution_id for fact in await scene.world.stored(Recovered)}) == 3
+
+
 # --- the policy ------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.health.test_status import program
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap
 from tocsin.archive import Selection, decoded, extents, read
@@ -116,6 +117,23 @@ async def _repair(tocsin: Running, planted: list[tuple[str, int]]) -> None:
     assert await repair.void(tocsin.log, installation.projections, found, reason="a test") == len(planted)
     assert await judged(tocsin) == []
     assert await shown() == set()
+
+
+async def test_junk_about_leaders_breaks_no_answer(nats_url: str, tmp_path: Path) -> None:
+    bodies = {"gained": ACK, "lost": b"\xff", "released": b"", "junk": b"{}", "gained.more": ACK}
+    async with running(nats_url, tmp_path) as tocsin:
+        await registry(tocsin).define(JobDefinition.model_validate(JOB))
+        await tocsin.stored("ledger.victim.due", Due, 1)
+        planted = [("LEDGER", await plant(tocsin, f"leadership.ticker.{name}", bodies[name])) for name in bodies]
+        at = (await instants(tocsin))[0].isoformat()
+        answered = await program(tocsin.settings, "why", "victim", at)
+        assert answered.returncode == 0, answered.stderr
+        listed = await program(tocsin.settings, "repair", "--dry-run", "-o", "json")
+        assert [(each["stream"], each["sequence"]) for each in json.loads(listed.stdout)["messages"]] == planted
+        assert sorted(await judged(tocsin)) == sorted(("I9", f"message {n} of {stream}") for stream, n in planted)
+        found = await repair.find(tocsin.installation.stored)
+        await repair.void(tocsin.log, tocsin.installation.projections, found, reason="a test")
+        assert await judged(tocsin) == []
 
 
 async def test_execution_with_foreign_messages_completes(nats_url: str, tmp_path: Path) -> None:

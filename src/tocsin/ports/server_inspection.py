@@ -88,6 +88,8 @@ class DurableState:
     redelivered: int
     readers: int
     """Open requests for messages."""
+    delivered_at: datetime | None
+    """The time (UTC) of the last delivery; None: none since the server started."""
     floor: int
     """Every message of the stream up to this sequence is acknowledged."""
     max_ack_pending: int

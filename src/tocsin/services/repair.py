@@ -60,6 +60,7 @@ async def find(log: StoredLog, *, unreadable: bool = False) -> list[FoundMessage
     for stream, end in ends.items():
         async for message in _messages(log, stream, end):
             reason = subjects.foreign_reason(message.subject, message.headers, stream=stream)
+            reason = reason or subjects.junk_reason(message.subject, message.body)
             wrong = _unreadable(message) if unreadable and reason is None else None
             if wrong is not None:
                 found[stream, message.sequence] = FoundMessage.of(message, wrong)

@@ -107,6 +107,7 @@ from .foreign import (
     has_events,
     is_copied_input,
     is_foreign,
+    junk_reason,
     recorded,
 )
 from .names import (
@@ -374,6 +375,7 @@ __all__ = [
     "is_trigger",
     "job_filters",
     "job_of",
+    "junk_reason",
     "key_count_key",
     "later_bytes_key",
     "leadership",

@@ -41,6 +41,7 @@ _SCOPE_TOKENS: Final = {
 
 MAX_SHOWN: Final = 200
 """Characters of a foreign guard that a reason shows."""
+LEADERSHIP: Final = "leadership."
 _KINDS: Final = {
     stream: frozenset(captured.partition(".")[0] for captured in STREAM_SUBJECTS[stream]) for stream in DECISION_STREAMS
 }
@@ -112,6 +113,20 @@ def foreign_reason(
     return None
 
 
+def junk_reason(subject: str, body: bytes) -> str | None:
+    """Return why a message about a leader lease is foreign; None: it is not.
+
+    Changes of leaders have no guard and no decision rests on them, so that readers may skip an unreadable one by themselves.
+    """
+    if not subject.startswith(LEADERSHIP):
+        return None
+    try:
+        decode(subject, body)
+    except DecodeError as error:
+        return f"it is no event of a leader lease: {error}"[:MAX_SHOWN]
+    return None
+
+
 def is_copied_input(subject: str, headers: Mapping[str, str], own: Collection[str]) -> bool:
     """Return whether an input is a reply to a read of an own stream.
 
@@ -148,6 +163,8 @@ def recorded(
     try:
         message = read(subject, body)
     except DecodeError as error:
+        if (reason := junk_reason(subject, body)) is not None:
+            return Recorded(Foreign(reason=reason), subject, sequence, time, message_id)
         error.stored = UnreadableMessage(stream_of(subject), subject, sequence, time, digest_of(body))
         if not is_set_aside(error.stored):
             raise

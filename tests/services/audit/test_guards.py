@@ -1,10 +1,12 @@
 """A message that no stage stored is noticed by its headers, and a removed beginning by the archive's end (I9)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from tocsin.domain.events import LeadershipGained
 from tocsin.ports import StoredMessage
 from tocsin.services.audit import Auditor, guards
 from tocsin.subjects import DECISION_STREAMS, Stream, stream_of
@@ -67,10 +69,18 @@ def test_reply_is_foreign_with_any_guard(subject: str, scope: str) -> None:
 
 @pytest.mark.parametrize(
     "subject",
-    ["trigger.j", "cancel.j.0198", "enqueue.j.0198", "leadership.ticker.gained", "report.j.0198.completed.main.1.1"],
+    ["trigger.j", "cancel.j.0198", "enqueue.j.0198", "report.j.0198.completed.main.1.1"],
 )
 def test_inputs_need_no_guard(subject: str) -> None:
     assert list(guards.foreign(message(subject, {}))) == []
+
+
+def test_change_of_leader_is_judged_by_its_body() -> None:
+    gained = LeadershipGained(lease="ticker", holder="one", at=NOW)
+    stored = message("leadership.ticker.gained", {})
+    assert list(guards.foreign(replace(stored, body=gained.encode()))) == []
+    [violation] = guards.foreign(stored)
+    assert "no event of a leader lease" in violation.reason
 
 
 @pytest.mark.parametrize("stream", DECISION_STREAMS)

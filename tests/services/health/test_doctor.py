@@ -16,6 +16,7 @@ import pytest
 
 from tests.domain.given import ID, KEY, plan, recorded
 from tests.durables import NatsDurable
+from tests.guards import guarded
 from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
@@ -25,6 +26,7 @@ from tocsin.adapters.nats.admin.provision import Mode
 from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk, StreamUnchangeable
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
+from tocsin.archive.archive import State
 from tocsin.bootstrap import health_target
 from tocsin.bootstrap.operators import unheard_streams_of
 from tocsin.cli.installation.status import shown
@@ -486,7 +488,18 @@ async def test_missing_notary_is_found(nats_url: str, tmp_path: Path) -> None:
 
 async def test_a_lease_that_has_ended(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC))
-    assert "no-leader" in await finds(clocks.leaders, tocsin, later=LATER)
+    await tocsin.installation.projections.remove(Bucket.LEADER, TICKER_LEASE)
+    assert_finding((await finds(clocks.leaders, tocsin))["no-leader"], Level.BAD, "no ticker leads")
+
+
+async def test_leaders_lead_however_long_doctor_reads(tocsin: Running) -> None:
+    """A leader renews its lease while the other parts of the installation are read."""
+    leases = "ticker", "recoverer", "matcher", "dependency-keeper"
+    for lease in leases:
+        await _lease(tocsin, datetime.now(UTC), lease)
+    findings = await finds(clocks.leaders, tocsin, later=LATER)
+    assert findings["no-leader"].level is Level.OK
+    assert {code for code in findings if code.startswith("no-")} == {"no-leader"}
 
 
 async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE, **more: object) -> None:
@@ -522,6 +535,25 @@ async def test_a_stage_that_is_behind(tocsin: Running) -> None:
     await asyncio.wait([asking])
     await taken[0].ack()
     await reader.close()
+
+
+async def test_stage_that_hands_everything_back_is_late(tocsin: Running) -> None:
+    """The stage has no open request while it decides on a message."""
+    await tocsin.trigger("job")
+    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.REQUESTS, "planner-triggers")
+    [delivery] = await reader.take(1, wait=10)
+    await reader.close()
+    look = await look_at(health_target(tocsin.installation))
+    old = tuple(
+        replace(durable, oldest=look.now - LATER, state=replace(durable.state, readers=0))
+        for durable in look.status.durables
+        if durable.state.name == "planner-triggers"
+    )
+    found = await backlog.stages(replace(look, status=replace(look.status, durables=old)))
+    assert [finding.code for finding in found] == ["stage-late"]
+    absent = await backlog.stages(replace(look, now=look.now + LATER, status=replace(look.status, durables=old)))
+    assert [finding.code for finding in absent] == ["stage-absent"]
+    await delivery.nak(15)
 
 
 async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
@@ -842,6 +874,47 @@ async def test_an_instant_without_an_execution(tocsin: Running) -> None:
     assert (await finds(deadlines.occurrences, tocsin))["due-unplanned"].level is Level.OK
     findings = await finds(deadlines.occurrences, tocsin, later=LATER)
     assert_finding(findings["due-unplanned"], Level.BAD, "job at")
+
+
+async def test_archived_execution_was_planned(tocsin: Running) -> None:
+    """A weekly job: the execution of its newest instant left the log days ago."""
+    at = datetime.now(UTC).replace(second=0, microsecond=0)
+    sequence = await store(tocsin, Due(job="weekly", scheduled_time=at, definition=1))
+    later = await store(tocsin, Due(job="lost", scheduled_time=at, definition=1))
+    assert sequence < later
+    await tocsin.installation.archive.move(State(number=1, upto={Stream.LEDGER: sequence}), expect=0)
+    findings = await finds(deadlines.occurrences, tocsin, later=LATER)
+    assert_finding(findings["due-unplanned"], Level.BAD, "1 due instants", "lost at")
+
+
+@pytest.mark.parametrize("kind", ["ledger", "execution", "lock"])
+async def test_unreadable_event_hides_no_other_job(tocsin: Running, kind: str) -> None:
+    at = datetime.now(UTC).replace(second=0, microsecond=0)
+    await store(tocsin, Due(job="job", scheduled_time=at, definition=1))
+    await store(tocsin, _requested(Planned).model_copy(update={"execution_id": ID.replace("0", "1")}))
+    await _hold(tocsin, _started())
+    subject = {
+        "ledger": "ledger.other.due",
+        "execution": f"execution.other.{ID}.planned",
+        "lock": "lock.other.acquired",
+    }
+    await unreadable(tocsin, subject[kind])
+    found: dict[str, Finding] = {}
+    for check in (deadlines.occurrences, deadlines.executions, deadlines.locks):
+        found |= await finds(check, tocsin, later=2 * LATER)
+    assert {"due-unplanned", "undecided", "overrun", "lock-overdue"} <= {
+        code for code, finding in found.items() if finding.level is Level.BAD
+    }
+    assert_finding(found["event-unreadable"], Level.BAD, subject[kind])
+
+
+async def unreadable(tocsin: Running, subject: str) -> None:
+    """Store an event under its guard, as a stage of another version does."""
+    names = tocsin.installation.names
+    headers = guarded(subject, prefix=names.to_wire("x").removesuffix("x"))
+    await tocsin.installation.connection.client.request(
+        names.to_wire(subject), b'{"v": 9}', headers=headers, timeout=20
+    )
 
 
 async def test_undecided_execution_is_found(tocsin: Running) -> None:

@@ -7,7 +7,7 @@ a message that a user published past the stages, lacks them, or has those of ano
 from collections.abc import Iterator
 
 from ...ports import StoredMessage
-from ...subjects import DECISION_STREAMS, Stream, foreign_reason, guard_of
+from ...subjects import DECISION_STREAMS, Stream, foreign_reason, guard_of, junk_reason
 from .check import Proof, Violation
 
 
@@ -18,7 +18,8 @@ def is_decision(subject: str) -> bool:
 
 def foreign(message: StoredMessage) -> Iterator[Violation]:
     """Yield the reason why no stage can have stored this message, if there is one."""
-    if (reason := foreign_reason(message.subject, message.headers, stream=message.stream)) is not None:
+    reason = foreign_reason(message.subject, message.headers, stream=message.stream)
+    if (reason := reason or junk_reason(message.subject, message.body)) is not None:
         yield _violation(message, reason)
 
 

@@ -80,13 +80,16 @@ async def examine(target: HealthTarget, monitors: Sequence[str] = ()) -> list[Fi
 
 
 async def look_at(target: HealthTarget, monitors: Sequence[str] = ()) -> CheckContext:
-    """Collect what the checks need."""
-    snapshot = await status(target)
-    reports = await asyncio.gather(*map(target.inspection.monitor, monitors))
+    """Collect what the checks need.
+
+    The time is read first: nothing is late because the reads take long.
+    """
     try:
         now = await target.log.now()
     except UNAVAILABLE:
-        now = snapshot.at
+        now = target.clock.now()
+    snapshot = await status(target)
+    reports = await asyncio.gather(*map(target.inspection.monitor, monitors))
     return CheckContext(target, snapshot, now, dict(zip(monitors, reports, strict=True)))
 
 

@@ -253,7 +253,7 @@ class Evidence:
             state, sequence = self._locks[scope]
             if await self._log.tail(scope) == sequence:
                 return state
-            del self._locks[scope]
+            self._locks.pop(scope, None)  # another examination of the round may have removed it
         return None
 
     async def _has_no_delay(self, stalled: Stalled, state: Execution) -> bool:

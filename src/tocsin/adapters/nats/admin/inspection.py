@@ -247,6 +247,9 @@ class NatsInspection(ServerInspection):
             ack_pending=info["num_ack_pending"],
             redelivered=info["num_redelivered"],
             readers=info["num_waiting"],
+            delivered_at=datetime.fromisoformat(delivered)
+            if (delivered := info["delivered"].get("last_active"))
+            else None,
             floor=info["ack_floor"]["stream_seq"],
             max_ack_pending=config.get("max_ack_pending", 0),
             filters=tuple(config.get("filter_subjects") or ()),

@@ -31,9 +31,11 @@ async def stages(context: CheckContext) -> list[Finding]:
             continue
         state = durable.state
         late = durable.oldest is not None and context.age(durable.oldest) >= LATE_AFTER
+        # A stage that hands every message back has no open request while it holds one.
+        is_read = state.readers or (state.delivered_at is not None and context.age(state.delivered_at) < LATE_AFTER)
         if state.ack_pending >= state.max_ack_pending > 0:
             findings.append(_full(durable))
-        elif late and not state.readers:
+        elif late and not is_read:
             findings.append(
                 bad(
                     "stage-absent",

@@ -12,8 +12,9 @@ from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requ
 from ....domain.execution import Execution, Phase, Status
 from ....domain.ids import occurrence_id
 from ....domain.lock import Lock
-from ....subjects import Stream
+from ....subjects import DecodeError, Stream
 from ..findings import CheckContext, Finding, Level, OverdueKind, ok
+from .streams import UNREADABLE
 
 GRACE: Final = timedelta(seconds=60)
 """Delay that is normal under load."""
@@ -104,26 +105,27 @@ async def timers(context: CheckContext) -> list[Finding]:
 
 async def occurrences(context: CheckContext) -> list[Finding]:
     """Report jobs whose newest due instant has no execution (`due-unplanned`)."""
-    log, unplanned = context.target.log, []
-    for recorded in await log.load(subjects.filter_for("ledger.due")):
+    log, reads, unplanned = context.target.log, _Reads(context), []
+    state, _ = await context.target.archive.state()
+    archived = state.upto.get(Stream.LEDGER, 0)  # every execution of these instants was planned, and may be archived
+    for recorded in await reads.of(subjects.filter_for("ledger.due")):
         due = recorded.message
-        if not isinstance(due, Due) or context.age(recorded.time) < GRACE:
+        if not isinstance(due, Due) or recorded.sequence <= archived or context.age(recorded.time) < GRACE:
             continue
-        planned = subjects.execution(due.job, occurrence_id(due.job, due.scheduled_time))
-        # Only executions that ended days ago are archived, and the newest instant of a job is younger.
-        if await log.last(planned) is None:
+        if not await log.tail(subjects.execution(due.job, occurrence_id(due.job, due.scheduled_time))):
             unplanned.append(f"{due.job} at {due.scheduled_time.isoformat()}")
-    return OCCURRENCES.report(unplanned)
+    return [*OCCURRENCES.report(unplanned), *reads.report()]
 
 
 async def executions(context: CheckContext) -> list[Finding]:
     """Report open executions that do not move (`undecided`, `dependency-unknown`, `unacknowledged`, `undispatched`, `unclaimed`, `overrun`)."""
     overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
     locks: dict[str, Lock] = {}  # many executions may wait for one lock
-    async for candidate in _open_executions(context):
-        for code in await _overdue_codes(context, candidate, locks):
+    reads = _Reads(context)
+    async for candidate in _open_executions(context, reads):
+        for code in await _overdue_codes(context, candidate, locks, reads):
             overdue[code].append(f"{candidate.job} {candidate.id}")
-    findings = [finding for kind in EXECUTIONS for finding in kind.report(overdue[kind.code])]
+    findings = [finding for kind in EXECUTIONS for finding in kind.report(overdue[kind.code])] + reads.report()
     return findings or [ok("overrun", "every open execution moves")]
 
 
@@ -132,22 +134,49 @@ async def locks(context: CheckContext) -> list[Finding]:
 
     A holder may live long: it waits for a worker, for a delay, or runs one of many attempts. So its present phase counts.
     """
-    log, overdue = context.target.log, []
+    reads, overdue = _Reads(context), list[str]()
     names = await context.target.inspection.subjects(Stream.LOG, "lock.>")
     for scope in sorted({name.rpartition(".")[0] for name in names}):
-        acquired = await log.last(f"{scope}.acquired")
+        acquired = next(iter(await reads.of(f"{scope}.acquired")), None)
         if acquired is None or not isinstance(acquired.message, Acquired):
             continue
         fact = acquired.message
         if context.age(acquired.time) <= timedelta(seconds=fact.ttl) + GRACE:
             continue
-        facts = await log.load(subjects.execution(fact.job, fact.execution_id))
+        facts = await reads.of(subjects.execution(fact.job, fact.execution_id))
         holder = _OpenExecution(fact.job, fact.execution_id, facts, execution.fold(facts))
         if holder.state.is_over or holder.state.requested is None:
             continue
         if _is_stuck(context, holder):
             overdue.append(f"{fact.job} by {fact.execution_id}")
-    return LOCKS.report(overdue)
+    return [*LOCKS.report(overdue), *reads.report()]
+
+
+class _Reads:
+    """Reads of one check, which goes on without what this version cannot read."""
+
+    def __init__(self, context: CheckContext) -> None:
+        self._log = context.target.log
+        self._inspection = context.target.inspection
+        self._unreadable: list[str] = []
+
+    async def of(self, scope: str) -> list[Recorded[Message]]:
+        """Return the newest messages of a scope; nothing if one of them is unreadable.
+
+        Of a filter over several jobs, return those of the others.
+        """
+        try:
+            return await self._log.load(scope)
+        except DecodeError as error:
+            if "*" not in scope.removesuffix(".*"):
+                self._unreadable.append(str(error))
+                return []
+        names = await self._inspection.subjects(subjects.stream_of(scope), scope)
+        return [recorded for name in sorted(names) for recorded in await self.of(name)]
+
+    def report(self) -> list[Finding]:
+        """Return the finding about what could not be read, if anything."""
+        return UNREADABLE.report(self._unreadable) if self._unreadable else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +202,7 @@ class _OpenExecution:
         )
 
 
-async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecution]:
+async def _open_executions(context: CheckContext, reads: _Reads) -> AsyncIterator[_OpenExecution]:
     inspection = context.target.inspection
     names = [name for pattern in _OPEN for name in await inspection.subjects(Stream.LOG, pattern)]
     tokens = [name.split(".", 4)[:4] for name in names]
@@ -181,7 +210,7 @@ async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecutio
     # An execution id begins with its time, so sorting orders by age.
     unfinished = sorted({(execution_id, job) for _, job, execution_id, _ in tokens if execution_id not in ended})
     for execution_id, job in unfinished[:MAX_EXECUTIONS]:
-        facts = await context.target.log.load(subjects.execution(subjects.name(job), execution_id))
+        facts = await reads.of(subjects.execution(subjects.name(job), execution_id))
         state = execution.fold(facts)
         if facts and state.requested is not None and not state.is_over:
             yield _OpenExecution(subjects.name(job), execution_id, facts, state)
@@ -198,7 +227,9 @@ def _is_stuck(context: CheckContext, holder: _OpenExecution) -> bool:
     return any(delay >= GRACE for delay in delays) or bool(_unmoved_codes(context, holder) - {"unclaimed"})
 
 
-async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks: dict[str, Lock]) -> list[str]:
+async def _overdue_codes(
+    context: CheckContext, candidate: _OpenExecution, locks: dict[str, Lock], reads: _Reads
+) -> list[str]:
     state = candidate.state
     age = context.age(candidate.requested_at(context.now))
     if state.is_dependent:  # it waits for other jobs, up to its `dependency_timeout`
@@ -212,7 +243,7 @@ async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks
     if state.status is Status.PLANNED:
         scope = subjects.lock(candidate.job, state.request.plan.shard)
         if scope not in locks:
-            locks[scope] = lock.fold(await context.target.log.load(scope))
+            locks[scope] = lock.fold(await reads.of(scope))
         return ["undecided"] if age >= GRACE and not locks[scope].has_waiter(candidate.id) else []
     return sorted(_unmoved_codes(context, candidate))
 

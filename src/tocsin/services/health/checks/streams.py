@@ -189,7 +189,7 @@ async def foreign(context: CheckContext) -> list[Finding]:
 
 async def unreadable(context: CheckContext) -> list[Finding]:
     """Report events that processes could not read (`event-unreadable`)."""
-    return _UNREADABLE.report([report.place for report in context.status.foreign if report.is_unreadable])
+    return UNREADABLE.report([report.place for report in context.status.foreign if report.is_unreadable])
 
 
 _FOREIGN: Final = OverdueKind(
@@ -203,7 +203,7 @@ _FOREIGN: Final = OverdueKind(
 )
 
 
-_UNREADABLE: Final = OverdueKind(
+UNREADABLE: Final = OverdueKind(
     code="event-unreadable",
     text="events cannot be read by this version",
     means="what rests on them waits and is delivered again every 15 seconds, and the archiver removes nothing newer",
