@@ -430,3 +430,26 @@ async def test_cron_job_runs_and_is_shown_cancelled_audited(
     assert (await client.delete("/ojs/v1/cron/tick")).status_code == 200
     audited = program("audit", "--nats", gateway.nats_url, "-o", "json", cwd=tmp_path)
     assert audited.returncode == 0, audited.stdout
+
+
+async def listed(client: httpx.AsyncClient, job_id: str) -> list[str]:
+    """Wait until the history lists a job; return the ids of all that it lists."""
+    while True:
+        answer = await client.get("/v1/executions", params={"limit": 1_000})
+        if job_id in (ids := [row["execution_id"] for row in answer.json()["executions"]]):
+            return ids
+        await asyncio.sleep(0.05)
+
+
+async def test_reset_empties_the_history_too(client: httpx.AsyncClient) -> None:
+    first, second = [await push(client) for _ in range(2)]
+    await listed(client, first)
+    await listed(client, second)
+    (await client.post("/dev/reset")).raise_for_status()
+    third = await push(client)
+    assert await listed(client, third) == [third]
+
+
+async def push(client: httpx.AsyncClient) -> str:
+    answer = await client.post("/ojs/v1/jobs", json={"type": "reset.test", "args": []})
+    return str(answer.json()["job"]["id"])

@@ -36,6 +36,7 @@ from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operation
 from ..adapters.nats.webhooks import NatsWebhookQueue
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
+from ..ports import History
 from ..services.health import Finding, examine
 from ..services.health.leadership import Leadership, leadership_of
 from ..services.health.status import as_json, status
@@ -104,6 +105,7 @@ async def serving(
         )
         key = await report_key(installation)
         queue = NatsWebhookQueue(installation.connection, installation.names)
+        history = await stack.enter_async_context(installation.history())
         parts = Components(
             version=__version__,
             settings=settings,
@@ -111,7 +113,7 @@ async def serving(
             log=installation.log,
             stored=installation.stored,
             projections=installation.projections,
-            history=await stack.enter_async_context(installation.history()),
+            history=history,
             clock=clock,
             report_key=key,
             visibility=Visibility(installation.log, clock),
@@ -123,7 +125,7 @@ async def serving(
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             webhooks=Webhooks(registry.jobs, settings.triggers.webhooks, queue, clock, key),
-            reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
+            reset=partial(_reset, installation, history) if allow_reset else None,
         )
         stack.callback(parts.calculations.close)
         app = api(parts, authenticator, rate, code_flow)
@@ -222,3 +224,8 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+async def _reset(installation: Installation, history: History) -> None:
+    await wipe(installation.connection, installation.names)
+    await history.forget()  # afterwards, so that a recorder stores nothing again that it read before
