@@ -346,6 +346,22 @@ async def test_endless_line_is_refused_at_its_limit(heads: Heads, endless: str, 
     assert heads.most_unanswered_bytes <= MAX_HEAD_BYTES + 2 * READ_BYTES
 
 
+@pytest.mark.parametrize(
+    ("method", "size", "status"), [(b"GET", 0, b"200"), (b"POST", 0, b"200"), (b"POST", 600, b"400")]
+)
+async def test_upgrade_loses_no_body(method: bytes, size: int, status: bytes) -> None:
+    app, event = echoing_app(listens=False)
+    event.set()
+    head = b"%s /a HTTP/1.1\r\nX: %s\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n"
+    async with served(app, keep_alive=1) as (_, connect):
+        reader, writer = await connect()
+        writer.write(head % (method, b"x" * 300, size) + b"y" * size)
+        async with asyncio.timeout(DEADLINE):
+            answer = await reader.read()
+    assert answer.split()[1] == status
+    assert answer.count(b"content-length: ") == 1
+
+
 @pytest.mark.parametrize("number", [400, 600])
 async def test_number_of_headers_is_limited(number: int) -> None:
     app, event = waiting_app()

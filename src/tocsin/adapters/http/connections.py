@@ -26,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ...settings import Server
-from .refusals import too_many_connections, without_head
+from .refusals import too_many_connections, upgrade_with_body, without_head
 
 MAX_HEAD_BYTES: Final = 65_536
 """Size of a request line and its headers, or of anything else that is not part of a body, such as trailers. A piece may exceed it."""
@@ -102,6 +102,8 @@ class Connection(HttpToolsProtocol):
         while self.unparsed and not self.pipeline and not self.transport.is_closing():
             piece, self.unparsed = self.unparsed[:PIECE_BYTES], self.unparsed[PIECE_BYTES:]
             super().data_received(bytes(piece))
+            if self.parser.should_upgrade():  # the parser skips what follows
+                self.unparsed = memoryview(b"")
             self._head_bytes += len(piece)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 detail = f"the head of the request is longer than {MAX_HEAD_BYTES:,} bytes, {HEADER_BYTES} added for each header"
@@ -123,7 +125,14 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head, self._head_bytes = False, 0
         self._table.begin_request(self)
+        if self.parser.should_upgrade() and self._has_body:
+            self.app = upgrade_with_body
         super().on_headers_complete()
+
+    @property
+    def _has_body(self) -> bool:
+        headers = dict(self.headers)
+        return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
     @override
     def on_body(self, body: bytes) -> None:

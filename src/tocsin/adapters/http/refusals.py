@@ -15,21 +15,35 @@ from .ojs import protocol
 from .ojs.protocol import OjsHeaders
 
 
-async def _too_many_connections(scope: Scope, receive: Receive, send: Send) -> None:
-    detail = "the server or this client has too many connections with running requests. Close some, or retry later"
-    problem = Problem(
+def _refusing(problem: Problem) -> OjsHeaders:
+    """Return an application that answers with a problem."""
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        is_ojs = scope["path"].startswith(protocol.PREFIX)
+        answer = protocol.as_response(problem, Request(scope)) if is_ojs else as_response(problem)
+        await answer(scope, receive, send)
+
+    return OjsHeaders(refuse)
+
+
+too_many_connections: Final = _refusing(
+    Problem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "too-many-connections",
-        detail,
+        "the server or this client has too many connections with running requests. Close some, or retry later",
         headers={"Retry-After": "1", "Connection": "close"},
     )
-    is_ojs = scope["path"].startswith(protocol.PREFIX)
-    answer = protocol.as_response(problem, Request(scope)) if is_ojs else as_response(problem)
-    await answer(scope, receive, send)
-
-
-too_many_connections: Final = OjsHeaders(_too_many_connections)
+)
 """The application of a connection without a place."""
+upgrade_with_body: Final = _refusing(
+    Problem(
+        HTTPStatus.BAD_REQUEST,
+        "bad-request",
+        "a request with the header `Upgrade` may have no body, which would be lost. Send it as HTTP/1.1 without `Upgrade`",
+        headers={"Connection": "close"},
+    )
+)
+"""The application of a connection whose parser skips a body, because its client offers another protocol."""
 
 
 def without_head(url: bytes, status: HTTPStatus, detail: str) -> bytes:
