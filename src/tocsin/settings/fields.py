@@ -61,6 +61,16 @@ Patience: TypeAlias = Annotated[
 ]
 """Seconds, written as a `Duration`; may be 0."""
 
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(
+            "`~` is the home folder, and this user has none: set HOME, or write an absolute path"
+        ) from None
+
+
 Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]
 ParameterName: TypeAlias = Annotated[str, AfterValidator(_parameter)]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
@@ -69,7 +79,7 @@ ScheduleZone: TypeAlias = Annotated[str, AfterValidator(_zone)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]
 DistinctTokens: TypeAlias = Annotated[tuple[Token, ...], AfterValidator(_distinct)]
 Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
-Folder: TypeAlias = Annotated[Path, AfterValidator(Path.expanduser)]
+Folder: TypeAlias = Annotated[Path, AfterValidator(_expanded)]
 
 
 def is_http_url(url: str) -> bool:

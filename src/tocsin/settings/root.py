@@ -51,6 +51,13 @@ WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
 """Fields of hip-62 that are accepted and have no effect yet. A test fails once a field has one."""
 
 
+def _default_folder() -> Path:
+    try:
+        return DATA_DIR.expanduser()
+    except RuntimeError:  # in a container, a user may have no entry in /etc/passwd
+        return Path("/var/lib/tocsin")
+
+
 class Settings(DocumentedModel, BaseSettings):
     """All settings. Immutable; made by `load`, or from arguments and defaults alone."""
 
@@ -66,7 +73,7 @@ class Settings(DocumentedModel, BaseSettings):
     """Subject prefix of tasks for executors outside."""
     replicas: int | None = Field(default=None, ge=1, le=5)
     """Number of servers that keep each stream; by default 1 for a new stream, and unchanged for an existing stream."""
-    data_dir: Folder = DATA_DIR.expanduser()
+    data_dir: Folder = _default_folder()
     """Folder for the history and for the data of `tocsin dev`."""
     jobs_file: Path | None = None
     """File or folder with job definitions that `tocsin jobs apply` reads by default.
@@ -230,7 +237,11 @@ class Settings(DocumentedModel, BaseSettings):
     def _keep_history_with_the_data(cls, data: Any) -> Any:  # noqa: ANN401 - before validation
         database = data.get("database", {})
         if isinstance(database, Mapping) and not database.get("url"):
-            folder = Path(data.get("data_dir") or DATA_DIR).expanduser()
+            written = data.get("data_dir")
+            try:
+                folder = Path(written).expanduser() if written else _default_folder()
+            except RuntimeError:  # the field reports it
+                return data
             return {**data, "database": {**database, "url": f"sqlite:///{folder / 'history.db'}"}}
         return data
 
