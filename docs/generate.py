@@ -494,7 +494,8 @@ def _subjects() -> Iterator[str]:
         "# Subjects",
         "",
         (
-            "The subjects on NATS that programs outside Tocsin use, with the default prefixes. `schemas/asyncapi.json` is the "
+            "The subjects on NATS that programs outside Tocsin use. Each ends in the name of the job, or continues after it, so subscribe with a wildcard: "
+            "`cron.triggered.>`, not `cron.triggered`. They are written here, with the default prefixes. `schemas/asyncapi.json` is the "
             "same in AsyncAPI 3."
         ),
         "",

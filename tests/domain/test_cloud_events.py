@@ -1,7 +1,7 @@
 """Public events as CloudEvents: their attributes."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pytest
@@ -24,7 +24,7 @@ from tocsin.domain.notification import Kind
 
 AT: Final = datetime(2026, 2, 12, 14, tzinfo=UTC)
 EXECUTION: Final = "019b76da-a800-76fb-abdc-caef73f35cd6"
-JOB: Final = {"cron_name": "täglich 50%", "cron_expression": "0 9 * * *", "timezone": "UTC"}
+JOB: Final[dict[str, Any]] = {"cron_name": "täglich 50%", "cron_expression": "0 9 * * *", "timezone": "UTC"}
 
 
 def triggered(job_id: str = "019b76da-a800-76fb-abdc-caef73f35cd6") -> CronTriggered:

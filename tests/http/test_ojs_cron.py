@@ -308,7 +308,7 @@ async def test_skipped_occurrence_is_not_a_job(world: World) -> None:
 async def test_cron_events_are_listed(world: World) -> None:
     await register(world)
     at = world.clock.now()
-    schedule = {"cron_name": "daily-report", "cron_expression": "0 9 * * *", "timezone": "UTC"}
+    schedule: dict[str, Any] = {"cron_name": "daily-report", "cron_expression": "0 9 * * *", "timezone": "UTC"}
     triggered = CronTriggeredData(
         **schedule, job_id="x", job_type="a.b", run_count=1, scheduled_time=at, actual_time=at
     )
@@ -332,7 +332,7 @@ async def test_cron_events_are_listed(world: World) -> None:
 async def test_unreadable_event_hides_no_other(world: World) -> None:
     await register(world)
     at = world.clock.now()
-    schedule = {"cron_name": "daily-report", "cron_expression": "0 9 * * *", "timezone": "UTC"}
+    schedule: dict[str, Any] = {"cron_name": "daily-report", "cron_expression": "0 9 * * *", "timezone": "UTC"}
     skipped = CronSkipped(timestamp=at, data=CronSkippedData(**schedule, reason="disabled", scheduled_time=at))
     await world.log.append(skipped, expect=0)
     subject = "cron.missed.daily-report"

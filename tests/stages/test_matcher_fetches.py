@@ -290,6 +290,7 @@ async def test_fetch_under_a_steady_load_is_answered(desk: Desk, monkeypatch: py
     for _ in range(3):
         await settle()
         await matcher.run_once()
+        await desk.hall.trigger()
     await settle()
     assert fetching.done()
     [_] = await fetching

@@ -9,7 +9,8 @@ import pytest
 from tests.domain.given import NOON
 from tests.stages.world import Reads, World
 from tocsin import subjects
-from tocsin.domain import execution, ids, job_record, ledger
+from tocsin.domain import execution, execution_plan, ids, job_record, ledger
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -22,10 +23,12 @@ from tocsin.domain.events import (
     Planned,
     PoisonMessage,
     Queued,
+    Recorded,
     Requested,
     Shard,
     ShardsDefined,
     Skipped,
+    Trigger,
 )
 from tocsin.domain.ledger import MAX_INSTANTS_PER_DECISION
 from tocsin.engine.ledger_reader import LedgerReader
@@ -212,6 +215,58 @@ async def test_execution_without_a_lock_is_admitted_and_announced(world: World) 
     [event] = await world.stored(CronTriggered)
     assert (event.data.job_id, event.data.run_count) == (admitted.execution_id, 1)
     assert (event.data.cron_expression, event.data.scheduled_time) == ("0 * * * *", NOON)
+
+
+async def test_each_admitted_trigger_is_announced_and_counted_once(world: World) -> None:
+    definition = await world.define(job(overlap_policy="allow"))
+    for number in range(300):
+        await world.trigger("nightly", f"m{number}")
+    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
+    await world.run(world.planner)
+    events = [event.data for event in await world.stored(CronTriggered)]
+    assert [event.run_count for event in events] == list(range(1, 302))
+    assert sorted(event.trigger for event in events) == ["cron", *["event"] * 300]
+    assert {event.job_id for event in events} == {each.execution_id for each in await world.stored(Admitted)}
+
+
+async def test_trigger_is_announced_when_it_gets_the_lock(world: World) -> None:
+    await world.define(job(overlap_policy="enqueue"))
+    for number in range(2):
+        await world.trigger("nightly", f"m{number}")
+    await world.run(world.planner, world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    assert [event.data.job_id for event in await world.stored(CronTriggered)] == [first.execution_id]
+    await world.given(_completed(first))
+    await world.run(world.lock_keeper)
+    events = [event.data for event in await world.stored(CronTriggered)]
+    assert [(event.trigger, event.run_count) for event in events] == [("event", 1), ("event", 2)]
+
+
+async def test_admitted_trigger_of_deleted_job_is_announced(world: World) -> None:
+    """The planner died between the two, and the job was deleted before the next delivery."""
+    definition = JobDefinition.model_validate(job(overlap_policy="allow"))
+    await world.trigger("nightly")
+    [stored] = await world.log.read(subjects.trigger("nightly"))
+    assert isinstance(stored.message, Trigger)
+    trigger = Recorded(stored.message, stored.subject, stored.sequence, stored.time, stored.message_id)
+    first = execution_plan.from_trigger(trigger, definition, 1, None)
+    await world.given(first)
+    await world.run(world.planner)
+    assert [event.data.job_id for event in await world.stored(CronTriggered)] == [first.execution_id]
+
+
+async def test_backfilled_instant_does_not_restart_the_count(world: World) -> None:
+    """The instant lies before the registration."""
+    definition = await world.define(job(overlap_policy="allow"))
+    before = NOON.replace(year=NOON.year - 1)
+    await world.trigger("nightly", "a")
+    await world.run(world.planner)
+    await world.trigger("nightly", "b", trigger="backfill", backfill="b", scheduled_time=before)
+    await world.run(world.planner)
+    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
+    await world.run(world.planner)
+    events = [event.data for event in await world.stored(CronTriggered)]
+    assert [(event.trigger, event.run_count) for event in events] == [("event", 1), ("backfill", 2), ("cron", 3)]
 
 
 async def test_runs_count_from_the_registration(world: World) -> None:

@@ -95,9 +95,7 @@ def finish_fan_out(
     requests = [on_each_shard(first, shard, definition.jitter) for shard in missing[:BEGUN_AT_ONCE]]
     states.expect(
         lambda: [
-            ref
-            for request in requests
-            for ref in states_of_beginning(job, request.execution_id, request.trigger, request.plan.shard)
+            ref for request in requests for ref in states_of_beginning(job, request.execution_id, request.plan.shard)
         ]
     )
     steps = [begin(request, states, now, key=key, sampling=sampling) for request in requests]
@@ -116,8 +114,6 @@ def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Ste
         StaleRead: a lagging replica left out events that the guard does not cover.
     """
     fact = fanned.message
-    if fact.trigger != "cron":
-        return DONE
     ref = triggered_event(fact.job)
     newest, last = states(ref), states.at(ref)
     announced = set[str]()

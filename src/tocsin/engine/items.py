@@ -10,7 +10,7 @@ from ..domain.events import Message, Recorded
 from ..ports import Append, Delay, EntryWrite, Publish, Write
 from ..subjects import Bucket
 from .states import View
-from .step import Change, Events, Later, Put, Ref, Send, Step, Then
+from .step import Change, Events, Later, Numbered, Put, Ref, Send, Step, Then
 
 MAX_STEPS: Final = 10_000
 """Steps of one input that say `again`; more is a defect."""
@@ -88,6 +88,8 @@ class Item(msgspec.Struct, eq=False):
 
 
 UNSEEN: Final = object()
+JOINED_AT_ONCE: Final = 256
+"""Numbered events of one scope that are stored together."""
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ class Decided(msgspec.Struct, frozen=True):
     changes: tuple["Guarded", ...]
     rests_on: tuple[tuple[Ref[Any], int], ...]
     """Scopes, each with the last sequence that the decision saw."""
+    joined: tuple["Decided", ...] = ()
+    """The steps whose numbered events follow in the same write."""
 
 
 class Guarded(msgspec.Struct, frozen=True):
@@ -134,18 +138,41 @@ def guarded_change(change: Change, view: View) -> Guarded:
 
 
 def one_for_each_scope(decided: Sequence[Decided]) -> list[Decided]:
-    """Return the first step of each scope; the next wave decides the others again."""
+    """Return the first step of each scope; the next wave decides the others again.
+
+    Others whose numbered events can follow in the same write join it.
+    """
     used_scopes: set[object] = set()
     first_of_scope: list[Decided] = []
+    numbered: dict[object, dict[str, Decided]] = {}
     for part in decided:
         if len(part.changes) == 1:  # nearly always
             scope = part.changes[0].scope
             if scope is None or scope not in used_scopes:
                 used_scopes.add(scope)
                 first_of_scope.append(part)
+            if (event := _numbered(part)) is not None:
+                numbered.setdefault((scope, event.number), {}).setdefault(event.of, part)
             continue
         scopes = {change.scope for change in part.changes if change.scope is not None}
         if used_scopes.isdisjoint(scopes):
             used_scopes |= scopes
             first_of_scope.append(part)
-    return first_of_scope
+    groups = {id(next(iter(parts.values()))): parts for parts in numbered.values() if len(parts) > 1}
+    return [_joined([*groups[id(part)].values()]) if id(part) in groups else part for part in first_of_scope]
+
+
+def _numbered(part: Decided) -> Numbered | None:
+    """Return the numbered event of a step with one change."""
+    change = part.changes[0].change
+    return change.numbered if isinstance(change, Events) else None
+
+
+def _joined(parts: Sequence[Decided]) -> Decided:
+    """Return the first of several steps, with the numbered events of all."""
+    first, [guarded] = parts[0], parts[0].changes
+    assert isinstance(guarded.write, Append)  # noqa: S101 - for the type checker
+    numbered = [event for part in parts[:JOINED_AT_ONCE] if (event := _numbered(part)) is not None]
+    events = tuple(event.make(event.number + place) for place, event in enumerate(numbered))
+    changes = (msgspec.structs.replace(guarded, write=Append(events, guarded.write.expect)),)
+    return msgspec.structs.replace(first, changes=changes, joined=tuple(parts[1:JOINED_AT_ONCE]))

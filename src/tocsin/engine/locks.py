@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .. import subjects
 from ..domain import lock
-from ..domain.events import Admitted, Planned, Requested, Skipped, TriggerKind
+from ..domain.events import Admitted, Planned, Requested, Skipped
 from ..domain.execution import Status
 from ..domain.execution.state import request_fields
 from ..domain.execution_plan import First, definition_to_identify, registered, traced
@@ -45,12 +45,9 @@ def lock_state(job: str, shard: str | None = None) -> Ref[Lock]:
     return LOCK(subjects.lock(job, shard))
 
 
-def states_of_beginning(
-    job: str, execution_id: str, trigger: TriggerKind, shard: str | None = None
-) -> tuple[Ref[Any], ...]:
+def states_of_beginning(job: str, execution_id: str, shard: str | None = None) -> tuple[Ref[Any], ...]:
     """Refer to the states on which the beginning of an execution with a lock depends."""
-    refs = execution_state(job, execution_id), lock_state(job, shard)
-    return (*refs, triggered_event(job)) if trigger == "cron" else refs
+    return execution_state(job, execution_id), lock_state(job, shard), triggered_event(job)
 
 
 def is_over(job: str, execution_id: str, fence: int, states: States) -> tuple[bool, tuple[Ref[Any], ...]]:
@@ -141,7 +138,7 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     """
     job, shard = first.job, first.plan.shard
     ref, lock_ref = execution_state(job, first.execution_id), lock_state(job, shard)
-    states.expect(lambda: states_of_beginning(job, first.execution_id, first.trigger, shard))
+    states.expect(lambda: states_of_beginning(job, first.execution_id, shard))
     held = states(lock_ref)
     if held.holder not in {None, first.execution_id}:
         held = states.fresh(lock_ref, execution_state(job, held.holder or ""))

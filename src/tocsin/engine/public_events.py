@@ -48,7 +48,7 @@ from ..domain.trace_context import root_of
 from ..ports import StaleRead
 from ..subjects import public_event
 from .kinds import COUNTED_SINCE, PUBLIC_EVENT, RANGE, TAIL, execution_state
-from .step import DONE, Events, Ref, States, Step, again, done, refuse
+from .step import DONE, Events, Numbered, Ref, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
 """The public events that follow the decisions on an execution."""
@@ -68,6 +68,8 @@ class RequiredEvent(msgspec.Struct, frozen=True):
     """Returns whether a message is this event."""
     definition: int = 0
     """The sequence of the definition of the run that is counted; 0: the event counts none."""
+    counts: str | None = None
+    """The execution that is counted."""
 
 
 def required_event(
@@ -75,13 +77,12 @@ def required_event(
 ) -> RequiredEvent | None:
     """Return the public event that a stored decision requires; None: it requires none.
 
-    An admitted execution requires `cron.triggered` if the schedule requested it (CRON-29), a skipped execution
-    `cron.skipped` (CRON-30), and instants that passed `cron.missed` if nothing in the definition wanted them to pass.
+    An admitted execution of a registered job requires `cron.triggered` (CRON-29), a skipped execution `cron.skipped` (CRON-30), and instants that passed `cron.missed` if nothing in the definition wanted them to pass.
     """
     if isinstance(decision, Dispatched):
         decision = decision.admitted or decision
     match decision:
-        case Admitted(trigger="cron"):
+        case Admitted() if decision.plan.definition:
             return _triggered(decision, sequence, now)
         case Skipped() if decision.is_announced:
             return _skipped(decision, sequence, now)
@@ -103,6 +104,7 @@ def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEven
                 job_id=decision.execution_id,
                 job_type=decision.plan.steps[0].function,
                 run_count=run_count,
+                trigger=decision.trigger,
                 scheduled_time=decision.scheduled_time,
                 actual_time=now,
                 traceparent=_root(decision),
@@ -114,7 +116,7 @@ def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEven
         return isinstance(message, CronTriggered) and message.data.job_id == decision.execution_id
 
     subject = public_event("triggered", decision.job)
-    return RequiredEvent(subject, sequence, make, matches, decision.plan.definition)
+    return RequiredEvent(subject, sequence, make, matches, decision.plan.definition, decision.execution_id)
 
 
 def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
@@ -202,7 +204,9 @@ def announce(
             return DONE
         if not events or events[-1].sequence < last:
             raise StaleRead.of(required.subject)
-    return done(Events(ref, (required.make(runs_before(newest, required.definition, states) + 1),)))
+    count = runs_before(newest, required.definition, states) + 1
+    numbered = Numbered(required.counts, count, required.make) if required.counts else None
+    return done(Events(ref, (required.make(count),), numbered=numbered))
 
 
 def skip_instants(skips: Sequence[Skipped], states: States, now: datetime) -> Step:
@@ -252,7 +256,7 @@ def runs_before(newest: Message | None, definition: int, states: States) -> int:
         return 0
     data = newest.data
     since = states(COUNTED_SINCE((data.cron_name, definition)))
-    return data.run_count if since is None or data.scheduled_time > since else 0
+    return data.run_count if since is None or data.ran_since(since) else 0
 
 
 # --- answers to triggers -----------------------------------------------------------------------------------------------
@@ -360,7 +364,8 @@ def is_announced(decision: Message) -> bool:
     """Return whether a decision on an execution requires a public event."""
     if isinstance(decision, Skipped):
         return decision.is_announced
-    return isinstance(decision, Admitted | Dispatched) and decision.trigger == "cron"
+    admitted = decision.admitted if isinstance(decision, Dispatched) else decision
+    return isinstance(admitted, Admitted) and admitted.plan.definition > 0
 
 
 BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, FannedOut, PoisonMessage)
@@ -397,24 +402,21 @@ def announce_decision(decided: Recorded[Message] | None, states: States, now: da
     return announce(decided, states, now)
 
 
-def skip_trigger(refused: Skipped, states: States) -> Step:
+def skip_trigger(refused: Skipped, states: States, now: datetime) -> Step:
     """Store that a trigger is refused, then turn it into a dead letter.
 
     In the scope of its execution, one guard decides between this and a start, which another delivery may want by the
-    definition of another moment. Nothing happens if the execution exists.
+    definition of another moment. An execution that exists is only announced.
     """
     ref = execution_state(refused.job, refused.execution_id)
     state = states(ref)
     if state.status is Status.UNKNOWN:
         return again(Events(ref, (refused,)))
-    decided = state.decided.message if state.decided is not None else None
-    if isinstance(decided, Skipped) and decided.refusal is not None:
-        return refuse(decided.refusal.message, code=decided.refusal.code, job=decided.job)
-    return DONE
+    return announce_decision(state.decided, states, now)
 
 
-def refuse_request(error: TocsinError, states: States, *, job: str, execution_id: str) -> Step:
-    """Turn a request into a dead letter, unless an earlier delivery created its execution."""
+def refuse_request(error: TocsinError, states: States, now: datetime, *, job: str, execution_id: str) -> Step:
+    """Turn a request into a dead letter, or announce its execution if it began earlier."""
     if states(TAIL(subjects.execution(job, execution_id))):
-        return DONE
+        return announce_decision(states(execution_state(job, execution_id)).decided, states, now)
     return refuse(str(error), code=error.code, job=job)

@@ -79,12 +79,12 @@ def rerun(
         raise StaleRead.of(ref.key)
     if state.kept is None:
         error = NotRerunnable(f"dead letter {fact.id} was archived before its replay was handled")
-        return refuse_request(error, states, job=fact.job, execution_id=replay.execution_id)
+        return refuse_request(error, states, now, job=fact.job, execution_id=replay.execution_id)
     original = state.kept.message
     try:
         message = original if isinstance(original, DeadLettered) else message_of(original)
     except NotRerunnable as error:
-        return refuse_request(error, states, job=fact.job, execution_id=replay.execution_id)
+        return refuse_request(error, states, now, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
         first = _planned(recorded, replay, message, states, now, key, quotas, sampling)
         limited = first if isinstance(first, Step) else quotas.limit(first, states, now)
@@ -149,19 +149,19 @@ def _planned(
         try:
             return execution_plan.from_replay_of(request, original)
         except DefinitionError as error:
-            return refuse_request(error, states, job=job, execution_id=replay.execution_id)
+            return refuse_request(error, states, now, job=job, execution_id=replay.execution_id)
     in_force = None if job == ANY else states(IN_FORCE((job, fact.ledger)))
     old_sequence = cause.definition if isinstance(cause, DeadLettered) else 0
     old = states(DEFINITION((job, old_sequence))) if old_sequence else None
     trigger = execution_plan.replay_input(cause, fact, old)
     if in_force is None:
-        return refuse_request(JobNotFound(job), states, job=job, execution_id=replay.execution_id)
+        return refuse_request(JobNotFound(job), states, now, job=job, execution_id=replay.execution_id)
     definition, sequence = in_force
     try:
         written = (fact.input or {}) if isinstance(cause, DeadLettered) else None
         check_input(definition, trigger.input or {}, trigger.args, written=written)
     except DefinitionError as error:
-        return refuse_request(error, states, job=job, execution_id=replay.execution_id)
+        return refuse_request(error, states, now, job=job, execution_id=replay.execution_id)
     if isinstance(cause, Trigger) and definition.partition is not None:
         make = partial(execution_plan.from_replay, request, cause, before=old)
         return begin_divided(

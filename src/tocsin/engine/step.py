@@ -171,15 +171,27 @@ class Events(msgspec.Struct, frozen=True):
     """Events to append to one scope, guarded by the state that the decision saw.
 
     Without events, nothing changes. `at`: the sequence that guards them instead, if the input proves the state there.
+    `numbered`: the only event counts on, so that several such decisions of a wave on one scope are stored together.
     """
 
     ref: Ref[Any]
     events: tuple[Message, ...]
     at: int | None = None
+    numbered: "Numbered | None" = None
 
     def __bool__(self) -> bool:
         """Return whether there are any events."""
         return bool(self.events)
+
+
+class Numbered(msgspec.Struct, frozen=True):
+    """An event with a number of its own in its scope."""
+
+    of: str
+    """What the event is about. Its scope has one event about each."""
+    number: int
+    make: Callable[[int], Message]
+    """Makes the event with another number."""
 
 
 class Later(msgspec.Struct, frozen=True):

@@ -204,7 +204,7 @@ class Waves:
 
 
 def _settle(part: Decided, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None) -> None:
-    """Fold the stored changes of a step; end its item or leave it for later."""
+    """Fold the stored changes of a step; end its items or leave them for later."""
     errors: list[Exception] = []
     for guarded in part.changes:
         result = next(results)
@@ -217,6 +217,11 @@ def _settle(part: Decided, results: Iterator[Written], view: View, on_signal: Ca
             errors.append(result.error)
         else:
             _remember(guarded.change, result, part.item, view)
+    for other in part.joined:
+        if errors:
+            _reject(other.item, view, errors)
+        else:
+            other.item.follow(other.step)
     if errors:
         _reject(part.item, view, errors)
         return

@@ -28,7 +28,6 @@ from ..domain.events import (
     Requested,
     Skipped,
     Terminal,
-    TriggerKind,
 )
 from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
@@ -111,9 +110,8 @@ class LockKeeper:
         if not isinstance(message, Planned | DependenciesSettled | QuorumSettled | Recovered):
             return DONE
         ref = execution_state(message.job, message.execution_id)
-        trigger: TriggerKind = message.trigger if isinstance(message, Planned) else "recovery"
         shard = message.plan.shard if isinstance(message, Planned) else None
-        states.expect(lambda: states_of_beginning(message.job, message.execution_id, trigger, shard))
+        states.expect(lambda: states_of_beginning(message.job, message.execution_id, shard))
         state = states(ref)
         if states.at(ref) < recorded.sequence:
             raise StaleRead.of(ref.key)

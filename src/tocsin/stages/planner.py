@@ -137,7 +137,7 @@ class Planner:
         message = trigger.message
         in_force = states(IN_FORCE_NOW(job))
         if in_force is None:
-            return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states)
+            return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states, now)
         definition, sequence = in_force
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
@@ -149,7 +149,7 @@ class Planner:
             if not is_checked or message.input or message.args is not None or definition.partition is not None:
                 check_input(definition, message.input or {}, message.args)
         except (DefinitionError, execution_plan.EventRefused) as error:
-            return self._skip(execution_plan.refused(trigger, job, error, publisher), states)
+            return self._skip(execution_plan.refused(trigger, job, error, publisher), states, now)
         if definition.partition is not None:
             make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
             return begin_divided(
@@ -195,12 +195,12 @@ class Planner:
         message_id = ids.ignored_event_id(self._key, ignored.trigger_id, event.stream, event.sequence, event.time)
         return Send(subjects.subject_of(ignored), ignored, message_id)
 
-    def _skip(self, refused: Skipped, states: States) -> Step:
-        return skip_trigger(execution_plan.traced(refused, self._sampling), states)
+    def _skip(self, refused: Skipped, states: States, now: datetime) -> Step:
+        return skip_trigger(execution_plan.traced(refused, self._sampling), states, now)
 
 
 def _states_of_occurrence(due: Due) -> tuple[Ref[Any], ...]:
-    return states_of_beginning(due.job, ids.occurrence_id(due.job, due.scheduled_time), "cron")
+    return states_of_beginning(due.job, ids.occurrence_id(due.job, due.scheduled_time))
 
 
 def _first_of_each_scope(steps: Sequence[Step]) -> Step:

@@ -47,7 +47,10 @@ def shared(everything: StoredEvents) -> StoredEvents:
 
 def of_other(recorded: Recorded[Any], after: int) -> Recorded[Message]:
     message = recorded.message
-    changes = {"job": OTHER, **({"trigger": "api"} if hasattr(message, "trigger") else {})}
+    changes: dict[str, Any] = {"job": OTHER, **({"trigger": "api"} if hasattr(message, "trigger") else {})}
+    if (admission := getattr(message, "admits", None)) is not None:
+        plan = admission.plan.model_copy(update={"definition": 0})  # an enqueued job is not registered
+        changes["admits"] = admission.model_copy(update={"plan": plan})
     return msgspec.structs.replace(
         recorded, message=message.model_copy(update=changes), sequence=recorded.sequence + after
     )

@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from ..notification import Kind
 from .execution import AnnouncedSkipReason
-from .message import Message
+from .message import Message, TriggerKind
 
 
 class CronTriggeredData(Message):
@@ -25,8 +25,10 @@ class CronTriggeredData(Message):
     """The function of the job."""
     run_count: int
     """The number of this run since the job was registered, counted from 1; each shard has a run of its own."""
+    trigger: TriggerKind = "cron"
+    """The cause of the execution; `cron`: the schedule."""
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence."""
+    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     actual_time: datetime
     """The time (UTC) of the announcement, right after the admission."""
     traceparent: str | None = None
@@ -34,9 +36,16 @@ class CronTriggeredData(Message):
     shard: str | None = None
     """The shard of the execution; absent: the job is not divided."""
 
+    def ran_since(self, registered_at: datetime) -> bool:
+        """Return whether the run is one since a registration of its job (UTC).
+
+        An occurrence of the deleted job may be announced late, and a backfill or a replay names an instant of the past.
+        """
+        return self.scheduled_time > registered_at if self.trigger == "cron" else self.actual_time >= registered_at
+
 
 class CronTriggered(Message):
-    """An occurrence fired and its execution was admitted (ojs-cron §9.1, CRON-29)."""
+    """An execution was admitted (ojs-cron §9.1, CRON-29): an occurrence fired, or a trigger started it."""
 
     WRITES_DEFAULTS: ClassVar[bool] = True
 

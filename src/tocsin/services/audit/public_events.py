@@ -17,6 +17,7 @@ from ...domain.events import (
     CronMissed,
     CronSkipped,
     CronTriggered,
+    CronTriggeredData,
     Defined,
     Failed,
     Message,
@@ -40,8 +41,8 @@ class _Restart(NamedTuple):
     proof: Proof
     definition: int
     """The sequence of the definition of this run."""
-    previous_scheduled_time: datetime
-    """The instant of the run that was announced before this run."""
+    previous: CronTriggeredData
+    """The run that was announced before this run."""
 
 
 class PublicEvents:
@@ -53,8 +54,8 @@ class PublicEvents:
         self._firings: dict[Key, tuple[Proof, int]] = {}
         """The admissions that are not announced, and the sequences of their definitions."""
         self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
-        self._last: dict[str, tuple[int, datetime]] = {}
-        """The count and the instant of the run of each name that was announced last."""
+        self._last: dict[str, CronTriggeredData] = {}
+        """The run of each name that was announced last."""
         self._registrations: dict[str, tuple[tuple[int, datetime], ...]] = {}
         """The sequences and times of the registrations of each name, without its edits."""
         self._restarts: dict[str, list[_Restart]] = defaultdict(list)
@@ -82,8 +83,8 @@ class PublicEvents:
         }
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
-        if recorded.message.trigger == "cron":
-            self._firings[check.key_of(recorded.message)] = Proof.of(recorded), recorded.message.plan.definition
+        if definition := recorded.message.plan.definition:
+            self._firings[check.key_of(recorded.message)] = Proof.of(recorded), definition
         yield from self._ended(recorded)
 
     def _triggered(self, recorded: Recorded[CronTriggered]) -> Taken:
@@ -94,14 +95,14 @@ class PublicEvents:
             reason = f"{data.job_id} was announced before, or never admitted"
             yield check.violation("CRON-29", entity, reason, recorded)
         last = self._last.get(data.cron_name)
-        expected = last[0] + 1 if last is not None else 1 if self._is_whole else data.run_count
+        expected = last.run_count + 1 if last is not None else 1 if self._is_whole else data.run_count
         if data.run_count == 1 and last is not None:
             definition = 0 if firing is None else firing[1]
-            self._restarts[data.cron_name].append(_Restart(Proof.of(recorded), definition, last[1]))
+            self._restarts[data.cron_name].append(_Restart(Proof.of(recorded), definition, last))
         elif data.run_count != expected:
             reason = f"run {expected} is counted {data.run_count}"
             yield check.violation("CRON-29", entity, reason, recorded)
-        self._last[data.cron_name] = data.run_count, data.scheduled_time
+        self._last[data.cron_name] = data
 
     def _defined(self, recorded: Recorded[Defined]) -> Taken:
         """Note a registration, from which runs are counted from 1."""
@@ -116,7 +117,7 @@ class PublicEvents:
         The lock keeper announces a run when it has its lock, so a run of the deleted job may follow the first run of the new job.
         """
         times = [at for sequence, at in self._registrations.get(job, ()) if sequence <= restart.definition]
-        return bool(times) and restart.previous_scheduled_time <= times[-1]
+        return bool(times) and not restart.previous.ran_since(times[-1])
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         fact = recorded.message
