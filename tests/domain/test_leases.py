@@ -15,6 +15,7 @@ from tocsin.domain.events import (
     Admitted,
     Cancelled,
     Completed,
+    Death,
     Dispatched,
     Failed,
     LeaseTimer,
@@ -25,8 +26,10 @@ from tocsin.domain.events import (
     RetryTimer,
     Started,
 )
-from tocsin.domain.execution import MAX_CLAIMS, ClaimDenied, Execution, Phase
+from tocsin.domain.events.message import ReleasedReason
+from tocsin.domain.execution import ClaimDenied, Execution, Phase
 
+DEATH = Death(agent="w", at=NOON)
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 
 
@@ -131,19 +134,18 @@ def test_the_answer_of_who_lost_the_lease() -> None:
         assert isinstance(completed, Completed)
 
 
-def test_repeatedly_lost_attempt_is_worn_out() -> None:
-    facts: list[Message] = [task(), claim()]
-    for _ in range(MAX_CLAIMS - 1):
-        held = after(*facts)
-        current = timer(held.steps["main"].task)
-        assert not execution.has_reached_claim_limit(held, current)
-        facts += [*execution.release(held, current, reason="lease_over"), task(), claim()]
-    held = after(*facts)
-    assert execution.has_reached_claim_limit(held, timer(held.steps["main"].task))
-    handed_back = [
-        fact.model_copy(update={"reason": "handed_back"}) if isinstance(fact, Released) else fact for fact in facts
-    ]
-    assert not execution.has_reached_claim_limit(after(*handed_back), timer(held.steps["main"].task))
+@pytest.mark.parametrize(("lost", "max_deaths", "runs_alone"), [(0, 1, 0), (1, 3, 0), (2, 3, 1), (1, 2, 1), (4, 9, 0)])
+def test_next_task_knows_the_lost_workers(lost: int, max_deaths: int, runs_alone: int) -> None:
+    facts: list[Message] = [admitted(plan(retry=TWICE).model_copy(update={"max_deaths": max_deaths})), task(), claim()]
+    for number in range(lost + 2):
+        state = execution.fold(recorded(facts))
+        reason: ReleasedReason = "lease_over" if number < lost else "handed_back"
+        deaths = (DEATH,) * (number + 1) if number < lost else ()
+        of = timer(state.steps["main"].task)
+        facts += execution.release(state, of, reason=reason, deaths=deaths)
+        facts += [*execution.dispatch_missing(execution.fold(recorded(facts)), at=NOON, key=KEY), claim()]
+    newest = [fact for fact in facts if isinstance(fact, Dispatched)][-1]
+    assert (newest.deaths, newest.runs_alone) == (lost, bool(runs_alone))
 
 
 def newest_of_each(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
@@ -168,7 +170,8 @@ def test_loaded_scope_folds_like_all_its_events(moves: list[str]) -> None:
                 facts += execution.dispatch_missing(state, at=NOON, key=KEY)
             case _:
                 reason: Any = "lease_over" if move == "lapse" else "handed_back"
-                facts += execution.release(state, timer(step.task, step.delivery), reason=reason)
+                deaths = (*state.deaths.get("main", ()), DEATH) if move == "lapse" else ()
+                facts += execution.release(state, timer(step.task, step.delivery), reason=reason, deaths=deaths)
     every = recorded(facts)
     assert execution.fold(newest_of_each(every)) == execution.fold(every)
     phases = [execution.fold(every[:n]).steps["main"].phase for n in range(2, len(every) + 1)]

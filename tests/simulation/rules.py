@@ -9,13 +9,14 @@ from typing import Final, TypeVar
 
 from tests.stored_events import StoredEvents
 from tocsin import subjects
-from tocsin.domain import execution_plan, lock, mq_answer
+from tocsin.domain import execution, execution_plan, lock, mq_answer
 from tocsin.domain.events import (
     Acquired,
     Advanced,
     Cancelled,
     Completed,
     DeadLettered,
+    Death,
     Defined,
     Deleted,
     Dispatched,
@@ -192,7 +193,7 @@ def _no_lease_lasts_longer_than_its_step_may(everything: StoredEvents, around: S
     for entry in around.server.stream(Stream.TIMERS).matching(("timer.*.*.lease.>",), 0):
         timer = entry.recorded().message
         if isinstance(timer, LeaseTimer) and not timer.ends_attempt:
-            fired.setdefault(timer, entry.time)
+            fired.setdefault(timer.model_copy(update={"last_heartbeat": None}), entry.time)
     for recorded in everything.facts(Released):
         fact = recorded.message
         timer = LeaseTimer.model_validate(fact.model_dump(include=set(LeaseTimer.model_fields) - {"v", "type"}))
@@ -203,6 +204,27 @@ def _no_lease_lasts_longer_than_its_step_may(everything: StoredEvents, around: S
         limit = next(timedelta(seconds=step.timeout) for step in plan.steps if step.name == fact.step)
         if fact.reason == "lease_over" and fired.get(timer, recorded.time) >= begun + limit:
             yield f"I7: its time was over before its lease: {recorded.subject} {recorded.sequence}"
+
+
+def _deaths_end_a_step_in_time(everything: StoredEvents) -> Iterator[str]:
+    """Each lost claim of a step counts once, and the last that the job permits ends the step."""
+    for facts in everything.executions.values():
+        most = next((fact.message.plan.max_deaths for fact in facts if isinstance(fact.message, Requested)), 0)
+        known: dict[str, tuple[Death, ...]] = defaultdict(tuple)
+        for recorded in facts:
+            fact, deaths = recorded.message, tuple[Death, ...]()
+            if isinstance(fact, Released):
+                deaths = fact.deaths
+            elif isinstance(fact, RetryScheduled | Exhausted | Failed) and fact.error is not None:
+                deaths = fact.error.deaths
+            if not deaths or not isinstance(fact, Released | RetryScheduled | Exhausted | Failed):
+                continue
+            is_over = isinstance(fact, Exhausted | Failed) and fact.error and fact.error.type == execution.WORKER_LOST
+            if not isinstance(fact, Failed) and deaths[:-1] != known[fact.step]:
+                yield f"I7: {len(deaths)} deaths follow {len(known[fact.step])}: {recorded.subject} {recorded.sequence}"
+            if (len(deaths) >= most) is not bool(is_over):
+                yield f"I7: {len(deaths)} deaths of {most}: {recorded.subject} {recorded.sequence}"
+            known[fact.step or ""] = deaths
 
 
 def _a_success_that_was_taken_counts(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
@@ -466,6 +488,7 @@ _RULES: Final[tuple[Callable[[StoredEvents], Iterator[str]], ...]] = (
     _a_full_queue_was_full,
     _a_lock_lasts_as_long_as_its_steps_may,
     _a_dead_letter_tells_every_attempt,
+    _deaths_end_a_step_in_time,
     _only_the_failure_of_who_has_it_counts,
     _a_request_is_one_replay,
     _what_is_refused_stays_refused,

@@ -61,6 +61,7 @@ def definition(chance: Random, name: str) -> JobDefinition:
         "schedule": chance.choice(_SCHEDULES),
         "timeout": chance.choice((0.8, 2.0)),
         "retry": retry,
+        "recovery": {"max_deaths": 1 + crc32(name.encode()) % 3},
         "overlap_policy": chance.choice(_POLICIES),
         "dead_letter": chance.random() < 0.6,
         "queue": chance.choice(QUEUES),

@@ -32,7 +32,6 @@ from tocsin.domain.events import (
     RetryTimer,
     Started,
 )
-from tocsin.domain.execution import MAX_CLAIMS
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import DONE, Sources, States, Step
 from tocsin.ports import Loaded, StaleRead
@@ -346,15 +345,39 @@ async def test_replica_without_the_newest_claim_ends_no_attempt(world: World) ->
     assert await world.stored(Report) == []
 
 
-async def test_task_that_kills_every_worker_is_stalled(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+async def test_step_fails_after_three_leases(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world)
-    for _ in range(MAX_CLAIMS):
+    for _ in range(3):
         await claimed(world, lease=10)
         await passes(world, 10)
-    assert len(await world.stored(Released)) == MAX_CLAIMS - 1
-    [retried] = await world.stored(RetryScheduled)
-    assert retried.error == Failure(type="stalled", message="20 executors took it, and none of them was heard of again")
+    assert [len(fact.deaths) for fact in await world.stored(Released)] == [1, 2]
+    [failed] = await world.stored(Failed)
+    assert failed.error is not None
+    assert (failed.error.type, [death.agent for death in failed.error.deaths]) == ("worker_lost", ["w"] * 3)
     await everything_twice()
+
+
+async def test_leases_of_all_attempts_count(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, lease=10)
+    await passes(world, 10)
+    await claimed(world, lease=10)
+    await answered(world, "failed", error=Failure(type="X"))
+    await passes(world, 5)
+    for _ in range(2):
+        await claimed(world, lease=10, attempt=2)
+        await passes(world, 10)
+    [failed] = await world.stored(Failed)
+    assert failed.error is not None
+    assert (failed.attempt, failed.error.type) == (2, "worker_lost")
+
+
+async def test_lease_until_the_timeout_is_no_death(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, lease=60)
+    await passes(world, 60)
+    [retried] = await world.stored(RetryScheduled)
+    assert (retried.error.type, retried.error.deaths) == ("timed_out", ())
 
 
 async def test_late_failure_of_an_old_holder_is_ignored(world: World) -> None:

@@ -833,7 +833,7 @@ async def test_attempt_that_kills_every_agent_ends(hall: Hall) -> None:
         await agent.announce()
         await hall.work()
     reports = await hall.world.stored(Report)
-    assert [report.error.type for report in reports if report.error is not None] == ["stalled"]
+    assert [report.error.type for report in reports if report.error is not None] == ["worker_lost"]
 
 
 async def test_release_is_repeated_after_trouble(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1480,6 +1480,8 @@ async def test_lost_fleet_is_replaced_at_once(hall: Hall, monkeypatch: pytest.Mo
     hall.world.clock.advance(SILENCE_S)
     await hall.work()
     assert len(await hall.world.stored(Released)) == 4
+    for _ in range(3):  # of the tasks that were lost, an agent gets one at a time
+        await hall.trigger()
     agent = await hall.agent(TWO, max_concurrent_jobs=4)
     for _ in range(3):
         await agent.holds(*(task for _, task in agent.got))

@@ -5,6 +5,7 @@ RUNS_FILE=… tocsin worker tests.system.worker_process
 
 import asyncio
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,12 @@ async def broken(context: Context) -> None:
 async def hopeless(context: Context) -> None:
     note(context)
     raise NonRetryableError("never")
+
+
+@worker.task("deadly")
+async def deadly(context: Context) -> None:
+    note(context)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def note(context: Context) -> None:

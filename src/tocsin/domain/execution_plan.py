@@ -537,6 +537,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         depends_on=definition.depends_on,
         dependency_timeout=definition.dependency_timeout if definition.depends_on else None,
         dead_letter=definition.dead_letter,
+        max_deaths=definition.recovery.max_deaths,
         execution_timeout=definition.execution_timeout,
         cron_expression=definition.schedule,
         timezone=definition.timezone,

@@ -60,6 +60,10 @@ class OpenTask:
     """The resource whose owner alone gets it; None: any worker does."""
     shard: str | None = None
     """The shard that it runs on; None: its job is not divided."""
+    deaths: int = 0
+    """The number of workers that were lost with a task of its step. If there are any, it is a suspect: an agent gets one at a time."""
+    runs_alone: bool = False
+    """Whether its agent gets no other task beside it."""
     delivery: int = 1
     """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
     refused_by: frozenset[str] = frozenset()

@@ -76,6 +76,8 @@ class TaskBoard:
         """The sequence up to which each queue is purged."""
         self._claims: dict[StepKey, AgentClaim] = {}
         self._of_agent: dict[str, dict[StepKey, AgentClaim]] = {}
+        self._suspects: dict[StepKey, AgentClaim] = {}
+        """The claims of tasks whose workers were lost before."""
         self._of_scope: dict[str, set[str]] = {}
         self._newest: dict[str, int] = {}
         self._repeated: OrderedDict[StepKey, tuple[int, int]] = OrderedDict()
@@ -213,16 +215,24 @@ class TaskBoard:
     # --- decisions -----------------------------------------------------------------------------------------------------
 
     def assign(
-        self, offers: Iterable[Offer], *, limit: int, room: Mapping[str, int] | None = None
+        self,
+        offers: Iterable[Offer],
+        *,
+        limit: int,
+        room: Mapping[str, int] | None = None,
+        drains: bool = False,
     ) -> list[tuple[OpenTask, str]]:
         """Choose agents for up to `limit` tasks, and reserve the tasks (`TaskLanes.take`).
 
-        `room`: the number of tasks that may start, of queues where more than their limit holds them back.
+        `room`: the number of tasks that may start, of queues where more than their limit holds them back. `drains`: whether an agent gets
+        nothing if a task that runs alone finds none without a task.
         """
         room_left = {queue: most - self._open.running_in(queue) for queue, most in self._queue_limits.items()}
         for queue, number in (room or {}).items():
             room_left[queue] = min(number, room_left.get(queue, number))
-        assignments = self._open.take(offers, limit=limit, room=room_left, namespaces=self._namespace_room())
+        assignments = self._open.take(
+            offers, limit=limit, room=room_left, namespaces=self._namespace_room(), drains=drains
+        )
         self._reserved |= {task.key: task for task, _ in assignments}
         return assignments
 
@@ -248,13 +258,14 @@ class TaskBoard:
     ) -> list[OpenTask]:
         """Choose up to `limit` tasks for a worker that is no agent, and reserve them.
 
-        The tasks of the first queue are chosen first, and in each queue as `TaskLanes.take` does.
+        The tasks of the first queue are chosen first, and in each queue as `TaskLanes.take` does. At most one is a suspect.
         """
         tasks: list[OpenTask] = []
         for queue in queues:
             functions = frozenset(filter(may_run, self._open.functions_in(queue)))
-            if functions and (number := limit - len(tasks)) > 0:
-                offer = Offer(NO_AGENT, (queue,), functions, number)
+            if functions and (number := limit - len(tasks)) > 0 and not any(task.runs_alone for task in tasks):
+                has_suspect = any(task.deaths for task in tasks)
+                offer = Offer(NO_AGENT, (queue,), functions, number, used=len(tasks), has_suspect=has_suspect)
                 tasks += [task for task, _ in self.assign([offer], limit=number, room=room)]
         return tasks
 
@@ -391,6 +402,11 @@ class TaskBoard:
         """Return the open claims of an agent; `NO_AGENT`: of all workers that are no agents."""
         return tuple(self._of_agent.get(agent, {}).values())
 
+    @property
+    def suspects(self) -> Collection[AgentClaim]:
+        """The open claims of tasks whose workers were lost before."""
+        return self._suspects.values()
+
     def claim_of(self, scope: str, step: str) -> AgentClaim | None:
         """Return the open claim of a step."""
         return self._claims.get((scope, step))
@@ -475,6 +491,8 @@ class TaskBoard:
     def _keep(self, claim: AgentClaim) -> None:
         key = claim.task.key
         self._claims[key] = claim
+        if claim.task.deaths:
+            self._suspects[key] = claim
         self._open.occupy(claim.task)
         self._of_agent.setdefault(claim.agent, {})[key] = claim
         self._of_scope.setdefault(claim.task.scope, set()).add(claim.task.step)
@@ -494,6 +512,7 @@ class TaskBoard:
             self._open.vacate(reserved)
         self._purged.pop(key, None)
         if (claim := self._claims.pop(key, None)) is not None:
+            self._suspects.pop(key, None)
             self._open.vacate(claim.task)
             self._over.append((claim, was_released))
             of_agent = self._of_agent[claim.agent]

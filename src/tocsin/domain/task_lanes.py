@@ -46,6 +46,8 @@ class TaskLanes:
         """The number of lanes with tasks of a job, by queue and job."""
         self._owned: dict[str, Counter[LaneKey]] = {}
         """The number of open tasks of each lane that only the owner of a resource gets, by resource."""
+        self._alone: dict[StepKey, OpenTask] = {}
+        """The tasks that run alone; no lane lists them."""
         self._queue_turns: dict[str, int] = {}
         """The turn of each queue with tasks: it is the last when it comes, and when it was served."""
         self._namespace_turns: dict[str | None, int] = {}
@@ -143,6 +145,7 @@ class TaskLanes:
         limit: int,
         room: Mapping[str, int] | None = None,
         namespaces: Mapping[str, int | None] | None = None,
+        drains: bool = False,
     ) -> list[tuple[OpenTask, str]]:
         """Choose agents for up to `limit` tasks, remove the tasks, and count them as running.
 
@@ -155,10 +158,15 @@ class TaskLanes:
             limit: the greatest number of tasks.
             room: the number of tasks that may be taken from a queue, if that is limited.
             namespaces: the number of tasks that may be taken from the queues of each declared namespace; None: any number.
+            drains: whether an agent gets no task, if none is idle and a task waits that runs alone.
         """
         slots = FreeSlots(offers)
         room_left, declared = dict(room or {}), namespaces or {}
         most = {name: number for name, number in declared.items() if number is not None}
+        assignments: list[tuple[OpenTask, str]] = []
+        for task, agent in self._take_alone(slots, room_left, most, drains=drains):
+            assignments.append((task, agent))
+            room_left[task.queue] = room_left.get(task.queue, limit) - 1
         lanes = {queue: heap for queue, heap in self._lanes_by_queue(slots) if room_left.get(queue, 1) > 0}
         by_namespace: dict[str | None, list[tuple[int, str]]] = {}
         for queue in lanes:
@@ -169,7 +177,6 @@ class TaskLanes:
         turns = [(self._namespace_turns.get(name, 0), name or "", name) for name in by_namespace]
         heapify(turns)
         refused: list[Line] = []
-        assignments: list[tuple[OpenTask, str]] = []
         while turns and len(assignments) < limit:
             _, _, namespace = turns[0]
             queues = by_namespace[namespace]
@@ -292,12 +299,28 @@ class TaskLanes:
                 heapreplace(lanes, rank)
                 if lanes[0] is not rank:
                     continue
-            agent = slots.take(queue, function, refused_by=task.refused_by)
+            agent = slots.take(queue, function, refused_by=task.refused_by, is_suspect=task.deaths > 0)
             if agent is not None:
                 return task, agent
             self._unlist(line)
             refused.append(line)
         return None
+
+    def _take_alone(
+        self, slots: FreeSlots, room: Mapping[str, int], most: dict[str, int], *, drains: bool
+    ) -> Iterator[tuple[OpenTask, str]]:
+        """Take the tasks that run alone, with their agents; count them in `most`."""
+        for key, task in tuple(self._alone.items()):
+            line, namespace = self._lines[key], declared_of(task.queue, most)
+            is_full = room.get(task.queue, 1) < 1 or (namespace is not None and most[namespace] < 1)
+            if is_full or not line.may_start:
+                continue
+            agent = slots.take_whole(task.queue, line.lane.key[1], refused_by=task.refused_by, drains=drains)
+            if agent is not None:
+                self._serve(task)
+                if namespace is not None:
+                    most[namespace] -= 1
+                yield task, agent
 
     def _first_line(self, lane: Lane) -> tuple[int, Line] | None:
         """Return the first line of the job whose turn it is, and the turn."""
@@ -344,12 +367,14 @@ class TaskLanes:
             if of_queue not in self._turns:
                 self._turn += 1
                 self._turns[of_queue] = self._turn
-        line_key = task.group, task.limit, task.rate, task.refused_by
+        line_key = task.group, task.limit, task.rate, task.refused_by, task.deaths > 0, task.runs_alone
         if (line := job.lines.get(line_key)) is None:
             line = job.lines[line_key] = self._new_line(lane, task, line_key)
         key = task.key
         line.tasks[key] = task
         self._lines[key] = line
+        if task.runs_alone:
+            self._alone[key] = task
         self._note_times(task, line)
         lane.number += 1
         if is_first:
@@ -370,6 +395,7 @@ class TaskLanes:
 
     def _extract(self, task: OpenTask) -> None:
         line = self._lines.pop(task.key)
+        self._alone.pop(task.key, None)
         lane = line.lane
         if task.resource is not None:
             self._forget_owned(task.resource, lane.key[:2])
@@ -381,7 +407,7 @@ class TaskLanes:
             return
         jobs = lane.jobs[line.job]
         del jobs.lines[line.key]
-        group, limit, rate, _ = line.key
+        group, limit, rate, *_ = line.key
         if rate is not None and line.starts is not None:
             del line.starts.lines[line]
             if not line.starts.lines:
@@ -423,7 +449,7 @@ class TaskLanes:
         cause = line.held_up_by
         if cause != line.gate.cause:
             line.gate.change(cause, self._clock())
-        if not line.tasks or not line.may_start:
+        if not line.tasks or not line.may_start or line.runs_alone:
             self._unlist(line)
             return
         line.lane.jobs[line.job].listed.put(line, line.first.sequence)

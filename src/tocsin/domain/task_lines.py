@@ -8,8 +8,8 @@ from .hold_up_time import Gate, HoldUpCause
 from .open_task import LimitGroup, OpenTask, RateGroup, StepKey
 from .ranked_items import RankedItems
 
-LineKey: TypeAlias = tuple[LimitGroup | None, int, RateGroup | None, frozenset[str]]
-"""A group, its limit, the group of a rate, and the agents that refused the tasks."""
+LineKey: TypeAlias = tuple[LimitGroup | None, int, RateGroup | None, frozenset[str], bool, bool]
+"""A group, its limit, the group of a rate, the agents that refused the tasks, and whether these are suspects and run alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +87,11 @@ class Line:
             return "job_limit" if self.key[0] is None or self.key[0].key is None else "key_limit"
         room = None if self.starts is None else self.starts.room
         return "start_rate" if room is not None and room < 1 else None
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether an agent gets no other task beside one of these."""
+        return self.key[-1]
 
     @property
     def may_start(self) -> bool:

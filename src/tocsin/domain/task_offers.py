@@ -19,6 +19,10 @@ class Offer:
     """The functions that it may get from each queue; None: all of its functions, from all of its queues."""
     is_last: bool = False
     """Whether it gets a task only if no other agent has a free slot for it."""
+    used: int = 0
+    """The number of tasks that it has."""
+    has_suspect: bool = False
+    """Whether it has a suspect, so that it gets no other one."""
 
 
 Granted: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
@@ -55,9 +59,16 @@ class FreeSlots:
 
     def __init__(self, offers: Iterable[Offer]) -> None:
         """Take the offers with a free slot."""
+        self._used: dict[str, int] = {}
+        self._suspecting: set[str] = set()
+        """The agents that have a suspect."""
+        self._is_draining = False
         pools: dict[tuple[frozenset[str], frozenset[str], Granted | None], _Pool] = {}
         for place, offer in enumerate(offers):
             if offer.slots > 0:
+                self._used[offer.agent] = offer.used
+                if offer.has_suspect:
+                    self._suspecting.add(offer.agent)
                 queues, functions = frozenset(offer.queues), frozenset(offer.functions)
                 key = queues, functions, offer.granted
                 if key not in pools:
@@ -74,12 +85,16 @@ class FreeSlots:
         """Return whether an agent has a free slot for a function of a queue."""
         return bool(self._of(queue, function))
 
-    def take(self, queue: str, function: str, *, refused_by: frozenset[str] = _NO_AGENTS) -> str | None:
+    def take(
+        self, queue: str, function: str, *, refused_by: frozenset[str] = _NO_AGENTS, is_suspect: bool = False
+    ) -> str | None:
         """Take a slot of the agent with the most free slots, and return the agent.
 
-        None: no agent has a free slot, except those in `refused_by`.
+        None: no agent has a free slot, except those in `refused_by` and, for a suspect, those that have one.
         """
         pools = self._of(queue, function)
+        if is_suspect:
+            refused_by = refused_by.union(self._suspecting)
         if not refused_by:
             if not pools:
                 return None
@@ -92,7 +107,28 @@ class FreeSlots:
                 return None
             entry, pool = best
         _lower(pool.agents, entry)
-        return entry[_AGENT]
+        agent = entry[_AGENT]
+        self._used[agent] += 1
+        if is_suspect:
+            self._suspecting.add(agent)
+        return agent
+
+    def take_whole(self, queue: str, function: str, *, refused_by: frozenset[str], drains: bool) -> str | None:
+        """Take all slots of an agent without a task, and return the agent.
+
+        None: no agent is idle. If one `drains`, the agent with the fewest tasks gets no task now; one agent for all calls.
+        """
+        entries = ((entry, pool) for pool in self._of(queue, function) for entry in pool.agents)
+        fitting = (
+            (self._used[entry[_AGENT]], entry, pool) for entry, pool in entries if entry[_AGENT] not in refused_by
+        )
+        used, entry, pool = min(fitting, default=(0, None, None), key=lambda candidate: candidate[:2])
+        if entry is None or pool is None or (used and (self._is_draining or not drains)):
+            return None
+        pool.agents.remove(entry)
+        heapify(pool.agents)
+        self._is_draining = self._is_draining or used > 0
+        return None if used else entry[_AGENT]
 
     def _of(self, queue: str, function: str) -> list[_Pool]:
         """Return the pools of a lane in which an agent has a free slot."""

@@ -1,7 +1,7 @@
 """Lease keeper: ends expired leases, claims of lost agents, and late executions.
 
-What an expired lease, or a lost agent, held is released for the DAG advancer to dispatch again. If the attempt exceeded its time limit, or too many
-executors abandoned it, the lease keeper publishes a report of failure, on which the retrier decides as on any other.
+What an expired lease, or a lost agent, held is released for the DAG advancer to dispatch again. If the attempt exceeded its time limit, or its step
+lost too many workers, the lease keeper publishes a report of failure, on which the retrier decides as on any other.
 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
@@ -12,7 +12,9 @@ from typing import Final
 
 from .. import subjects
 from ..domain import duration, execution, ids
+from ..domain.agent import agent_key
 from ..domain.events import (
+    Death,
     ExpiryTimer,
     Failed,
     Failure,
@@ -32,8 +34,6 @@ from ..engine.step import DONE, Send, States, Step, decided, done, wait
 from ..ports import StaleRead
 from ..subjects import DecodeError, Stream
 
-STALLED: Final = "stalled"
-"""The error type of an attempt that too many executors abandoned."""
 PATIENCE: Final = timedelta(seconds=30)
 """How long a timer waits for its claim, which is stored after it: a short lease may be over before."""
 _RETRY_S: Final = 1.0
@@ -63,7 +63,7 @@ class LeaseKeeper:
     def _on_lease(self, lease: LeaseTimer, time: datetime, states: States) -> Step:
         """Release a lease.
 
-        If the attempt used up its time or its claims, report it as failed. An attempt with a stored report is not released,
+        If the attempt used up its time, or its step the workers that it may lose, report it as failed. An attempt with a stored report is not released,
         however late its stage decides on it.
         """
         ref = execution_state(lease.job, lease.execution_id)
@@ -81,15 +81,18 @@ class LeaseKeeper:
             return done(rests_on=(ref,))
         if lease.reason == "handed_back":
             return decided(ref, released)  # no executor failed
-        claimed = max(e.time for e in events if isinstance(e.message, Started) and e.message.step == lease.step)
+        claims = ((e.message, e.time) for e in events if isinstance(e.message, Started))
+        [*_, (started, claimed)] = ((message, at) for message, at in claims if message.step == lease.step)
         limit = next(step.timeout for step in state.request.plan.steps if step.name == lease.step)
-        if lease.ends_attempt or time >= claimed + timedelta(seconds=limit):
-            error = Failure(type=TIMED_OUT, message=f"its executor reported nothing within {duration.short(limit)}")
-        elif execution.has_reached_claim_limit(state, lease):
-            lost = f"{execution.MAX_CLAIMS} executors took it, and none of them was heard of again"
-            error = Failure(type=STALLED, message=lost)
+        deaths = () if lease.ends_attempt else (*state.deaths.get(lease.step, ()), _death(started, lease, time))
+        if len(deaths) >= state.request.plan.max_deaths:
+            message = f"the workers that had it were lost: {'; '.join(map(str, deaths))}"
+            error = Failure(type=execution.WORKER_LOST, message=message, retryable=False, deaths=deaths)
+        elif lease.ends_attempt or time >= claimed + timedelta(seconds=limit):
+            message = f"its executor reported nothing within {duration.short(limit)}"
+            error = Failure(type=TIMED_OUT, message=message, deaths=deaths)
         else:
-            return decided(ref, released)
+            return decided(ref, execution.release(state, lease, reason=lease.reason, deaths=deaths))
         claim = state.steps[lease.step].claim
         report = Report(
             job=lease.job,
@@ -134,6 +137,13 @@ class LeaseKeeper:
             ):
                 return True
         return False
+
+
+def _death(claim: Started, lease: LeaseTimer, at: datetime) -> Death:
+    """Return the loss of the worker that had a claim until its lease ended."""
+    worker = claim.worker or claim.holder or "a worker without a name"
+    agent = worker if claim.agent is None else agent_key(worker, claim.agent)
+    return Death(agent=agent, at=at, last_heartbeat=lease.last_heartbeat)
 
 
 LEASE_KEEPER: Final = Stage(

@@ -54,10 +54,11 @@ from .model import (
     with_timezone,
 )
 from .notify import Notify, channel_name
-from .retry_policy import RetryPolicy
+from .retry_policy import DEFAULT_MAX_DEATHS, RecoveryPolicy, RetryPolicy
 from .triggers import Batch, Debounce, EventTrigger, Source
 
 __all__ = [
+    "DEFAULT_MAX_DEATHS",
     "DEFAULT_MAX_WAITING",
     "LEADER_ONLY",
     "LONGEST_WINDOW_S",
@@ -95,6 +96,7 @@ __all__ = [
     "OnCompletion",
     "OverlapPolicy",
     "Priority",
+    "RecoveryPolicy",
     "RetryPolicy",
     "Seconds",
     "Source",

@@ -48,7 +48,7 @@ from .job_class import (
 )
 from .notify import Notify
 from .partition import PartitionField, key_problems, partition_problems
-from .retry_policy import RetryPolicy
+from .retry_policy import RecoveryPolicy, RetryPolicy
 from .sql_work import ProcedureCall, SqlStatement
 from .stored_model import StoredModel
 from .triggers import Triggers, trigger_problems
@@ -157,6 +157,8 @@ class JobDefinition(StoredModel):
     """Seconds from admission to end, with all steps, retries and delays, without `jitter`; None: unlimited."""
     retry: RetryPolicy = RetryPolicy()
     """The rule for retries, for every step without its own."""
+    recovery: RecoveryPolicy = RecoveryPolicy()
+    """The rule for tasks whose workers are lost."""
     overlap_policy: OverlapPolicy = "skip"
     """The rule for an occurrence that comes while another execution of the job is active.
 

@@ -1,11 +1,25 @@
-"""The rule for retries of a job or a step."""
+"""The rules for retries, and for the recovery from lost workers."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from .fields import Seconds, Text
 from .stored_model import StoredModel
+
+DEFAULT_MAX_DEATHS: Final = 3
+"""Workers that a step of an execution may lose, unless the definition of its job says otherwise."""
+
+
+class RecoveryPolicy(StoredModel):
+    """The rule for tasks whose workers are lost.
+
+    A worker is lost if it is not heard for 30 seconds. The attempt then runs again, and `retry` does not count it.
+    """
+
+    max_deaths: int = Field(default=DEFAULT_MAX_DEATHS, ge=1, le=20, strict=True)
+    """The number of lost workers after which a step fails as `worker_lost`, over all attempts of an execution. With 1, a task that only
+    shares its worker with the cause of the loss fails too."""
 
 
 class RetryPolicy(StoredModel):

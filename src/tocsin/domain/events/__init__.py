@@ -94,6 +94,7 @@ from .ledger import (
 from .message import (
     COMPENSATING_TRIGGERS,
     Actor,
+    Death,
     Failure,
     Foreign,
     Input,
@@ -213,6 +214,7 @@ __all__ = [
     "CronTriggeredData",
     "DeadLetterFact",
     "DeadLettered",
+    "Death",
     "DebounceTimer",
     "Defined",
     "DefinitionFact",

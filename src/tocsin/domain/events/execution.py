@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import JsonValue
 
-from ..definition import DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
+from ..definition import DEFAULT_MAX_DEATHS, DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 from .start_rate import StartRate
@@ -89,6 +89,8 @@ class Plan(Message):
     """Seconds for which the execution waits for these jobs; absent: it waits for none."""
     dead_letter: bool = False
     """True: a failure of the execution produces a dead letter."""
+    max_deaths: int = DEFAULT_MAX_DEATHS
+    """The number of workers that may be lost with a task of one step before the step fails."""
     execution_timeout: float | None = None
     """Seconds that the whole execution may take after its admission; absent: unlimited."""
     cron_expression: str | None = None

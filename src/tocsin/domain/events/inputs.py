@@ -253,6 +253,8 @@ class LeaseTimer(Message):
     """
     reason: ReleasedReason = "lease_over"
     """The reason why the claim ends; `handed_back`: the function did not run to its end, or was never called."""
+    last_heartbeat: datetime | None = None
+    """The time (UTC) at which a lost agent was heard last; absent: unknown, or none was lost."""
 
 
 class ExpiryTimer(Message):

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from .. import json_codec
 from ..documented_model import DocumentedModel
 from ..identity import IdentityKind
+from ..text import utc_text
 
 Input: TypeAlias = dict[str, JsonValue]
 """The named arguments of a function."""
@@ -127,6 +128,21 @@ class Actor(Message):
         return self.identity if self.kind is None else f"{self.kind}:{self.identity}"
 
 
+class Death(Message):
+    """The loss of a worker that had a task."""
+
+    agent: str
+    """The name of the worker, and the id of its process after a slash if it is an agent."""
+    at: datetime
+    """The time (UTC) at which it was taken for lost."""
+    last_heartbeat: datetime | None = None
+    """The time (UTC) at which the agent was heard last; absent: unknown, or the worker is no agent."""
+
+    def __str__(self) -> str:
+        heard = "" if self.last_heartbeat is None else f", heard last at {utc_text(self.last_heartbeat, 'seconds')}"
+        return f"{self.agent} at {utc_text(self.at, 'seconds')}{heard}"
+
+
 class Failure(Message):
     """The reason why an attempt or an execution failed."""
 
@@ -144,3 +160,5 @@ class Failure(Message):
     """The error code of the Open Job Spec (ojs-errors)."""
     details: dict[str, JsonValue] | None = None
     """Structured error data from the worker."""
+    deaths: tuple[Death, ...] = ()
+    """The workers that were lost with a task of the step, if the last of them is the reason; oldest first."""

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from ..hold_up_time import HoldUpCause
 from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
-from .message import Actor, Failure, Input, Message, Recorded, ReleasedReason, Sequence, TriggerKind
+from .message import Actor, Death, Failure, Input, Message, Recorded, ReleasedReason, Sequence, TriggerKind
 from .start_rate import StartRate
 from .triggers import EventReference
 
@@ -128,6 +128,10 @@ class Dispatched(ExecutionFact):
     """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
     hops: int = 0
     """The executions that events started one after the other, up to this execution; 0: no event started it."""
+    deaths: int = 0
+    """The number of workers that were lost with a task of the step. After the first, an agent gets no two such tasks at a time."""
+    runs_alone: bool = False
+    """True: the loss of one more worker ends the step, so that its agent gets no other task."""
     admits: Admission | None = None
     """The admission of the execution; absent in version 1."""
 
@@ -285,6 +289,8 @@ class Released(ExecutionFact):
     """The sequence of the task that was claimed."""
     reason: ReleasedReason
     """The reason why the claim ended."""
+    deaths: tuple[Death, ...] = ()
+    """After `lease_over`: the workers that were lost with a task of the step, up to this loss; oldest first."""
 
 
 class RetryScheduled(ExecutionFact):

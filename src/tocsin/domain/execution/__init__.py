@@ -12,13 +12,12 @@ returns no events, so that a redelivered message adds nothing (hip-62, Job Depen
 
 from .adoption import adopt, adoptable_steps
 from .attempts import (
-    MAX_CLAIMS,
+    WORKER_LOST,
     ClaimDenied,
     claim,
     claims_on,
     fail,
     go_on,
-    has_reached_claim_limit,
     may_follow,
     release,
     running_steps,
@@ -63,10 +62,10 @@ from .tasks import (
 )
 
 __all__ = [
-    "MAX_CLAIMS",
     "MAX_UPSTREAM_BYTES",
     "TERMINAL_STATUSES",
     "WAITS",
+    "WORKER_LOST",
     "ClaimDenied",
     "Execution",
     "Phase",
@@ -92,7 +91,6 @@ __all__ = [
     "gather",
     "give_up",
     "go_on",
-    "has_reached_claim_limit",
     "initial",
     "may_follow",
     "planned_step",

@@ -10,6 +10,7 @@ from .. import ids, retry
 from ..events import (
     Advanced,
     Completed,
+    Death,
     Dispatched,
     Exhausted,
     ExhaustedReason,
@@ -31,19 +32,18 @@ from .tasks import dispatch, is_ready
 from .workflow import callbacks
 from .workflow_steps import WorkflowSteps
 
-MAX_CLAIMS: Final = 20
-"""Claims of one attempt; the limit stops a task that kills every process that takes it."""
+WORKER_LOST: Final = "worker_lost"
+"""The error type of a step that lost too many workers."""
 
 
 class ClaimDenied(msgspec.Struct, frozen=True):
     """The reason why a claim is denied.
 
     `over`: the execution is over. `done`: the step is done. `superseded`: a later attempt or task exists. `held`: this
-    delivery or a later one holds the attempt; that worker may be busy or dead. `worn_out`: too many workers have
-    claimed the attempt and none has reported; it fails when the time of the last claim is up.
+    delivery or a later one holds the attempt; that worker may be busy or dead.
     """
 
-    reason: Literal["over", "done", "superseded", "held", "worn_out"]
+    reason: Literal["over", "done", "superseded", "held"]
 
 
 def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int, worker: str) -> Started | ClaimDenied:
@@ -61,8 +61,6 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
         return ClaimDenied("superseded")
     if delivery <= current.delivery or current.leased:
         return ClaimDenied("held")
-    if current.claims >= MAX_CLAIMS:
-        return ClaimDenied("worn_out")
     return Started(
         job=state.requested.job,
         execution_id=state.requested.execution_id,
@@ -73,7 +71,9 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
     )
 
 
-def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> list[Released]:
+def release(
+    state: Execution, timer: LeaseTimer, *, reason: ReleasedReason, deaths: tuple[Death, ...] = ()
+) -> list[Released]:
     """Release a claim if it is still the claim of `timer` and has no outcome."""
     step = state.steps.get(timer.step)
     if state.status is not Status.ADMITTED or step is None or step.phase is not Phase.STARTED:
@@ -88,6 +88,7 @@ def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> l
             delivery=timer.delivery,
             task=timer.task,
             reason=reason,
+            deaths=deaths,
         )
     ]
 
@@ -101,15 +102,6 @@ def may_follow(state: Execution, timer: LeaseTimer) -> bool:
     if state.status is not Status.ADMITTED or step is None or step.phase not in RUNNING:
         return False
     return (step.attempt, step.task) == (timer.attempt, timer.task) and step.delivery < timer.delivery
-
-
-def has_reached_claim_limit(state: Execution, timer: LeaseTimer) -> bool:
-    """Return whether an attempt has had too many claims without a report.
-
-    The attempt itself may be what kills its workers.
-    """
-    lapsed = sum((step, attempt) == (timer.step, timer.attempt) for step, attempt, _ in state.lapsed)
-    return lapsed + 1 >= MAX_CLAIMS
 
 
 def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | Completed | Failed | Dispatched]:

@@ -15,6 +15,7 @@ from ..events import (
     Advanced,
     Cancelled,
     Completed,
+    Death,
     DependenciesSettled,
     Dispatched,
     EventReference,
@@ -65,8 +66,8 @@ TERMINAL_STATUSES: Final = frozenset(
 class Execution(msgspec.Struct, frozen=True):
     """An execution, folded from its events.
 
-    `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `lapsed`
-    holds the leases that expired without a report: (step, attempt, task). `decided` is the event that admitted, skipped
+    `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `deaths`
+    are the workers that were lost with a task, by step, oldest first. `decided` is the event that admitted, skipped
     or fanned out the execution, as stored. `settled` says how the wait for other jobs ended, and `quorum` which agents acknowledged the
     execution, until it is admitted.
     """
@@ -77,7 +78,7 @@ class Execution(msgspec.Struct, frozen=True):
     steps: Mapping[str, Step] = msgspec.field(default_factory=dict)
     recoveries: int = 0
     recovered_at: datetime | None = None
-    lapsed: frozenset[tuple[str, int, int]] = frozenset()
+    deaths: Mapping[str, tuple[Death, ...]] = msgspec.field(default_factory=dict)
     decided: Recorded[Message] | None = None
     settled: DependenciesSettled | None = None
     quorum: Quorum = quorum.initial
@@ -176,7 +177,7 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
         steps,
         state.recoveries,
         state.recovered_at,
-        state.lapsed,
+        state.deaths,
         state.decided,
     )
 
@@ -282,7 +283,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             step = Step(
                 Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at, claim=_last_claim(state, fact.step)
             )
-            return with_step(state, fact.step, step)
+            return with_step(_with_deaths(state, fact.step, fact.error.deaths), fact.step, step)
         case Advanced():
             step = Step(Phase.COMPLETED, fact.attempt, result=fact.result, claim=_last_claim(state, fact.step))
             return with_step(state, fact.step, step)
@@ -315,7 +316,7 @@ def _admitted(state: Execution, admission: Recorded[Admitted]) -> Execution:
     fact = admission.message
     steps = _steps_of(fact.plan)
     return Execution(
-        Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.lapsed, admission
+        Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.deaths, admission
     )
 
 
@@ -370,10 +371,13 @@ def _recovered(state: Execution, fact: Recovered) -> Execution:
     return state
 
 
+def _with_deaths(state: Execution, step: str, deaths: tuple[Death, ...]) -> Execution:
+    return msgspec.structs.replace(state, deaths={**state.deaths, step: deaths}) if deaths else state
+
+
 def _released(state: Execution, fact: Released) -> Execution:
     """Mark the released task as lost; it is dispatched again."""
-    if fact.reason == "lease_over":  # counted even if the claim event is missing
-        state = msgspec.structs.replace(state, lapsed=state.lapsed | {(fact.step, fact.attempt, fact.task)})
+    state = _with_deaths(state, fact.step, fact.deaths)
     step = state.steps.get(fact.step)
     if step is None or step.phase is not Phase.STARTED or (step.attempt, step.task) != (fact.attempt, fact.task):
         return state

@@ -127,7 +127,7 @@ def _task(
             "meta": requested.meta if step.meta is None else {**requested.meta, **step.meta},
             "tags": requested.plan.tags,
         }
-    results = _passed_on(state, step)
+    results, deaths = _passed_on(state, step), len(state.deaths.get(step.name, ()))
     return Dispatched.trusted(
         job=requested.job,
         execution_id=requested.execution_id,
@@ -155,6 +155,8 @@ def _task(
         recovery_attempt_time=state.recovered_at,
         traceparent=requested.traceparent,
         hops=requested.hops,
+        deaths=deaths,
+        runs_alone=deaths > 0 and deaths + 1 >= requested.plan.max_deaths,
         v=1 if admission is None else 2,
         admits=admission,
         **content,

@@ -4,6 +4,7 @@ A task that a hold list lacks was lost on its way. A silent or ended agent loses
 that listens.
 """
 
+from datetime import timedelta
 from typing import Final
 
 from ...domain.agent import MAX_HELD, MAX_HELD_BYTES, MAX_HELD_NAME
@@ -139,8 +140,9 @@ class ClaimChecks:
             heard_at = self._listens_since if heard_agent is None else max(heard_agent.heard_at, self._listens_since)
             if now - heard_at < SILENCE_S:
                 continue
+            last = None if heard_agent is None else self._clock.now() - timedelta(seconds=now - heard_agent.heard_at)
             for claim in await self._releases.still_open(self._board.claims_of(key)[:AT_ONCE]):
-                await self._releases.release(claim, "lease_over")
+                await self._releases.release(claim, "lease_over", last_heartbeat=last)
         await self._ends.check()
         await self._check_other_claims(now)
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from ... import subjects, telemetry
@@ -321,10 +322,17 @@ class Releases:
                 self._board.withdraw(claim.task)
         return open_claims
 
-    async def release(self, claim: AgentClaim, reason: ReleasedReason, *, is_refused: bool = False) -> None:
+    async def release(
+        self,
+        claim: AgentClaim,
+        reason: ReleasedReason,
+        *,
+        is_refused: bool = False,
+        last_heartbeat: datetime | None = None,
+    ) -> None:
         """Send the lease keeper a request to end a claim, once.
 
-        It decides, because a report may be stored.
+        It decides, because a report may be stored. `last_heartbeat`: when the lost agent was heard last (UTC).
         """
         task = claim.task
         if is_refused:
@@ -340,6 +348,7 @@ class Releases:
             delivery=claim.delivery,
             task=task.sequence,
             reason=reason,
+            last_heartbeat=last_heartbeat,
         )
         message_id = f"{execution_id}:{task.step}:{task.attempt}:{claim.sequence}:{reason}"
         await self._log.publish(subjects.subject_of(timer), timer, message_id=message_id)

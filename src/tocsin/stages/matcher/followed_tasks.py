@@ -64,6 +64,8 @@ class _Head(msgspec.Struct):
     rate: _Rate | None = None
     resource: str | None = None
     shard: str | None = None
+    deaths: int = 0
+    runs_alone: bool = False
 
 
 class _Claim(msgspec.Struct):
@@ -234,5 +236,7 @@ class FollowedTasks:
                 rate=None if rate is None else RateGroup(rate.key, TokenBucket(rate.limit, rate.per, rate.burst)),
                 resource=head.resource,
                 shard=head.shard,
+                deaths=head.deaths,
+                runs_alone=head.runs_alone,
             )
         )

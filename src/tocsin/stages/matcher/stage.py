@@ -303,7 +303,7 @@ class Matcher:
             return False
         self._releases.apply_refusals()
         room = await self._room()
-        assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=room)
+        assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=room, drains=True)
         if not assignments:
             return False
         admitted, trials = self._trials.admit(assignments)
@@ -338,21 +338,25 @@ class Matcher:
         """Return the free slots of agents, as their newest hold lists describe them."""
         self.agents.read()
         now, lanes = self._clock.monotonic(), self._owners.lanes()
+        suspecting = {claim.agent for claim in self.board.suspects}
+        alone = {claim.agent for claim in self.board.suspects if claim.task.runs_alone}
         return [
-            self._offer(agent, free, lanes.get(agent.key))
+            self._offer(agent, free, lanes.get(agent.key), has_suspect=agent.key in suspecting)
             for agent in self.agents
             if agent.takes_tasks
+            and agent.key not in alone
             and not agent.is_silent(now)
             and (free := self._decisions.slots(agent.max_concurrent_jobs) - self.board.used_slots(agent.key)) > 0
         ]
 
-    def _offer(self, agent: HeardAgent, free: int, lanes: Collection[str] | None) -> Offer:
+    def _offer(self, agent: HeardAgent, free: int, lanes: Collection[str] | None, *, has_suspect: bool) -> Offer:
         """Return the offer of an agent; `lanes`: those that only the agent gets."""
         slots, is_last = self._trials.slots(agent.key, free)
         granted, functions = self._decisions.granted(agent), agent.functions
         if lanes is not None:
             functions, granted = owners.with_lanes(functions, lanes), owners.granted_with_lanes(granted, lanes)
-        return Offer(agent.key, agent.queues, functions, slots, granted, is_last)
+        used = self.board.used_slots(agent.key)
+        return Offer(agent.key, agent.queues, functions, slots, granted, is_last, used, has_suspect)
 
 
 def _start(context: StageContext) -> Matcher | None:
