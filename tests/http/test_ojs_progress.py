@@ -52,7 +52,7 @@ async def shown(world: World) -> dict[str, Any]:
 
 
 async def test_progress_is_shown_while_the_job_runs(fetched: World) -> None:
-    nothing = {"job_id": ID, "state": "active", "progress": None, "data": None, "updated_at": None}
+    nothing = {"job_id": ID, "state": "active", "progress": None, "message": None, "data": None, "updated_at": None}
     assert await shown(fetched) == nothing
     body = {"progress": 0.47, "data": {"message": "loading", "rows": 14_000}, "worker_id": "one"}
     assert (await fetched.ask("PUT", PATH, body)).json()["accepted"] is True
@@ -61,6 +61,25 @@ async def test_progress_is_shown_while_the_job_runs(fetched: World) -> None:
     assert found["updated_at"].endswith("Z")
     [step] = (await fetched.ask("GET", f"/v1/executions/{ID}")).json()["steps"].values()
     assert (step["progress"]["fraction"], step["progress"]["message"]) == (0.47, "loading")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"progress": 0.5, "message": "loading"}, "loading"),
+        ({"message": "loading"}, "loading"),
+        ({"message": "loading", "data": {"message": "of the data"}}, "loading"),
+        ({"data": {"message": "of the data"}}, "of the data"),
+        ({"progress": 0.5, "message": "red \x1b[31m"}, "red \\x1b[31m"),
+        ({"progress": 0.5, "message": "x" * 5_000}, "x" * 200),
+        ({"progress": 0.5, "message": ""}, None),
+    ],
+)
+async def test_message_of_a_report_is_kept(fetched: World, body: dict[str, Any], message: str | None) -> None:
+    answer = (await fetched.ask("PUT", PATH, body)).json()
+    assert (answer["accepted"], answer["message"], (await shown(fetched))["message"]) == (True, message, message)
+    [step] = (await fetched.ask("GET", f"/v1/executions/{ID}")).json()["steps"].values()
+    assert step["progress"]["message"] == (message or "")
 
 
 async def test_progress_is_clamped_and_never_decreases(fetched: World) -> None:
@@ -134,6 +153,7 @@ async def test_retried_job_gets_its_checkpoint(fetched: World) -> None:
         ({"progress": "40 %"}, "progress"),
         ({"progress": True}, "progress"),
         ({"data": [1]}, "data"),
+        ({"progress": 0.1, "message": ["loading"]}, "message"),
         ({"data": {"x": "y" * 5_000}}, "data"),
         ({"progress": 0.1, "checkpoint": 7}, "checkpoint"),
         ({"progress": 0.1, "checkpoint": {"x": "y" * 17_000}}, "checkpoint"),

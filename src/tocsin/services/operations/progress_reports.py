@@ -24,6 +24,8 @@ class ProgressReport:
 
     fraction: float | None = None
     """From 0 to 1; a lower number than before does not count (PRG-003)."""
+    message: str | None = None
+    """What the attempt does now; None: the `message` in `data`, if that is a text."""
     data: dict[str, Any] | None = None
     checkpoint: dict[str, Any] | None = None
     """The place that the work has reached, for the next attempt."""
@@ -39,7 +41,7 @@ async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport)
     before = await newest(log, held.found, claim.step)
     is_same = before is not None and before.attempt == claim.attempt
     fraction = max(report.fraction or 0.0, before.fraction if before is not None and is_same else 0.0)
-    text = (report.data or {}).get("message")
+    text = (report.data or {}).get("message") if report.message is None else report.message
     identity: dict[str, Any] = {
         "job": claim.job,
         "execution_id": claim.execution_id,

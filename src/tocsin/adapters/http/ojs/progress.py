@@ -36,6 +36,7 @@ _LIMITS: Final = {"data": MAX_DATA_BYTES, "checkpoint": MAX_CHECKPOINT_BYTES}
     operation_id="reportProgress",
     openapi_extra=protocol.body_schema(
         progress={"type": "number"},
+        message={"type": "string"},
         data={"type": "object"},
         checkpoint={"type": "object"},
         worker_id={"type": "string"},
@@ -51,7 +52,7 @@ async def report_progress(here: Here, caller: TaskWorker, id: str, body: Body) -
     if held is None:
         return {"job_id": id, "accepted": False}
     progress = await progress_reports.store(here.log, here.clock, held, report)
-    return {"job_id": id, "accepted": True, "progress": progress.fraction, "data": progress.data or None}
+    return {"job_id": id, "accepted": True, "progress": progress.fraction, **_details(progress)}
 
 
 @router.get("", operation_id="getProgress")
@@ -71,7 +72,7 @@ async def get_progress(here: Here, caller: HistoryReader, id: str, response: Res
         "job_id": id,
         "state": shown["state"],
         "progress": fraction,
-        "data": (progress.data or None) if progress is not None and counts else None,
+        **_details(progress if counts else None),
         "updated_at": job_view.instant(progress.time) if progress is not None and counts else None,
     }
 
@@ -87,6 +88,13 @@ def _fraction(match: ExecutionMatch, progress: StepProgress) -> float:
     return 1.0 if is_completed else fraction_of(progress.fraction) or 0.0
 
 
+def _details(progress: StepProgress | None) -> dict[str, Any]:
+    return {
+        "message": (progress.message or None) if progress is not None else None,
+        "data": (progress.data or None) if progress is not None else None,
+    }
+
+
 def _read(body: dict[str, Any]) -> ProgressReport:
     """Return the report in a body.
 
@@ -97,6 +105,9 @@ def _read(body: dict[str, Any]) -> ProgressReport:
     fraction = None if written is None else fraction_of(written)
     if written is not None and fraction is None:
         raise refused("progress", "must be a number from 0 to 1")
+    message = body.get("message")
+    if message is not None and not isinstance(message, str):
+        raise refused("message", "must be a text")
     for field, limit in _LIMITS.items():
         value = body.get(field)
         if value is not None and not isinstance(value, dict):
@@ -105,6 +116,6 @@ def _read(body: dict[str, Any]) -> ProgressReport:
             raise refused(field, f"cannot be stored: {problem}")
         if value is not None and size_of(value) > limit:
             raise refused(field, f"must be at most {limit:,} bytes of JSON")
-    if written is None and body.get("data") is None:
-        raise refused("progress", "or `data` must be present")
-    return ProgressReport(fraction, body.get("data"), body.get("checkpoint"))
+    if written is None and message is None and body.get("data") is None:
+        raise refused("progress", "or `message` or `data` must be present")
+    return ProgressReport(fraction, message, body.get("data"), body.get("checkpoint"))
