@@ -36,6 +36,7 @@ from tocsin.domain.definition import EventTrigger, JobDependency
 from tocsin.domain.events import (
     Acquired,
     Admitted,
+    Death,
     Dispatched,
     Due,
     EventIgnored,
@@ -50,6 +51,7 @@ from tocsin.domain.events import (
     Planned,
     Queued,
     Recorded,
+    Released,
     RetryScheduled,
     RetryTimer,
     Shard,
@@ -964,6 +966,18 @@ async def test_an_attempt_that_is_past_its_timeout(tocsin: Running) -> None:
     await store(tocsin, admitted, task, started)
     assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
     assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["overrun"], Level.BAD, "1 executions")
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_task_that_lost_two_workers(tocsin: Running, lost: int) -> None:
+    admitted, task = _dispatched()
+    deaths = (Death(agent="mail.1", at=datetime.now(UTC)),) * lost
+    release = {"job": "job", "execution_id": task.execution_id, "step": "main", "attempt": 1, "delivery": 1}
+    await store(tocsin, admitted, task, Released(**release, task=1, reason="lease_over", deaths=deaths))
+    found = await finds(deadlines.executions, tocsin)
+    assert ("worker-lost" in found) is (lost == 2)
+    if lost == 2:
+        assert_finding(found["worker-lost"], Level.WARN, "job")
 
 
 async def _hold(tocsin: Running, *facts: Message) -> None:

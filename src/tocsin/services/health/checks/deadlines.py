@@ -94,6 +94,14 @@ EXECUTIONS: Final = (
         do="run `tocsin run recoverer`, or `tocsin executions cancel` them",
         details="executions",
     ),
+    OverdueKind(
+        "worker-lost",
+        "executions lost two or more workers with a task of a step",
+        means="the task may end each worker that gets it, and with it the tasks beside it",
+        do="read the logs of these workers, and cancel the executions if the handler is the cause; they fail at `recovery.max_deaths`",
+        details="executions",
+        level=Level.WARN,
+    ),
 )
 
 
@@ -118,13 +126,15 @@ async def occurrences(context: CheckContext) -> list[Finding]:
 
 
 async def executions(context: CheckContext) -> list[Finding]:
-    """Report open executions that do not move (`undecided`, `dependency-unknown`, `unacknowledged`, `undispatched`, `unclaimed`, `overrun`)."""
+    """Report open executions that do not move (`undecided`, `dependency-unknown`, `unacknowledged`, `undispatched`, `unclaimed`, `overrun`, `worker-lost`)."""
     overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
     locks: dict[str, Lock] = {}  # many executions may wait for one lock
     reads = _Reads(context)
     async for candidate in _open_executions(context, reads):
         for code in await _overdue_codes(context, candidate, locks, reads):
             overdue[code].append(f"{candidate.job} {candidate.id}")
+        if any(len(deaths) > 1 for deaths in candidate.state.deaths.values()):
+            overdue["worker-lost"].append(f"{candidate.job} {candidate.id}")
     findings = [finding for kind in EXECUTIONS for finding in kind.report(overdue[kind.code])] + reads.report()
     return findings or [ok("overrun", "every open execution moves")]
 
