@@ -444,6 +444,43 @@ async def test_command_for_executors_outside_is_refused(
     assert await world.registry.define(wanted) == "create"  # without such queues
 
 
+SECRET = {"database": {"passwords": ["x", "${env:PASSWORD}"]}}
+STEPS = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "queue": "mail"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"function": "f", "queue": "mail", "input": SECRET}, ("input", None)),
+        ({"function": "f", "queue": "mail", "input": {"key": "a ${file:/run/key} b"}}, ("input", None)),
+        ({"function": "f", "queue": "mail", "args": [1, "${env:PASSWORD}"]}, ("args", None)),
+        ({"input": SECRET, "dag": STEPS}, ("input", "b")),
+        ({"dag": [STEPS[0], {**STEPS[1], "input": SECRET}]}, ("input", "b")),
+        ({"dag": [STEPS[0], {**STEPS[1], "args": ["${env:PASSWORD}"]}]}, ("args", "b")),
+    ],
+)
+async def test_secret_for_executors_outside_is_refused(
+    world: World, fields: dict[str, Any], where: tuple[str, str | None]
+) -> None:
+    wanted = JobDefinition.model_validate({"name": "disk", **fields})
+    registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
+    with pytest.raises(DefinitionError, match="mail") as planned:
+        await registry.plan([wanted])
+    with pytest.raises(DefinitionError) as defined:
+        await registry.define(wanted)
+    [problem] = planned.value.problems
+    assert (problem.code, problem.field, problem.step) == ("secret-reference-not-allowed", *where)
+    assert defined.value.problems == planned.value.problems
+    assert await world.facts("disk") == []
+    assert await world.registry.define(wanted) == "create"  # without such queues
+
+
+async def test_input_of_executors_outside_may_have_a_literal(world: World) -> None:
+    steps = [{**STEPS[0], "input": SECRET}, {**STEPS[1], "input": {"text": "$${env:PASSWORD}"}}]
+    registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
+    assert await registry.define(JobDefinition.model_validate({"name": "disk", "dag": steps})) == "create"
+
+
 async def test_other_work_for_executors_outside_is_accepted(world: World) -> None:
     registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
     steps = [{"name": "a", "function": "f", "queue": "mail"}, {"name": "b", "command": COMMAND}]

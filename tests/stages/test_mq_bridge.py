@@ -543,6 +543,42 @@ async def test_builtin_function_fails_instead_of_going_out(world: World) -> None
     assert "tocsin.command" in end.error.message
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"input": {"a": [{"b": "x${env:PASSWORD}"}]}},
+        {"input": {"a": "${file:/run/key}"}},
+        {"args": (1, "${env:PASSWORD}")},
+    ],
+)
+async def test_secret_fails_its_task_instead_of_going_out(
+    world: World, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue got its transport after the job was registered."""
+    monkeypatch.setenv("PASSWORD", "sesame-7")
+    [step] = plan().steps
+    await world.given(admitted(plan().model_copy(update={"steps": (step.model_copy(update=changes),)})))
+    await run(world)
+    await world.redeliver(world.mq_bridge, is_fresh=True)
+    await run(world)
+    assert not await envelopes(world)
+    [end] = await world.stored(Failed)
+    assert end.error is not None
+    assert (end.error.type, end.attempt) == ("secret_unresolved", 1)
+    assert "sesame-7" not in str(end.error)
+
+
+async def test_literal_of_a_reference_goes_out_as_text(world: World) -> None:
+    [step] = plan().steps
+    texts = {"input": {"a": ["$${env:PASSWORD}"]}, "args": ("$${x}",)}
+    await world.given(admitted(plan().model_copy(update={"steps": (step.model_copy(update=texts),)})))
+    await run(world)
+    [envelope] = await envelopes(world)
+    data = envelope["data"]
+    assert isinstance(data, dict)
+    assert (data["input"], data["args"]) == ({"a": ["${env:PASSWORD}"]}, ["${x}"])
+
+
 # --- what operators decided about the queue ----------------------------------------------------------------------------
 
 

@@ -59,6 +59,11 @@ def find_references(value: JsonValue) -> tuple[str, ...]:
     return tuple(names)
 
 
+def refers_to_secrets(*values: JsonValue | tuple[JsonValue, ...]) -> bool:
+    """Return whether strings inside the values refer to secrets, or have a malformed reference."""
+    return any(match_["inside"] is not None for text in _strings(values) for match_ in _OPENING.finditer(text))
+
+
 def reference(name: str) -> str:
     """Return the reference to a secret."""
     return f"${{{name}}}" if is_file(name) else f"${{env:{name}}}"
@@ -114,7 +119,7 @@ def _name(found: re.Match[str]) -> str | None:
     return (match_["variable"] or match_["file"]) if match_ else None
 
 
-def _strings(value: JsonValue) -> Iterator[str]:
+def _strings(value: JsonValue | tuple[JsonValue, ...]) -> Iterator[str]:
     match value:
         case str():
             yield value

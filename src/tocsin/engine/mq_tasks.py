@@ -7,11 +7,15 @@ needless delivery, whose answer changes nothing.
 from collections import defaultdict
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, cast
+
+from pydantic import JsonValue
 
 from .. import subjects, telemetry
 from ..domain import ids
-from ..domain.events import Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
+from ..domain.definition.builtin_work import is_builtin
+from ..domain.events import Dispatched, Envelope, EnvelopeData, Failure, Input, Message, Recorded, Report
+from ..domain.secret_reference import refers_to_secrets, resolve_references
 from ..domain.trace_context import attempt_of
 from ..ports import Clock, EventLog, LogUnavailable, pages
 from ..subjects import DecodeError
@@ -75,16 +79,19 @@ class UnneededTasks:
                 return
 
 
-def builtin_failure(task: Dispatched, key: bytes) -> Report:
-    """Return the failure of a built-in task, which executors outside cannot run.
+def unsupported(task: Dispatched, key: bytes) -> Report | None:
+    """Return the failure of a task that executors outside cannot run; None: they can.
 
     Its queue got its transport after the job was registered.
     """
-    error = Failure(
-        type="builtin_not_supported",
-        message=f"the executors of queue {task.queue!r} (`transport: mq`) run no built-in functions, and this is {task.function!r}",
-        retryable=False,
-    )
+    outside = f"the executors of queue {task.queue!r} (`transport: mq`)"
+    if is_builtin(task.function):
+        kind, reason = "builtin_not_supported", f"{outside} run no built-in functions, and this is {task.function!r}"
+    elif refers_to_secrets(task.input, task.args):
+        kind, reason = "secret_unresolved", f"{outside} get no secrets, and the input or args refer to one"
+    else:
+        return None
+    error = Failure(type=kind, message=reason, retryable=False)
     return Report(
         job=task.job,
         execution_id=task.execution_id,
@@ -109,8 +116,8 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
             job_name=task.job,
             execution_id=task.execution_id,
             function=task.function,
-            input=task.input,
-            args=task.args,
+            input=cast("Input", _literal(task.input)),
+            args=tuple(cast("list[JsonValue]", _literal([*task.args]))),
             attempt=task.attempt,
             timeout=ceil(task.timeout),
             step=task.step,
@@ -126,3 +133,8 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
             traceparent=None if context is None else context.traceparent,
         ),
     )
+
+
+def _literal(value: JsonValue) -> JsonValue:
+    """Return a value that refers to no secret, with `${` for each `$${`."""
+    return resolve_references(value, lambda _: None)

@@ -13,7 +13,6 @@ from typing import Final
 
 from .. import subjects
 from ..domain import execution, ids, mq_answer
-from ..domain.definition.builtin_work import is_builtin
 from ..domain.events import (
     Cancelled,
     Completion,
@@ -41,7 +40,7 @@ from ..domain.mq_answer import (
 from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import execution_state, queue_state
 from ..engine.mq_executors import MqExecutors, heard
-from ..engine.mq_tasks import Unneeded, UnneededTasks, builtin_failure, envelope
+from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope, unsupported
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse, wait
 from ..settings import Settings
@@ -95,8 +94,7 @@ class MqBridge:
                 worker=subjects.MQ_BRIDGE,
             )
             return done(rests_on=(ref,)) if isinstance(claim, ClaimDenied) else again(Events(ref, (claim,)))
-        if is_builtin(task.function):
-            failure = builtin_failure(task.task, self._key)
+        if (failure := unsupported(task.task, self._key)) is not None:
             subject = subjects.subject_of(failure)
             return done(Send(subject, failure, message_id=ids.report_id(failure.proof or "", subject)), rests_on=(ref,))
         secret = ids.keyed_digest(self._key, "mq-task", task.token, recorded.sequence)
