@@ -134,3 +134,10 @@ async def test_missing_authority_is_named(server: PostgreSql, authority: trustme
     with over_tls(server, authority, "localhost") as (_, url), named:
         async with open_history(f"{url}?sslmode=verify-full&sslrootcert={absent}") as history:
             await history.count()
+
+
+async def test_database_without_an_encoding_keeps_texts(server: PostgreSql) -> None:
+    """The driver returns bytes for the texts of a database in SQL_ASCII, unless the connection names an encoding."""
+    server.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    async with open_history(server.url("plain")) as history:
+        assert await history.count() == 0

@@ -68,6 +68,8 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
     options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
     if not is_file:
         options["connect_args"] = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "tocsin"}
+        # A database in SQL_ASCII names no encoding, and the driver would return bytes for texts.
+        options["connect_args"]["client_encoding"] = "utf8"
     try:
         with history_extra(f"A history in {scheme}"):
             engine = create_engine(
