@@ -972,7 +972,13 @@ async def test_an_attempt_that_is_past_its_timeout(tocsin: Running) -> None:
 async def test_task_that_lost_two_workers(tocsin: Running, lost: int) -> None:
     admitted, task = _dispatched()
     deaths = (Death(agent="mail.1", at=datetime.now(UTC)),) * lost
-    release = {"job": "job", "execution_id": task.execution_id, "step": "main", "attempt": 1, "delivery": 1}
+    release: dict[str, Any] = {
+        "job": "job",
+        "execution_id": task.execution_id,
+        "step": "main",
+        "attempt": 1,
+        "delivery": 1,
+    }
     await store(tocsin, admitted, task, Released(**release, task=1, reason="lease_over", deaths=deaths))
     found = await finds(deadlines.executions, tocsin)
     assert ("worker-lost" in found) is (lost == 2)
