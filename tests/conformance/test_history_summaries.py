@@ -246,6 +246,37 @@ async def test_failed_jobs_come_by_their_last_failure(empty_database: EmptyDatab
         assert await summaries.failed_jobs(failures=2, limit=10) == ["b", "c"]
 
 
+async def test_streak_begins_after_the_last_success(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        lives = [life(n, "failed", at=NOON + n * MINUTE) for n in range(70)]
+        lives[10] = life(10, "completed", at=NOON + 10 * MINUTE)
+        lives[11] = life(11, "skipped", at=NOON + 11 * MINUTE)
+        await record(
+            history,
+            *reversed(lives),
+            life(80, "running", at=NOON + 80 * MINUTE),
+            life(81, "failed", job="failed at last"),
+            life(82, "completed", job="healed", at=NOON + MINUTE),
+            life(83, "failed", job="healed"),
+            life(84, "running", job="open"),
+            # Executions with one scheduled time are in the order of their ids.
+            *(life(n, "completed" if n == 92 else "failed", job="of shards") for n in range(90, 95)),
+        )
+        names = ["nightly", "failed at last", "healed", "open", "of shards", "absent"]
+        streaks = await history.summaries.streaks(names)
+        assert {name: (s.first.execution_id, s.last.execution_id, s.count) for name, s in streaks.items()} == {
+            "nightly": ("0012", "0069", 58),
+            "failed at last": ("0081", "0081", 1),
+            "of shards": ("0093", "0094", 2),
+        }
+        assert list(streaks) == ["nightly", "failed at last", "of shards"]
+        [newest] = (await history.summaries.newest_of(["failed at last"], limit=1))["failed at last"]
+        assert streaks["failed at last"].last == newest
+        assert await history.expire(NOON + 60 * MINUTE, after=30 * MINUTE)
+        streaks = await history.summaries.streaks(names)
+        assert {name: (s.first.execution_id, s.count) for name, s in streaks.items()} == {"nightly": ("0029", 41)}
+
+
 def dead_letter(number: int, job: str, error: str | None, definition: int = 3) -> tuple[Message, datetime]:
     """Return a dead letter, and the time of its only attempt."""
     at, name = NOON + number * MINUTE, f"{number:04}"

@@ -133,6 +133,35 @@ async def test_failing_job_names_its_streak(busy: World) -> None:
     assert job["since"] == first.scheduled_time.isoformat().replace("+00:00", "Z")
 
 
+@pytest.mark.parametrize("success", [0, 7])
+async def test_failing_job_names_its_first_failure_of_many(world: World, success: int) -> None:
+    await world.given(name="open", schedule="@hourly")
+    ends = ["failed"] * success + ["completed"] * bool(success) + ["failed", "skipped"] * 30 + ["running"] * 25
+    for number, end in enumerate(ends):
+        await _run(world, "open", number, end)
+    facts = await world.facts("execution.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    first = await world.history.execution(_id("open", success + bool(success)))
+    assert first is not None
+    answer, _ = await _get(world, "/v1/overview", Role.VIEWER)
+    [job] = answer["failing"]["jobs"]
+    assert (job["since"], job["failures"]) == (first.scheduled_time.isoformat().replace("+00:00", "Z"), 30)
+
+
+async def test_failures_under_a_hidden_definition_begin_no_streak(world: World) -> None:
+    await world.given(name="open", schedule="@hourly", viewers=("user:ada",))
+    await _run(world, "open", 0, "failed")
+    await world.registry.delete("open")
+    world.clock.advance(60)
+    await world.given(name="open", schedule="@hourly")
+    await _run(world, "open", 1, "failed")
+    facts = await world.facts("execution.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    for role, failures in ((Role.VIEWER, 1), (Role.ADMIN, 2)):
+        [job] = (await _get(world, "/v1/overview", role))[0]["failing"]["jobs"]
+        assert (job["failures"], job["execution_id"]) == (failures, _id("open", 1))
+
+
 async def test_task_without_worker_is_explained(busy: World) -> None:
     answer, _ = await _get(busy, "/v1/overview", Role.VIEWER)
     [example] = answer["waiting"]["worker"]["examples"]

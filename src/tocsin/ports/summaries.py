@@ -14,6 +14,8 @@ ENDED: Final[tuple[Status, ...]] = ("completed", "failed", "skipped", "cancelled
 """The statuses of executions that are over."""
 MAX_ERROR: Final = 500
 """Characters of an error in a short row."""
+MAX_STREAK: Final = 10_000
+"""Failures of a job that are counted."""
 
 
 class End(NamedTuple):
@@ -49,6 +51,16 @@ class ExecutionHead:
     duration_ms: int | None
     definition: int | None
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """The failures of a job after its last success, by scheduled time and id."""
+
+    first: ExecutionHead
+    last: ExecutionHead
+    count: int
+    """At most `MAX_STREAK`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +167,13 @@ class HistorySummaries(Protocol):
         self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[str]:
         """Return the jobs of the newest `failures` failed executions, the last to fail first."""
+        ...
+
+    async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
+        """Return the failures of each job after its last success, however old it is.
+
+        Jobs without such a failure are absent.
+        """
         ...
 
     async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:

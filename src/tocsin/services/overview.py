@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import nsmallest
-from itertools import takewhile
 from typing import Final, Protocol, TypeAlias
 
 from .. import subjects
@@ -35,8 +34,6 @@ MAX_ENDS: Final = 50_000
 """The newest ends of a status that are counted."""
 MAX_FAILED_JOBS: Final = 200
 """The jobs that failed last, whose newest executions are read."""
-RECENT: Final = 20
-"""Newest executions of a job that tell whether it fails."""
 JOBS_AT_ONCE: Final = 100
 YIELD_EVERY: Final = 1_000
 """Counts after which other tasks run."""
@@ -204,9 +201,9 @@ class FailingJob:
 
     job: str
     since: datetime
-    """The scheduled time of the first failure since the last success, among the newest 20 executions."""
+    """The scheduled time of the first failure since the last success, as far as the history goes back."""
     failures: int
-    """The number of these failures."""
+    """The number of failures since then, at most 10,000."""
     execution_id: str
     """The last of them."""
     error: str | None
@@ -226,19 +223,15 @@ async def failing_jobs(
     names = [name for name in failed if is_seen(name)]
     failing = list[FailingJob]()
     for begin in range(0, len(names), JOBS_AT_ONCE):
-        newest = await summaries.newest_of(names[begin : begin + JOBS_AT_ONCE], limit=RECENT)
-        for heads in newest.values():
-            failures = _failures(heads)
-            if failures and await _sees_head(sees, last := failures[0]):
-                since = failures[-1].scheduled_time
-                failing.append(FailingJob(last.job_name, since, len(failures), last.execution_id, last.error))
+        streaks = await summaries.streaks(names[begin : begin + JOBS_AT_ONCE])
+        for job, streak in streaks.items():
+            last = streak.last
+            if await _sees_head(sees, last):
+                since, count = streak.first.scheduled_time, streak.count
+                if not await _sees_head(sees, streak.first):  # it ran under a registration before, of other viewers
+                    since, count = last.scheduled_time, 1
+                failing.append(FailingJob(job, since, count, last.execution_id, last.error))
     return failing
-
-
-def _failures(heads: Sequence[ExecutionHead]) -> Sequence[ExecutionHead]:
-    """Return the failures of a job since its last success, both newest first."""
-    results = (head for head in heads if head.status in {"completed", "failed"})
-    return list(takewhile(lambda head: head.status == "failed", results))
 
 
 @dataclass(slots=True)

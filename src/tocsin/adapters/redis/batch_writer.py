@@ -184,6 +184,8 @@ def _sets(record: ExecutionRecord) -> Iterator[str]:
         yield keys.executions_by("occurrence", record.occurrence_id)
     if record.error is not None:
         yield keys.WITH_ERROR
+    if record.status in {"completed", "failed"}:
+        yield keys.results_of(record.job, record.status)
 
 
 def _write_dead_letter(transaction: Pipeline, letter: dead_letter.DeadLetterRecord, key: str) -> None:

@@ -13,6 +13,7 @@ All keys have the same prefix, so that a database may be shared.
     tocsin:history:former-places                   a hash of the places before the history was emptied, by their keys.
     tocsin:history:executions…                     sorted sets of ids: all, by condition, and by order.
     tocsin:history:executions:ended:<status>       the same, of the JSON of an id, a job and a definition, by the end.
+    tocsin:history:executions:results:<status>:<job>   the same, of the ids of a job that completed or failed.
     tocsin:history:executions:queue:<state>:<queue>   the same, of the ids in a state of the Open Job Spec; those that are over by the end.
     tocsin:history:dead-letters…                   the same.
     tocsin:history:counts:<job>                    a hash of the numbers of ended executions, by the JSON of what they share.
@@ -88,6 +89,11 @@ def total_names(owner: str) -> str:
 def executions_by(field: str, value: str) -> str:
     """Return the set of executions with a `job`, `status`, `trigger`, `tag` or `occurrence`."""
     return f"{EXECUTIONS}:{field}:{value}"
+
+
+def results_of(job: str, status: str) -> str:
+    """Return the set of executions of a job that `completed` or `failed`."""
+    return f"{EXECUTIONS}:results:{status}:{job}"
 
 
 def in_queue(queue: str, state: JobState) -> str:

@@ -15,7 +15,18 @@ from ...domain.execution_record import Status
 from ...domain.namespaces import is_within
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds
-from ...ports.summaries import ENDED, End, EndCounts, ExecutionHead, JobRuns, LetterGroup, LetterGroups, QueueCounts
+from ...ports.summaries import (
+    ENDED,
+    MAX_STREAK,
+    End,
+    EndCounts,
+    ExecutionHead,
+    JobRuns,
+    LetterGroup,
+    LetterGroups,
+    QueueCounts,
+    Streak,
+)
 from ..history.ends import counted
 from . import keys
 from .keys import execution_head
@@ -89,6 +100,43 @@ class RedisSummaries:
             ids = await reading.execute()
         heads = {head.execution_id: head for head in await self._heads([name for of_job in ids for name in of_job])}
         return {job: [heads[name] for name in of_job if name in heads] for job, of_job in zip(jobs, ids, strict=True)}
+
+    async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
+        async with self._client.pipeline(transaction=False) as reading:
+            for job in jobs:
+                reading.zrevrange(keys.results_of(job, "completed"), 0, 0, withscores=True)
+            successes = cast("list[list[tuple[str, float]]]", await reading.execute())
+        async with self._client.pipeline(transaction=True) as reading:
+            for job, success in zip(jobs, successes, strict=True):
+                failed, at = keys.results_of(job, "failed"), int(success[0][1]) if success else None
+                reading.zcard(failed)
+                reading.zcount(failed, "-inf", "-inf" if at is None else f"({at}")
+                # Executions with one scheduled time, such as those of shards, are in the order of their ids.
+                reading.zrangebyscore(failed, *(("(0", 0) if at is None else (at, at)))
+            numbers = await reading.execute()
+        places: dict[str, tuple[int, int]] = {}
+        for job, success, number, before, ties in zip(
+            jobs, successes, numbers[::3], numbers[1::3], numbers[2::3], strict=True
+        ):
+            place = before + sum(success[0][0] > tie for tie in ties)
+            if place < number:
+                places[job] = place, number - place
+        return await self._streaks_at(places)
+
+    async def _streaks_at(self, places: Mapping[str, tuple[int, int]]) -> Mapping[str, Streak]:
+        """Return the streaks of jobs from the rank of the first failure, and their number."""
+        async with self._client.pipeline(transaction=False) as reading:
+            for job, (rank, _) in places.items():
+                reading.zrange(keys.results_of(job, "failed"), rank, rank)
+                reading.zrange(keys.results_of(job, "failed"), -1, -1)
+            ids = [name for names in await reading.execute() for name in names]
+        heads = {head.execution_id: head for head in await self._heads(ids)}
+        ends = zip(places.items(), ids[::2], ids[1::2], strict=False)
+        return {
+            job: Streak(heads[first], heads[last], min(number, MAX_STREAK))
+            for (job, (_, number)), first, last in ends
+            if first in heads and last in heads
+        }
 
     async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
         """See `ports.HistorySummaries`. Only the newest `MAX_GROUPED` dead letters are grouped."""

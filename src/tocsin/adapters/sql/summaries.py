@@ -6,11 +6,22 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from sqlalchemy import Connection, Text, bindparam, case, func, select, type_coerce
+from sqlalchemy import Connection, Text, bindparam, case, func, literal, select, tuple_, type_coerce
 
 from ...domain.execution_record import Status
 from ...ports.queries import DeadLetterQuery
-from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterGroups, QueueCounts
+from ...ports.summaries import (
+    ENDED,
+    MAX_ERROR,
+    MAX_STREAK,
+    End,
+    EndCounts,
+    ExecutionHead,
+    JobRuns,
+    LetterGroups,
+    QueueCounts,
+    Streak,
+)
 from ..history.ends import counted
 from . import tables
 from .conditions import within
@@ -69,6 +80,13 @@ class SqlSummaries:
 
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
         return await self._read(partial(_newest_of, jobs=jobs, limit=limit))
+
+    async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
+        def of_jobs(connection: Connection) -> Mapping[str, Streak]:
+            streaks = ((job, _streak(connection, job)) for job in jobs)
+            return {job: streak for job, streak in streaks if streak is not None}
+
+        return await self._read(of_jobs)
 
     async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
         return await self._read(partial(letter_groups, query=query, limit=limit, by_definition=by_definition))
@@ -139,6 +157,25 @@ def _newest_of(connection: Connection, *, jobs: Sequence[str], limit: int) -> Ma
         job: [execution_head(row) for row in connection.execute(_NEWEST_OF, {"job": job, "most": limit})]
         for job in jobs
     }
+
+
+def _streak(connection: Connection, job: str) -> Streak | None:
+    key = _EXECUTIONS.scheduled_time, _EXECUTIONS.execution_id
+    newest = [column.desc() for column in key]
+    # The condition on the end lets the database use the index `results`.
+    results = select(*_HEAD).where(_EXECUTIONS.job_name == job, _EXECUTIONS.completed_at.is_not(None)).limit(1)
+    failures = results.where(_EXECUTIONS.status == "failed")
+    success = connection.execute(results.where(_EXECUTIONS.status == "completed").order_by(*newest)).one_or_none()
+    if success is not None:
+        place = zip((success.scheduled_time, success.execution_id), key, strict=True)
+        failures = failures.where(tuple_(*key) > tuple_(*(literal(value, column.type) for value, column in place)))
+    first = connection.execute(failures.order_by(*key)).one_or_none()
+    last = connection.execute(failures.order_by(*newest)).one_or_none()
+    if first is None or last is None:
+        return None
+    counted_failures = failures.with_only_columns(_EXECUTIONS.execution_id).limit(MAX_STREAK).subquery()
+    count = connection.execute(select(func.count()).select_from(counted_failures)).scalar_one()
+    return Streak(execution_head(first), execution_head(last), count)
 
 
 def _failed_jobs(

@@ -132,6 +132,7 @@ for _name, _columns, _where in (
         (executions.c.status, executions.c.completed_at, executions.c.job_name, executions.c.definition),
         "completed_at IS NOT NULL",
     ),
+    ("results", (executions.c.job_name, executions.c.status, *_NEWEST), "completed_at IS NOT NULL"),
     ("by_duration", (executions.c.duration_ms, executions.c.execution_id), "duration_ms IS NOT NULL"),
     (
         "of_queue",

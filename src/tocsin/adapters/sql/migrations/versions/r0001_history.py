@@ -77,6 +77,7 @@ def _executions() -> None:
         ("of_occurrence", ["occurrence_id", *newest], "occurrence_id IS NOT NULL"),
         ("by_start", ["started_at", "execution_id"], None),
         ("ended", ["status", "completed_at", "job_name", "definition"], "completed_at IS NOT NULL"),
+        ("results", ["job_name", "status", *newest], "completed_at IS NOT NULL"),
         ("by_duration", ["duration_ms", "execution_id"], "duration_ms IS NOT NULL"),
         ("of_queue", ["queue", "job_state", "completed_at"], "queue IS NOT NULL AND job_state IS NOT NULL"),
         ("open", ["job_name", "scheduled_time"], "completed_at IS NULL"),
