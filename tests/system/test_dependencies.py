@@ -7,10 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.services.health.test_status import program
 from tests.system.running import Running, running
 from tocsin import Context, Worker
-from tocsin.domain.events import Completed, DependenciesSettled, Planned, Started
+from tocsin.domain import ledger
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Actor, Completed, DependenciesSettled, Failed, Planned, Skipped, Started
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "dependencies.md"
 MATCHED = {"default": {"transport": "matched"}}
@@ -102,3 +106,69 @@ async def _held(tocsin: Running) -> str:
         return planned[0].execution_id if planned and started else ""
 
     return await tocsin.until(look)
+
+
+@pytest.mark.parametrize("end", [Completed, Failed, None], ids=["completed", "failed", "running"])
+async def test_runs_of_a_hidden_job_are_unknown(
+    nats_url: str, tmp_path: Path, end: type[Completed | Failed] | None
+) -> None:
+    """The dependencies were registered before their job existed, and before it was hidden."""
+    ada, eve = Actor(identity="ada", kind="user"), Actor(identity="eve", kind="user")
+    worker, may_end = Worker(name="team-1"), asyncio.Event()
+
+    @worker.task("secret")
+    async def secret(_: Context) -> None:
+        if end is Failed:
+            raise ValueError
+        if end is None:
+            await may_end.wait()
+
+    @worker.task("other")
+    async def other(_: Context) -> None: ...
+
+    async with running(nats_url, tmp_path, worker=worker, queues=MATCHED) as tocsin:
+
+        async def apply(name: str, by: Actor, **fields: object) -> None:
+            job = {"name": name, "function": "other", "retry": {"max_attempts": 1}, **fields}
+            definition = JobDefinition.model_validate(job)
+            await tocsin.change(name, partial(ledger.define, definition=definition, by=by))
+
+        async def outcome(name: str) -> DependenciesSettled:
+            await tocsin.trigger(name)
+            [settled] = await tocsin.ended(name, DependenciesSettled)
+            return settled
+
+        after: dict[str, Any] = {"depends_on": [{"job": "secret", "within": "1h"}], "dependency_timeout": "2s"}
+        others = {"eves": (eve, {}), "adas-and-eves": (ada, {"owner": "user:eve"}), "changed": (eve, {})}
+        for name, (by, fields) in others.items():
+            await apply(name, by, **after, **fields)
+        await apply("adas", ada, **after)
+        await apply("secret", ada, function="secret")
+        await apply("secret", ada, function="secret", viewers=["user:ada"])
+        await tocsin.trigger("secret")
+        await tocsin.ended("secret", Started if end is None else end)
+        await tocsin.trigger("changed")
+        await tocsin.stored("execution.changed.>", Planned, 1)
+        await apply("changed", eve)  # while an execution waits by its older definition
+        for name in ("eves", "adas-and-eves"):
+            settled = await outcome(name)
+            assert settled.outcome == "dependency_missing"
+            assert [(run.hidden, run.execution_id, run.ended) for run in settled.runs] == [(True, None, None)]
+            [skipped] = await tocsin.ended(name, Skipped)
+            assert skipped.reason == "dependency_missing"
+            page = (await program(tocsin.settings, "executions", "show", skipped.execution_id)).stdout
+            assert "secret is hidden from its job" in page
+        [settled] = await tocsin.ended("changed", DependenciesSettled)
+        assert settled.outcome == "dependency_missing"
+        ended = None if end is None else end.model_fields["type"].default
+        assert [(run.hidden, run.ended) for run in (await outcome("adas")).runs] == [(False, ended)]
+        audited = await program(tocsin.settings, "audit", "-o", "json")
+        assert audited.returncode == 0, audited.stdout
+        doctor = json.loads((await program(tocsin.settings, "doctor", "-o", "json")).stdout)
+        [found] = [finding for finding in doctor if finding["code"] == "dependency-hidden"]
+        assert (found["level"], found["details"]["jobs"]) == ("warn", ["adas-and-eves", "eves"])
+        may_end.set()
+        await apply("secret", ada, function="secret")  # it hides no more
+        await tocsin.trigger("eves")
+        settled = (await tocsin.ended("eves", DependenciesSettled, 2))[1]
+        assert [run.hidden for run in settled.runs] == [False]

@@ -150,11 +150,13 @@ class Upstream(NamedTuple):
     dependency: JobDependency
     window: Window
     runs: Runs
+    is_hidden: bool = False
+    """Whether the execution may learn of no run."""
 
     @property
     def last(self) -> Run | None:
-        """Return the last run in the window."""
-        return self.runs.last(self.window)
+        """Return the last run in the window that the execution may learn of."""
+        return None if self.is_hidden else self.runs.last(self.window)
 
     @property
     def state(self) -> Literal["met", "failed", "waits", "missing"]:
@@ -171,7 +173,7 @@ class Upstream(NamedTuple):
         """Return the record of the last run, as an execution's wait ends."""
         run = self.last
         if run is None or run.ended == "skipped":
-            return DependencyRun(job=self.dependency.job, since=self.window.since)
+            return DependencyRun(job=self.dependency.job, since=self.window.since, hidden=self.is_hidden)
         return DependencyRun(
             job=self.dependency.job, since=self.window.since, execution_id=run.execution_id, ended=run.ended
         )

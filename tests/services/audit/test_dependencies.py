@@ -211,3 +211,36 @@ async def test_end_of_a_wait_is_owed_later() -> None:
     [debt] = (await StoredEvents.of(world.log)).audited().debts
     [planned] = await world.recorded(Planned)
     assert debt.since == planned.time + timedelta(hours=1)
+
+
+HIDDEN = DependencyRun(job="load", since=BEGIN - timedelta(hours=1), hidden=True)
+
+
+@pytest.mark.parametrize(
+    ("viewers", "outcome", "run", "expected"),
+    [
+        (["user:ada"], "dependency_missing", HIDDEN, []),
+        ([], "dependency_missing", HIDDEN, ["it says that load is hidden, which never named viewers"]),
+        (["user:ada"], "met", HIDDEN, ["the last run of load had not completed"]),
+        (
+            ["user:ada"],
+            "dependency_missing",
+            HIDDEN.model_copy(update={"execution_id": "r"}),
+            ["it names a run of load, which is hidden from its job"],
+        ),
+    ],
+    ids=["hidden", "not-hidden", "met", "named"],
+)
+async def test_wait_for_a_hidden_job_is_judged(
+    viewers: list[str], outcome: str, run: DependencyRun, expected: list[str]
+) -> None:
+    scene = await begun()
+    await scene.ran("load", "one")
+    await scene.world.define({"name": "load", "function": "f", "viewers": viewers})
+    held = await scene.ran("report", "two")
+    scene.world.clock.advance(60)
+    everything = await scene.settle(held, outcome, run)
+    scene.world.clock.advance(60)
+    await scene.ran("load", "three")  # what is after the wait shows that no definition is missing
+    everything = await StoredEvents.of(scene.world.log)
+    assert reasons(everything) == expected

@@ -336,4 +336,6 @@ def _of(head: Text, detail: Text) -> Text:
 
 
 def _end_of(run: DependencyRun) -> str:
+    if run.hidden:
+        return "is hidden from its job"
     return f"has no run since {local(run.since)}" if run.execution_id is None else run.ended or "has not ended"

@@ -20,6 +20,8 @@ class DependencyRun(Message):
     """The last run in the window; absent: there was none."""
     ended: Literal["completed", "failed", "cancelled"] | None = None
     """The end of that run; absent: it had not ended."""
+    hidden: bool = False
+    """Whether the viewers of the job did not let the execution's job learn of its runs. Then no run is named."""
 
 
 class DependenciesSettled(ExecutionFact):
@@ -32,7 +34,7 @@ class DependenciesSettled(ExecutionFact):
     type: Literal["dependencies-settled"] = "dependencies-settled"
     """The type of the event."""
     outcome: WaitOutcome
-    """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end.
+    """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end, or is hidden.
     `queue_full`: as many executions of its job as may wait did so already."""
     runs: tuple[DependencyRun, ...] = ()
     """The last run of each job, in the order of the definition; none with `queue_full`."""

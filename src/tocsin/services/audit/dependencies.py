@@ -52,6 +52,8 @@ def wrong_waits(fact: DependenciesSettled, depends_on: Sequence[JobDependency]) 
         accepted = {"completed"} if dependency.on == "completed" else {"completed", "failed", "cancelled"}
         if fact.outcome == "met" and run.ended not in accepted:
             yield Wrong("I6", f"the last run of {run.job} had not {dependency.on}")
+        if run.hidden and run.execution_id is not None:
+            yield Wrong("I6", f"it names a run of {run.job}, which is hidden from its job")
     if fact.outcome == "dependency_failed" and not any(run.ended in {"failed", "cancelled"} for run in fact.runs):
         yield Wrong("I6", "no run of a job on which it depends had failed")
 
@@ -105,8 +107,13 @@ class Dependencies:
         self._waiting: dict[Key, datetime] = {}
         """The scheduled time of each execution that waits."""
         self._windows: defaultdict[str, list[tuple[datetime, datetime, str]]] = defaultdict(list)
-        """The windows of waits that ended, by the job on which they rest: the end of each, the last run in it or else its beginning, and
+        """The windows of waits that ended and rest on a run or on none, by the job on which they rest: the end of each, the last run in it or else its beginning, and
         the execution that waited."""
+
+        self._viewed: set[str] | None = set() if since is None else None
+        """The jobs that named viewers at some time; None: older definitions are not known."""
+        self._hidden: dict[str, tuple[Recorded[DependenciesSettled], str]] = {}
+        """The first wait that ended because a job was hidden, and its execution, by this job."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
@@ -121,9 +128,14 @@ class Dependencies:
         }
 
     def debts(self) -> Iterator[Debt]:
-        yield from ()
+        for job, (recorded, entity) in self._hidden.items():
+            if self._viewed is not None and job not in self._viewed:
+                reason = f"it says that {job} is hidden, which never named viewers"
+                yield Debt("I6", entity, reason, recorded.time, "clocks", (check.Proof.of(recorded),))
 
     def _defined(self, recorded: Recorded[Defined]) -> Taken:
+        if self._viewed is not None and recorded.message.definition.viewers:
+            self._viewed.add(recorded.message.job)
         self._follow(recorded.message.definition.depends_on)
         yield from ()
 
@@ -165,6 +177,9 @@ class Dependencies:
             return
         entity = check.execution(fact.job, fact.execution_id)
         for named in fact.runs:
+            if named.hidden:
+                self._hidden.setdefault(named.job, (recorded, entity))
+                continue
             seen_by = recorded.time - UNSEEN
             for reason in [*self._false(named, at, seen_by)] or self._later(named, at, seen_by):
                 yield check.violation("I6", entity, reason, recorded)

@@ -51,6 +51,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     partitions.shards,
     partitions.owners,
     dependencies.circles,
+    dependencies.hidden,
     deadlines.timers,
     deadlines.occurrences,
     deadlines.executions,

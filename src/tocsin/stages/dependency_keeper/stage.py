@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ... import subjects, telemetry
 from ...domain import execution
+from ...domain.access import may_follow
 from ...domain.dependency import Run, Upstream, Window, decide, is_decided, may_be_met, window
 from ...domain.events import DependenciesSettled, DependencyRun, Message, Recorded, WaitOutcome
 from ...domain.ledger import Ledger
@@ -163,20 +164,31 @@ class DependencyKeeper:
         """
         windows = await self._windows(dependent)
         is_late = dependent.deadline <= now
-        upstream = self._upstream(dependent, windows)
-        if upstream is None:
+        if (runs := self._upstream(dependent, windows)) is None:
             return None  # `on_run` and the next tick look at it again
-        if not is_late and not may_be_met(upstream):
+        if not is_late and not may_be_met(runs):
             self.dependents.look_again(dependent.scope, dependent.deadline)
             return None
         later = now + min(LATEST, max(SOON, (now - dependent.since) / 8))
         self.dependents.look_again(dependent.scope, later if is_late else min(dependent.deadline, later))
         if not await self._read_ledgers([each.job for each in dependent.depends_on], known.ledgers):
             return None
-        upstream = self._upstream(dependent, windows)
-        if upstream is None or not all([await self._knows_runs(each, known) for each in upstream]):
+        if (runs := self._upstream(dependent, windows)) is None:
+            return None
+        upstream = await self._marked(dependent, runs, known.ledgers)
+        if not all([await self._knows_runs(each, known) for each in upstream if not each.is_hidden]):
             return None
         return await self._decided(dependent, upstream, now)
+
+    async def _marked(
+        self, dependent: Dependent, upstream: Sequence[Upstream], ledgers: Mapping[str, Ledger]
+    ) -> Sequence[Upstream]:
+        """Mark the jobs that the viewers in force hide from the execution's job."""
+        definitions = [ledgers[each.dependency.job].definition for each in upstream]
+        if not any(definition and definition.viewers for definition in definitions):
+            return upstream
+        own, _ = await self._ledgers.load(dependent.job)
+        return [each._replace(is_hidden=not may_follow(own, ledgers[each.dependency.job])) for each in upstream]
 
     async def _decided(self, dependent: Dependent, upstream: Sequence[Upstream], now: datetime) -> Answer | None:
         """Return how a wait ends if all runs in its windows are known."""
