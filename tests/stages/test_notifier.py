@@ -24,6 +24,7 @@ from tocsin.domain.events import (
     Completed,
     CronMissed,
     CronMissedData,
+    Death,
     Failed,
     Failure,
     Message,
@@ -36,6 +37,8 @@ from tocsin.domain.events import (
     NotificationSilenced,
     OutcomeChanged,
     Recorded,
+    Released,
+    RetryScheduled,
     Skipped,
     SkipReason,
 )
@@ -120,6 +123,61 @@ async def test_redelivery_raises_nothing_again(world: World) -> None:
     await world.redeliver(world.notifier)
     await world.redeliver(world.notifier, is_fresh=True)
     assert await facts(world) == stored
+
+
+async def lose(world: World, execution_id: str, number: int, *, step: str = "main", is_late: bool = False) -> None:
+    """Store that a step lost so many workers, the last of them with its claim or with its whole attempt."""
+    at = world.clock.now()
+    deaths = tuple(Death(agent=f"mail.{index}", at=at, last_heartbeat=at) for index in range(1, number + 1))
+    of: dict[str, Any] = {"job": "report", "execution_id": execution_id, "step": step, "attempt": 1}
+    if is_late:
+        error = Failure(type="timeout", deaths=deaths)
+        await world.given(RetryScheduled(**of, error=error, delay=1.0, next_attempt_at=at))
+    else:
+        await world.given(Released(**of, delivery=number, task=1, reason="lease_over", deaths=deaths))
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_second_lost_worker_is_raised_once(world: World, *, is_late: bool) -> None:
+    rule = {"channels": ["ops", "pager"], "on_failure": True}
+    await world.define({**JOB, "recovery": {"max_deaths": 5}, "notify": rule})
+    execution_id = await begin(world)
+    await lose(world, execution_id, 1, is_late=is_late)
+    await world.run(world.notifier)
+    assert await raised(world) == []
+    for number, step in ((2, "main"), (3, "main"), (2, "other"), (4, "main")):
+        await lose(world, execution_id, number, step=step, is_late=is_late)
+        await world.run(world.notifier)
+    notifications = await raised(world)
+    assert [(fact.channel, fact.kind, fact.job, fact.execution_id) for fact in notifications] == [
+        ("ops", Kind.WORKER_LOST, "report", execution_id),
+        ("pager", Kind.WORKER_LOST, "report", execution_id),
+    ]
+    assert notifications[0].reason == "step main lost 2 workers: mail.1, mail.2"
+    assert "5 workers (recovery.max_deaths)" in notifications[0].why
+    assert "mail.2 at " in notifications[0].why
+    await world.redeliver(world.notifier)
+    await world.redeliver(world.notifier, is_fresh=True)
+    assert await raised(world) == notifications
+
+
+async def test_each_execution_that_loses_workers_is_raised(world: World) -> None:
+    rule = {"channels": ["ops"], "on_failure": True}
+    await world.define({**JOB, "overlap_policy": "allow", "notify": rule})
+    runs = [await begin(world), await begin(world)]
+    for execution_id in runs:
+        await lose(world, execution_id, 1)
+        await lose(world, execution_id, 2)
+    await world.run(world.notifier)
+    assert sorted(str(fact.execution_id) for fact in await raised(world)) == sorted(runs)
+
+
+async def test_lost_workers_without_the_rule_raise_nothing(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "on_recovery": True}})
+    execution_id = await begin(world)
+    await lose(world, execution_id, 2)
+    await world.run(world.notifier)
+    assert await raised(world) == []
 
 
 @pytest.mark.parametrize("notify", [None, {"channels": ["ops"], "on_skip": True}])

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     """The kinds of notifications: what happened to the job."""
 
     FAILED = "failed"
+    WORKER_LOST = "worker_lost"
     RECOVERED = "recovered"
     SKIPPED = "skipped"
     MISSED = "missed"
@@ -34,6 +35,7 @@ class Kind(StrEnum):
 
 MEANINGS: Final = {
     Kind.FAILED: "the execution failed, after its last retry",
+    Kind.WORKER_LOST: "a task of the execution lost two workers, and goes on",
     Kind.RECOVERED: "the first execution completed after failures",
     Kind.SKIPPED: "the execution was skipped",
     Kind.MISSED: "the instant passed without an execution",

@@ -14,13 +14,16 @@ from .events import (
     Admitted,
     Completed,
     CronMissed,
+    Death,
     Failed,
     Message,
     NotificationRaised,
     NotifyTimer,
     OutcomeChanged,
     Recorded,
+    Released,
     Requested,
+    RetryScheduled,
     Skipped,
 )
 from .execution import WAITS, Execution, Status, waits_for
@@ -39,6 +42,8 @@ MAX_TAGS: Final = 20
 """Tags of a job that a notification keeps."""
 MAX_TAG: Final = 100
 """Characters of a tag that a notification keeps."""
+ALARMING_DEATHS: Final = 2
+"""Workers that are lost with a task of one step before people are notified. One may be lost by chance."""
 WANTED_SKIPS: Final = frozenset({"disabled", "dst_skip", "refused"})
 """Reasons for a skip that raise no notification.
 
@@ -132,6 +137,26 @@ def of_failure(end: Failed, at: datetime) -> Happening:
     if end.dead_letter:
         lines.append(f"tocsin dead-letters show {end.execution_id}")
     return Happening(Kind.FAILED, end.job, at, end.execution_id, end.execution_id, reason, "\n".join(lines))
+
+
+def of_lost_workers(fact: Released | RetryScheduled, at: datetime, state: Execution) -> Happening | None:
+    """Return that a step lost its second worker; None: another step did so before."""
+    deaths = deaths_of(fact)
+    if any(len(others) >= ALARMING_DEATHS for step, others in state.deaths.items() if step != fact.step):
+        return None
+    reason = f"step {fact.step} lost {counted(len(deaths), 'worker')}: {', '.join(death.agent for death in deaths)}"
+    lines = [
+        _origin(state.request.trigger, state.request.scheduled_time),
+        f"the step fails when it has lost {counted(state.request.plan.max_deaths, 'worker')} (recovery.max_deaths)",
+        *map(str, deaths),
+        f"tocsin executions cancel {fact.execution_id}",
+    ]
+    return Happening(Kind.WORKER_LOST, fact.job, at, fact.execution_id, fact.execution_id, reason, "\n".join(lines))
+
+
+def deaths_of(fact: Released | RetryScheduled) -> tuple[Death, ...]:
+    """Return the workers that a step lost, up to an event of it."""
+    return fact.deaths if isinstance(fact, Released) else fact.error.deaths
 
 
 def of_recovery(end: Completed, at: datetime, failed: str) -> Happening:
@@ -328,6 +353,7 @@ def notifications(happening: Happening, rule: Notify, tags: Iterable[str]) -> tu
 
 _FIELDS: Final[Mapping[Kind, str]] = {
     Kind.FAILED: "on_failure",
+    Kind.WORKER_LOST: "on_failure",
     Kind.RECOVERED: "on_recovery",
     Kind.SKIPPED: "on_skip",
     Kind.MISSED: "on_missed",

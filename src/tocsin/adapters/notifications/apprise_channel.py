@@ -34,6 +34,7 @@ _TYPES: Final = {
     Kind.LATE: "warning",
     Kind.SKIPPED: "warning",
     Kind.SLOW: "warning",
+    Kind.WORKER_LOST: "warning",
 }
 """The types of Apprise, which decide on colors and severities; `failure` for the other kinds."""
 

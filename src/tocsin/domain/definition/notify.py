@@ -70,7 +70,7 @@ class Notify(StoredModel):
 
     Without any, the job has no notifications, not even those that the settings give to jobs without a rule."""
     on_failure: Flag = False
-    """Notify of each execution that failed, after its last retry."""
+    """Notify of each execution that failed, after its last retry, and once of each that lost two workers with a task of one step and goes on."""
     on_recovery: Flag = False
     """Notify of the first execution that completes after one that failed."""
     on_skip: Flag = False

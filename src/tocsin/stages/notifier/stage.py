@@ -24,17 +24,22 @@ from ...domain.events import (
     NotifyTimer,
     OutcomeChanged,
     Recorded,
+    Released,
     Requested,
+    RetryScheduled,
     Skipped,
     admission_of,
 )
 from ...domain.notification_rule import (
+    ALARMING_DEATHS,
     Default,
     Happening,
     changed_outcome,
+    deaths_of,
     miss_timer,
     notifications,
     of_failure,
+    of_lost_workers,
     of_misses,
     of_recovery,
     of_skip,
@@ -100,6 +105,8 @@ class Notifier:
                 return self._raise(happening, definition, states, skip_timer(rule, skip, definition.timezone))
             case CronMissed() as missed:
                 return self._on_missed(missed, states)
+            case Released() | RetryScheduled() as fact if len(deaths_of(fact)) == ALARMING_DEATHS:
+                return self._on_lost_worker(fact, recorded, states)
             case _:
                 return DONE
 
@@ -126,6 +133,14 @@ class Notifier:
         if step.changes:
             return again(*step.changes)  # the outcome changes after its notifications exist
         return done(rests_on=(ref,)) if change is None else done(Events(ref, (change,)))
+
+    def _on_lost_worker(self, fact: Released | RetryScheduled, recorded: Recorded[Message], states: States) -> Step:
+        state = states.up_to(execution_state(fact.job, fact.execution_id), recorded.sequence)
+        if state.requested is None or not state.requested.plan.definition:
+            return DONE
+        happening = of_lost_workers(fact, recorded.time, state)
+        definition = states(DEFINITION((fact.job, state.requested.plan.definition)))
+        return DONE if happening is None else self._raise(happening, definition, states)
 
     def _on_missed(self, missed: CronMissed, states: States) -> Step:
         in_force = states(IN_FORCE_NOW(missed.data.cron_name))
@@ -191,7 +206,7 @@ def _is_installed(settings: Settings) -> bool:
 NOTIFIER: Final = Stage(
     name="notifier",
     purpose="notifies people by channels; one leads",
-    consumes="beginnings and ends of executions, missed instants, timers; silences",
+    consumes="beginnings and ends of executions, retries, released claims, missed instants, timers; silences",
     decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`, `silenced`; timers",
     access=Access(
         appends=(
@@ -208,7 +223,10 @@ NOTIFIER: Final = Stage(
         Subscription(
             subjects.NOTIFIER,
             Stream.LOG,
-            (filter_for("execution.failed"), filter_for("execution.skipped"), *COMPLETIONS, *filters_of(CronMissed)),
+            (
+                *(filter_for("execution.failed"), filter_for("execution.skipped"), *COMPLETIONS),
+                *(*filters_of(Released), *filters_of(RetryScheduled), *filters_of(CronMissed)),
+            ),
             decide=Notifier.on_event,
             ordering_key=subjects.job_of,
             low_priority=True,
