@@ -27,7 +27,7 @@ from tocsin.domain.trace import spans_of
 from tocsin.domain.trace_context import Sampling, process_of
 from tocsin.stages.recorder.traces import Traces
 from tocsin.testing import InMemoryEventLog, ManualClock
-from tocsin.worker.handler_trace import in_trace
+from tocsin.worker.handler_runner import in_trace
 
 T = TypeVar("T")
 

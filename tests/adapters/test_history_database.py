@@ -23,8 +23,8 @@ from tocsin.adapters.history.factory import open_history
 from tocsin.adapters.sql import migration
 from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.history import dead_letters
-from tocsin.adapters.sql.letter_groups import letter_groups
 from tocsin.adapters.sql.migration import REVISIONS, SCRIPTS, VERSION_TABLE, migrate
+from tocsin.adapters.sql.summaries import letter_groups
 from tocsin.adapters.sql.tables import metadata
 from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, JsonValue, SecretStr
 
 from tests.worker.given import FUNCTION, Bench
 from tocsin import Context
-from tocsin.app.handler import handler_of
+from tocsin.app.declarations import handler_of
 from tocsin.app.signature import Signature
 from tocsin.domain.events import Report
 

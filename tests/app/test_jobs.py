@@ -7,8 +7,8 @@ import pytest
 
 import tocsin
 from tocsin import Context, Tocsin
+from tocsin.app.declarations import JobFields
 from tocsin.app.errors import SignatureError
-from tocsin.app.fields import JobFields
 from tocsin.app.job import OWNED, Job
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.identity import typed

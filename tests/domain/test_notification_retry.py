@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.notification_retry import FIRST_DELAY, GIVE_UP_AFTER, LONGEST_DELAY, next_attempt
+from tocsin.stages.notifier.sender import FIRST_DELAY, GIVE_UP_AFTER, LONGEST_DELAY, next_attempt
 
 NOON = datetime(2027, 3, 1, 12, tzinfo=UTC)
 

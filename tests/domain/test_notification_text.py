@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.domain.notification import MAX_OTHER_JOBS, MAX_REASON, MAX_WHY, Kind, Notification
-from tocsin.domain.notification_text import (
+from tocsin.domain.notification_template import (
     MAX_CHAT_BODY,
     MAX_SUBJECT,
     body_of,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.schedule import parse
-from tocsin.domain.schedule_quotas import check_schedule_quotas, gained_instants, instants_per_day
+from tocsin.services.jobs.quotas import check_schedule_quotas, gained_instants, instants_per_day
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 

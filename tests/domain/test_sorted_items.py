@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain import sorted_items
-from tocsin.domain.sorted_items import SortedItems
+from tocsin.domain import lock
+from tocsin.domain.lock import SortedItems
 
 CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=120)
 
@@ -13,7 +13,7 @@ CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=120)
 @given(CHANGES)
 def test_each_version_equals_a_sorted_list(changes: list[tuple[bool, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorted_items, "CHUNK", 3)
+        patch.setattr(lock, "CHUNK", 3)
         items: SortedItems[tuple[int]] = SortedItems()
         expected: set[tuple[int]] = set()
         versions = []

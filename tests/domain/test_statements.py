@@ -25,8 +25,7 @@ from tocsin.domain.statements import (
     defined,
     read_statements,
 )
-from tocsin.domain.statements.grammar import MAX_CHARACTERS
-from tocsin.domain.statements.reader import MAX_STATEMENTS
+from tocsin.domain.statements.reader import MAX_CHARACTERS, MAX_STATEMENTS
 
 RUN = "01890000-0000-7000-8000-000000000000"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.step_graph import cycle, namesakes, problems
+from tocsin.domain.definition.dependencies import cycle, namesakes, problems
 
 
 @dataclass(frozen=True)

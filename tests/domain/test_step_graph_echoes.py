@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tocsin.domain.step_graph import namesakes, problems
+from tocsin.domain.definition.dependencies import namesakes, problems
 
 
 @dataclass(frozen=True)

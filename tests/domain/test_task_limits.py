@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.domain.open_task import LimitGroup, OpenTask
-from tocsin.domain.ranked_items import RankedItems
 from tocsin.domain.task_board import AgentClaim, TaskBoard
+from tocsin.domain.task_lines import RankedItems
 from tocsin.domain.task_offers import FreeSlots, Offer
 from tocsin.domain.token_bucket import TokenBucket
 

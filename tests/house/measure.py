@@ -25,7 +25,7 @@ CORE: Final[Mapping[str, Collection[str]]] = {
     "definition": ["domain.definition"],
     "events": ["domain.events", "subjects"],
     "execution": ["domain.execution", "domain.execution_plan", "domain.recovery", "domain.retry"],
-    "admission": ["domain.lock", "domain.schedule_quotas", "domain.start_jitter", "domain.token_bucket"],
+    "admission": ["domain.lock", "domain.start_jitter", "domain.token_bucket"],
     "engine": ["engine"],
     "stages": ["stages"],
     "matching": ["domain.task_board", "domain.task_lanes", "domain.task_lines", "domain.task_offers"],

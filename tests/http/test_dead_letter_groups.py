@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.domain.given import NOON
 from tests.http.conftest import World
 from tocsin import subjects
+from tocsin.adapters.http.api.dead_letter_groups import groups_of
 from tocsin.domain.access import Role
 from tocsin.domain.events import DeadLettered, Failure
 from tocsin.ports.summaries import LetterGroup
-from tocsin.services.operations.dead_letter_groups import groups_of
 from tocsin.subjects import Stream
 
 HIDDEN = "secret"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.http.conftest import World
-from tocsin.adapters.http.middleware import latency
+from tocsin.adapters.http.api import app
 
 
 class Recorded(list[tuple[str, str, int]]):
@@ -29,6 +29,6 @@ async def test_labels_are_those_of_a_route(
     world: World, monkeypatch: pytest.MonkeyPatch, method: str, path: str, labels: tuple[str, str, int]
 ) -> None:
     recorded = Recorded()
-    monkeypatch.setattr(latency, "_latency", recorded)
+    monkeypatch.setattr(app, "_latency", recorded)
     await world.ask(method, path, {"queues": ["default"]} if method == "POST" else None)
     assert recorded == [labels]

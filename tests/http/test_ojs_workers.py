@@ -12,7 +12,7 @@ import pytest
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan
 from tests.http.conftest import World
 from tocsin import subjects
-from tocsin.adapters.http.ojs import known_queues
+from tocsin.adapters.http.ojs import queues
 from tocsin.adapters.http.ojs import workers as ojs_workers
 from tocsin.domain import execution
 from tocsin.domain.access import Role
@@ -20,7 +20,7 @@ from tocsin.domain.events import Advanced, Message, Recorded, Released, Timer
 from tocsin.domain.trace_context import process_of
 from tocsin.ports import LogUnavailable
 from tocsin.services import queue_names
-from tocsin.services.jobs.registered_jobs import RegisteredJobs
+from tocsin.services.jobs.quotas import RegisteredJobs
 from tocsin.services.queue_names import QueueNames
 
 SCOPE = subjects.execution(JOB, ID)
@@ -92,9 +92,9 @@ async def test_empty_polls_search_unborn_queues_once(world: World, monkeypatch: 
     monkeypatch.setattr(RegisteredJobs, "jobs", listed)
     answers = [(await world.ask("POST", "/ojs/v1/workers/fetch", UNBORN)).json() for _ in range(3)]
     assert answers[0] == answers[1] == answers[2]
-    assert (answers[0]["jobs"], len(answers[0]["warnings"])) == ([], known_queues.MAX_WARNINGS)
+    assert (answers[0]["jobs"], len(answers[0]["warnings"])) == ([], queues.MAX_WARNINGS)
     assert "Did you mean 'default'?" in answers[0]["warnings"][0]
-    searched = [subjects.tasks(name)[0] for name in UNBORN["queues"][: known_queues.MAX_WARNINGS]]
+    searched = [subjects.tasks(name)[0] for name in UNBORN["queues"][: queues.MAX_WARNINGS]]
     assert [subject for subject in looked if subject == "jobs" or "dispatched" in subject] == ["jobs", *searched]
 
 

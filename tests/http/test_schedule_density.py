@@ -18,8 +18,7 @@ from tocsin.domain.events import Defined, Recorded
 from tocsin.domain.schedule import parse
 from tocsin.services.calculations import Calculations, Effort
 from tocsin.services.jobs import Job
-from tocsin.services.schedule_density import density
-from tocsin.services.schedule_groups import ScheduleGroup, ScheduleGroups
+from tocsin.services.schedule_density import ScheduleGroup, ScheduleGroups, density
 
 NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.adapters.http import server_sent_events
-from tocsin.adapters.http.server_sent_events import COMMENT, EndlessLine, events
+from tocsin.adapters.http import event_stream
+from tocsin.adapters.http.event_stream import COMMENT, EndlessLine, events
 
 ANSWER = 'retry: 2000\n\n: nothing new\n\nid: 1.2\nevent: défined\ndata: {"a": ": b"}\nother: x\n\nid: 1.3\ndata: cut'.encode()
 
@@ -32,6 +32,6 @@ async def test_events_are_whole_for_any_pieces(cuts: list[int]) -> None:
 
 
 async def test_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_sent_events, "MAX_LINE_BYTES", 10)
+    monkeypatch.setattr(event_stream, "MAX_LINE_BYTES", 10)
     with pytest.raises(EndlessLine):
         await read(b"data: 12345", b"6789")

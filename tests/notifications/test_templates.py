@@ -14,6 +14,8 @@ from tests.worker.builtin.http_given import Server
 from tocsin.domain.notification import Kind, Notification
 from tocsin.domain.notification_template import (
     MAX_BODY,
+    MAX_CHAT_BODY,
+    MAX_SUBJECT,
     NAMES,
     body_by,
     chat_body_by,
@@ -24,7 +26,6 @@ from tocsin.domain.notification_template import (
     json_by,
     subject_by,
 )
-from tocsin.domain.notification_text import MAX_CHAT_BODY, MAX_SUBJECT
 from tocsin.domain.template import TemplateError
 from tocsin.ports import NotificationChannel
 

@@ -15,7 +15,7 @@ from tests.security.server import Server
 from tests.security.test_outside_requests import deciding
 from tests.system.running import DEADLINE, Running
 from tocsin.domain.events import Actor, Admitted, Cancelled, Planned, Trigger
-from tocsin.services.operations.audit_trail import asked_by, audit_trail
+from tocsin.services.operations.audit_records import asked_by, audit_trail
 
 ADMIN = b'{"by": {"identity": "admin", "kind": "user"}}'
 

@@ -22,7 +22,7 @@ from tocsin.services.jobs.job_follower import JobFollower, changes
 from tocsin.services.jobs.next_instants import FEW, JobInstant, NextInstants, SortedInstants
 from tocsin.services.jobs.search_keys import MAX_TEXT, SearchKeys
 from tocsin.services.overview import AHEAD, LATE, Instant, jobs_now
-from tocsin.services.schedule_groups import ScheduleGroups
+from tocsin.services.schedule_density import ScheduleGroups
 from tocsin.testing import START
 
 ENOUGH: Final = float("inf")

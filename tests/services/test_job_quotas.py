@@ -10,8 +10,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Namespace
 from tocsin.services.jobs import Registry
 from tocsin.services.jobs.job import Change, Job
-from tocsin.services.jobs.quotas import check_quotas
-from tocsin.services.jobs.registered_jobs import YIELD_EVERY
+from tocsin.services.jobs.quotas import YIELD_EVERY, check_quotas
 from tocsin.services.namespaces import Namespaces
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 

@@ -16,7 +16,7 @@ from tocsin.domain.events import Actor, Defined, Deleted, Due, Message, Paused, 
 from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import SequenceConflict
-from tocsin.services.jobs import TRIES, Registry, registered_jobs
+from tocsin.services.jobs import TRIES, Registry, quotas
 from tocsin.services.shards import ShardMaps
 from tocsin.subjects import Bucket
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
@@ -560,7 +560,7 @@ def test_wrong_partition_is_no_definition(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("most", [0, 1_000])
 async def test_list_follows_every_change(world: World, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(registered_jobs, "MAX_CHANGED", most)
+    monkeypatch.setattr(quotas, "MAX_CHANGED", most)
     registry = world.registry
     await registry.apply([job("b"), job("d")])
     before = {known.name: known for known in await registry.jobs()}
@@ -581,8 +581,8 @@ async def test_list_follows_every_change(world: World, monkeypatch: pytest.Monke
 
 
 async def test_calls_at_once_share_a_list(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered_jobs, "MAX_CHANGED", 0)
-    monkeypatch.setattr(registered_jobs, "YIELD_EVERY", 1)
+    monkeypatch.setattr(quotas, "MAX_CHANGED", 0)
+    monkeypatch.setattr(quotas, "YIELD_EVERY", 1)
     await world.registry.apply([job("a"), job("b")])
     first, second = await asyncio.gather(world.registry.jobs(), world.registry.jobs())
     assert first is second

@@ -1,5 +1,5 @@
 from tocsin.domain.definition import JobDefinition
-from tocsin.services.jobs.channels import unknown_channels
+from tocsin.services.definition_settings import unknown_channels
 
 
 def test_unknown_channels_are_named_with_the_nearest() -> None:

@@ -15,7 +15,7 @@ from tests.domain.test_task_rates import A, limited
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
-from tocsin.adapters.memory.fetches import InMemoryFetchChannel
+from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
 from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read_ends, unframed
 from tocsin.domain.events import (

@@ -22,10 +22,9 @@ from tocsin.engine.outside_workers import CHANGE_INTERVAL_S, OutsideName
 from tocsin.ports import LogUnavailable
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
-from tocsin.services.operations.claimed_tasks import Claimed, held_by
 from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, ResultTooLarge, TooManyFetches
 from tocsin.services.operations.event_waiter import EventWaiter
-from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, TaskFetches
+from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, Claimed, TaskFetches, held_by
 from tocsin.services.operations.task_leases import Held, Holder
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.stages.matcher import fetches

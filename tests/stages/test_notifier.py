@@ -43,12 +43,11 @@ from tocsin.domain.events import (
     SkipReason,
 )
 from tocsin.domain.notification import Kind, Notification
-from tocsin.domain.notification_retry import GIVE_UP_AFTER
 from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
 from tocsin.services.silences import Silences
 from tocsin.stages.notifier import sender as sender_module
 from tocsin.stages.notifier.backlog import MAX_OPEN, Backlog
-from tocsin.stages.notifier.sender import TRIM_S, Sender
+from tocsin.stages.notifier.sender import GIVE_UP_AFTER, TRIM_S, Sender
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, settle
 

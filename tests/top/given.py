@@ -8,8 +8,8 @@ from typing import Final
 from textual.pilot import Pilot
 
 from tocsin.cli.runtime.session import Session
-from tocsin.cli.top.app import TopApp
 from tocsin.cli.top.operator_thread import OperatorThread, operator_thread
+from tocsin.cli.top.screen import TopApp
 from tocsin.settings import Settings
 
 INTERVAL_S: Final = 0.5

@@ -2,7 +2,7 @@
 
 from tocsin.domain.agent import MAX_PROPOSALS
 from tocsin.testing import ManualClock
-from tocsin.worker.acknowledgements import NAMED_FOR_S, Acknowledgements
+from tocsin.worker.agent import NAMED_FOR_S, Acknowledgements
 
 
 def test_proposal_is_named_for_a_short_time() -> None:

@@ -1,20 +1,45 @@
 """The jobs and steps that the decorators of an application declare."""
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+    get_args,
+    overload,
+)
 
+from pydantic import JsonValue
 from typing_extensions import Unpack
 
 from ..domain import identity
-from ..domain.definition import DefinitionError, DefinitionProblem, JobDefinition, is_name, show
+from ..domain.definition import (
+    CatchUp,
+    DefinitionError,
+    DefinitionProblem,
+    JobClass,
+    JobDefinition,
+    OnCompletion,
+    OverlapPolicy,
+    is_name,
+    show,
+)
+from ..domain.definition.callbacks import Callback
 from ..domain.formats import with_calendars
 from ..worker import Context, Worker
-from .calendars import NO_CALENDARS, read_calendars
 from .errors import SignatureError
-from .fields import CALLBACKS, GraphFields, JobFields, StepFields
-from .handler import handler_of
 from .job import Graph, Job, default_name, graph_input, read_definition
 from .signature import Signature
 from .step import Step
@@ -22,6 +47,146 @@ from .trace import trace_steps
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+Calendars: TypeAlias = Mapping[str, Mapping[str, object]]
+"""Calendars with their dates, by name."""
+
+NO_CALENDARS: Final[Calendars] = {}
+_SOURCE: Final = "Tocsin(calendars=…)"
+
+
+Duration: TypeAlias = float | str
+"""Seconds, or text such as `30m`."""
+
+
+class WorkFields(TypedDict, total=False):
+    """The fields that a job and a step share."""
+
+    timeout: Duration
+    queue: str
+    priority: int
+    retry: Mapping[str, Any]
+
+
+class StepFields(WorkFields, total=False):
+    """The fields of a step; an absent field has the job's value."""
+
+
+class Callbacks(TypedDict, total=False):
+    """The steps that run after all others of a graph."""
+
+    on_complete: "Step[..., Any]"
+    """Runs always."""
+    on_success: "Step[..., Any]"
+    """Runs if all others completed."""
+    on_failure: "Step[..., Any]"
+    """Runs if one of the others failed."""
+
+
+class JobFields(WorkFields, total=False):
+    """The fields of a job; `docs/reference/jobs.md` has their meanings.
+
+    The application sets `name`, `function`, `dag` and `owner`. `input_schema` comes from the signature.
+    """
+
+    schedule: str
+    timezone: str
+    dst: Mapping[str, str]
+    exclude: Sequence[str | Mapping[str, Any]]
+    only: Sequence[str | Mapping[str, Any]]
+    blackout: Sequence[Mapping[str, Any]]
+    shift: Literal["next_business_day", "skip"]
+    input: Mapping[str, JsonValue]
+    args: Sequence[JsonValue]
+    execution_timeout: Duration
+    overlap_policy: OverlapPolicy
+    lock: bool
+    concurrent: bool
+    max_waiting: int
+    dead_letter: bool
+    tags: Collection[str]
+    concurrency: Mapping[str, Any]
+    depends_on: Sequence[str | Mapping[str, Any]]
+    dependency_timeout: Duration
+    job_class: JobClass
+    acknowledgements: int
+    acknowledgement_timeout: Duration
+    triggers: Sequence[Mapping[str, Any]]
+    partition: str | Mapping[str, Any]
+    description: str
+    enabled: bool
+    meta: Mapping[str, JsonValue]
+    catch_up: CatchUp
+    catch_up_limit: int
+    catch_up_max_age: Duration
+    starting_deadline: Duration
+    on_completion: OnCompletion
+    jitter: Duration
+    input_schema: Mapping[str, JsonValue]
+    retention: Duration
+    notify: Mapping[str, Any]
+    viewers: Sequence[str]
+
+
+class GraphFields(JobFields, Callbacks, total=False):
+    """The fields of a job with a graph, and its callbacks."""
+
+
+CALLBACKS: Final[tuple[str, ...]] = get_args(Callback)
+"""The fields of `Callbacks`."""
+
+
+def handler_of(function: Callable[..., object], signature: Signature) -> Callable[..., object]:
+    """Return a handler that converts the input, calls the function, and converts its result."""
+    handler = _async(function, signature) if inspect.iscoroutinefunction(function) else _sync(function, signature)
+    # Not by `functools.wraps`: the worker must read the handler's own signature.
+    handler.__name__, handler.__qualname__, handler.__module__ = (
+        function.__name__,
+        function.__qualname__,
+        function.__module__,
+    )
+    return handler
+
+
+def _async(function: Callable[..., object], signature: Signature) -> Callable[..., object]:
+    async def handle(context: Context, /, *args: JsonValue, **given: JsonValue) -> JsonValue:
+        call = cast("Awaitable[object]", function(**signature.arguments(context, args, given)))
+        return signature.dump(await call)
+
+    return handle
+
+
+def _sync(function: Callable[..., object], signature: Signature) -> Callable[..., object]:
+    def handle(context: Context, /, *args: JsonValue, **given: JsonValue) -> JsonValue:
+        return signature.dump(function(**signature.arguments(context, args, given)))
+
+    return handle
+
+
+def read_calendars(written: Mapping[str, object]) -> Calendars:
+    """Return calendars with their dates, which are written as in job files.
+
+    The path of an .ics file may be a `Path`; a relative path is relative to the current folder.
+
+    Raises:
+        DefinitionError: lists all problems.
+        ExtraNotInstalled: a calendar needs the extra `calendars`.
+    """
+    from ..adapters.files.calendars import SECTION, CalendarSection  # noqa: PLC0415 - few applications have calendars
+
+    section = CalendarSection(datetime.now(UTC).date())
+    section.add({SECTION: {name: _plain(calendar) for name, calendar in written.items()}}, _SOURCE, Path.cwd())
+    if section.problems:
+        raise DefinitionError(*section.problems)
+    return section.calendars
+
+
+def _plain(calendar: object) -> object:
+    """Return a calendar as a parser of files returns it."""
+    if isinstance(calendar, Mapping):
+        return {key: str(value) if isinstance(value, Path) else value for key, value in calendar.items()}
+    return list(calendar) if isinstance(calendar, tuple) else calendar
 
 
 class StepDecorator(Protocol):

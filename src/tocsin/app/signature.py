@@ -4,13 +4,15 @@ They make the JSON Schema of a job's input, convert the input of a task to argum
 """
 
 import inspect
+import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from types import NoneType
 from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
-from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import JsonValue, PydanticUserError, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -19,7 +21,6 @@ from ..domain.definition import shorten
 from ..domain.definition.fields import json_problem
 from ..worker import Context, InvalidResultError
 from .errors import ArgumentsError, SignatureError
-from .values import contains_secret, has_secret_type, require_finite
 
 MAX_LISTED: Final = 20
 """Problems of one input that an error lists."""
@@ -31,6 +32,50 @@ _STARS: Final[Mapping[object, str]] = {
 }
 """How a parameter is written that cannot be passed by name."""
 _BY_NAME: Final = frozenset({Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY})
+
+
+def has_secret_type(schema: object) -> bool:
+    """Return whether a schema has a secret of pydantic."""
+    match schema:
+        case {"writeOnly": True, "format": "password"}:
+            return True
+        case dict():
+            return any(map(has_secret_type, schema.values()))
+        case list():
+            return any(map(has_secret_type, schema))
+        case _:
+            return False
+
+
+def contains_secret(value: object) -> bool:
+    """Return whether a value, or a part of it, is a secret of pydantic."""
+    match value:
+        case Secret() | SecretStr() | SecretBytes():
+            return True
+        case dict():
+            return any(map(contains_secret, value.values()))
+        case list() | tuple() | set() | frozenset() | deque():
+            return any(map(contains_secret, value))
+        case _:
+            return False
+
+
+def require_finite(value: object) -> None:
+    """Refuse numbers that pydantic would write as null where no type is given.
+
+    Raises:
+        ValueError: a number is infinite or not a number.
+    """
+    match value:
+        case float():
+            if not math.isfinite(value):
+                raise ValueError("JSON has no infinity and no NaN")
+        case dict():
+            for each in value.values():
+                require_finite(each)
+        case list() | tuple() | set() | frozenset() | deque():
+            for each in value:
+                require_finite(each)
 
 
 class _InputSchema(GenerateJsonSchema):

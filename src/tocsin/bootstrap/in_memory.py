@@ -22,8 +22,7 @@ from ..adapters.memory.archive import (
 from ..adapters.memory.clock import AlarmClock, LoopClock
 from ..adapters.memory.durable import InMemoryDurable
 from ..adapters.memory.event_log import InMemoryEventLog
-from ..adapters.memory.event_streams import InMemoryEventStreams
-from ..adapters.memory.fetches import InMemoryFetchChannel
+from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Archive, Origin
 from ..archive.combined_log import CombinedLog

@@ -16,6 +16,7 @@ from typing_extensions import override
 from .. import __version__, telemetry
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
+from ..adapters.nats.alerts import NatsAlertChannel
 from ..adapters.nats.client.connection_end import CLOSING_ERRORS
 from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
@@ -23,6 +24,7 @@ from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
+from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
 from ..domain.trace_context import Sampling
@@ -47,18 +49,41 @@ from ..ports import (
     SpanExporter,
 )
 from ..settings import sampling_of
+from ..settings.notifications import ChannelSettings, NatsChannel
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
-from .notification_channels import channels_of
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
 """The names of all stages, in the order in which an execution passes them."""
 
 _log = telemetry.get_logger("tocsin")
+
+
+def channels_of(installation: Installation) -> Mapping[str, NotificationChannel]:
+    """Return every channel by its name.
+
+    Raises:
+        ExtraNotInstalled: a library of a channel is in an extra, which is not installed.
+        SettingsError: a file of a channel cannot be read, or a URL cannot be used.
+    """
+    channels = installation.settings.notifications.channels
+    return {name: channel_of(installation, name, settings) for name, settings in channels.items()}
+
+
+def channel_of(installation: Installation, name: str, settings: ChannelSettings) -> NotificationChannel:
+    """Return a channel; `name`: as the settings call it.
+
+    Raises:
+        ExtraNotInstalled: its library is in an extra, which is not installed.
+        SettingsError: a file cannot be read, or a URL cannot be used.
+    """
+    if isinstance(settings, NatsChannel):
+        return NatsAlertChannel(installation.connection, installation.names)
+    return open_channel(name, settings, installation.clock, __version__)
 
 
 class _Broker(NatsBroker):

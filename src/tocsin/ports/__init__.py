@@ -5,8 +5,8 @@ are for broken plumbing; a failed job is an event.
 """
 
 from .agents import AgentChannel, HandOver, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
-from .clock import Clock
-from .durables import Delivery, DurableSpec, acknowledge, acknowledge_each
+from .clock import Clock, SpanExporter, SpansLost
+from .durables import Delivery, DurableSpec, EventDurable, EventReader, EventStreams, acknowledge, acknowledge_each
 from .errors import (
     ArchiveUnavailable,
     ConnectionEnded,
@@ -44,8 +44,19 @@ from .event_log import (
     check_subject,
     write_each,
 )
-from .event_streams import EventDurable, EventReader, EventStreams
-from .fetches import FetchChannel, ReceiveBody
+from .fetches import (
+    WEBHOOK_DELIVERY,
+    WEBHOOK_PATH,
+    WEBHOOK_REGISTRATION,
+    Answer,
+    FetchChannel,
+    OpenScreening,
+    ReceiveBody,
+    Refusal,
+    ScreeningChannel,
+    Submission,
+    WebhookQueue,
+)
 from .history import (
     DeadLetterRow,
     Duration,
@@ -60,13 +71,16 @@ from .history import (
     JobRow,
     PassedSpan,
 )
-from .log_pages import pages
-from .notifications import ChannelRefused, NotificationChannel
-from .projections import EntryWrite, Projections, check_keys, write_entries, write_entry
-from .span_exporter import SpanExporter, SpansLost
-from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
-from .submissions import Answer, OpenScreening, Refusal, ScreeningChannel, Submission
-from .webhooks import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, WebhookQueue
+from .projections import (
+    ChannelRefused,
+    EntryWrite,
+    NotificationChannel,
+    Projections,
+    check_keys,
+    write_entries,
+    write_entry,
+)
+from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge, pages
 
 __all__ = [
     "MAX_TOGETHER",

@@ -1,13 +1,23 @@
 """Names that definitions refer to in the settings, and warnings about the others."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 from ..domain.definition import JobDefinition
+from ..domain.formats.document import nearest
 from ..settings import Settings
-from .jobs.channels import unknown_channels
 from .jobs.event_triggers import OpenedPaths, absent_sources, unopened_sources, work_queue_sources
+
+
+def unknown_channels(definitions: Iterable[JobDefinition], known: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each job and channel that the settings do not have."""
+    for definition in definitions:
+        for channel in definition.channels:
+            if channel not in known:
+                suggestion = nearest(channel, known)
+                hint = f"did you mean `{suggestion}`?" if suggestion else "add it, or no notification is delivered"
+                yield f"the settings have no channel `{channel}` (job {definition.name}); {hint}"
 
 
 class UnheardStreams(NamedTuple):

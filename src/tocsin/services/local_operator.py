@@ -15,7 +15,7 @@ from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Proje
 from ..ports.errors import SequenceConflict
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..settings import Settings
-from ..telemetry.current_trace import current_traceparent
+from ..telemetry.execution_fields import current_traceparent
 from .agents import AgentRegistry
 from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
 from .operations.errors import OperationError

@@ -10,13 +10,16 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ..domain.events import Message, Recorded
 from ..ports import EventLog, LogUnavailable, OutdatedState, SequenceConflict
-from .replica_lag import ANSWER_PAUSES
 
 TRIES: Final = 5
 """Tries to append a decision while other operators or stages decide in the scope."""
 
 Take: TypeAlias = Callable[[Sequence[Message]], Awaitable[None]]
 """Takes the room for events that are about to be stored, or refuses them."""
+
+
+ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Pauses before each read of a message that is stored, because a lagging replica may answer."""
 
 
 async def unlimited(_: Sequence[Message]) -> None:

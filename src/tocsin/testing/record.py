@@ -1,15 +1,18 @@
 """The log of a simulation, folded as it grows."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from .. import subjects
+from ..adapters.files import load
 from ..adapters.memory.event_log import InMemoryEventLog
 from ..client.outcome import Outcome, outcome_of
 from ..domain import history, ledger
+from ..domain.definition import JobDefinition
 from ..domain.events import LedgerFact, Message, Passed, PassedReason, Recorded
 from ..domain.execution_record import ExecutionRecord
 from ..domain.ledger import Ledger, Ledgers, Lookahead
@@ -17,11 +20,43 @@ from ..domain.schedule import Schedule, ScheduleError
 from ..engine.ledger_reader import FACTS, decode_timetables
 from ..ports import Decode
 from ..services.operations.lookup import ExecutionMatch
+from ..settings.triggers import Triggers
 from ..subjects import RECORDED, Stream
 
 _STORED_ONE_BY_ONE: Final = frozenset({"paused", "dst_skip"})
 """The reasons for which each instant is in the event."""
 _ENDED: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
+
+
+Definitions: TypeAlias = Iterable[JobDefinition | str | Path]
+"""Definitions, and files of them."""
+STREAM: Final = "EVENTS"
+"""The stream of messages for triggers that name no stream."""
+
+
+def opened_by(definitions: Iterable[JobDefinition], given: Triggers) -> Triggers:
+    """Return the settings of triggers, which open the subjects of jobs if they open none."""
+    if given.streams or given.subjects:
+        return given
+    streams: dict[str, tuple[str, ...]] = {}
+    for definition in definitions:
+        for trigger in definition.triggers:
+            if trigger.nats is not None:
+                stream = trigger.stream or STREAM
+                streams[stream] = (*streams.get(stream, ()), trigger.nats)
+    return given.model_copy(update={"streams": streams})
+
+
+def read(definitions: Definitions) -> tuple[JobDefinition, ...]:
+    """Return definitions, of which some are files.
+
+    Raises:
+        DefinitionError: a file is invalid.
+    """
+    found: list[JobDefinition] = []
+    for each in definitions:
+        found += [each] if isinstance(each, JobDefinition) else load(each)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,11 @@ from ..services.jobs import Registry
 from ..settings import Archive, Settings
 from ..stages.recorder.stage import RECORDER, catch_up
 from ..worker import Worker
-from .clock import SimulatedClock
-from .definitions import Definitions, opened_by, read
+from .clock import SimulatedClock, end_of, instant_of, zone_of
 from .loop_time import LoopTime, installed
 from .outcomes import Outcomes
-from .record import Record
+from .record import Definitions, Record, opened_by, read
 from .rest import CLEANUP_S, CLEANUP_WAKES, StuckError, rest, stop
-from .spans import end_of, instant_of, zone_of
 from .watchdog import Watchdog
 from .worker_process import Handling, Injected, WorkerProcess
 

@@ -8,8 +8,9 @@ Sync handlers run in daemon threads, unlike those of `concurrent.futures`: an ab
 import asyncio
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from datetime import timedelta
 from dis import opmap
@@ -30,7 +31,6 @@ from . import results
 from .builtin_call import BuiltinCall
 from .context import Context
 from .event_loop import running_loop
-from .handler_trace import in_trace
 from .handlers import Handler, WrongInputError, bind
 from .held_tasks import HeldTask
 from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
@@ -40,6 +40,31 @@ from .shutdown import Flag
 
 _Work: TypeAlias = tuple[Future[object], Callable[[], object]]
 _END: Final = None
+
+
+_OWN_TRACE: Final = nullcontext()
+
+
+def in_trace(trace: TraceContext | None) -> AbstractContextManager[None]:
+    """Make the span of a handler's run the current span of OpenTelemetry.
+
+    It is current in this task and in the threads that it starts. The scheduler exports it. None: the current span stays.
+    """
+    return _OWN_TRACE if trace is None else _within(trace)
+
+
+@contextmanager
+def _within(trace: TraceContext) -> Iterator[None]:
+    from opentelemetry import context  # noqa: PLC0415 - most workers make no traces
+    from opentelemetry import trace as api  # noqa: PLC0415
+
+    flags = api.TraceFlags(api.TraceFlags.SAMPLED if trace.is_sampled else api.TraceFlags.DEFAULT)
+    remote = api.SpanContext(int(trace.trace_id, 16), int(trace.span_id, 16), is_remote=True, trace_flags=flags)
+    token = context.attach(api.set_span_in_context(api.NonRecordingSpan(remote)))
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 class Threads:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tocsin.domain.schedule import Schedule, ScheduleError, parse
-from tocsin.domain.schedule.croniter_check import known_to_differ
+from tocsin.domain.schedule.explain import known_to_differ
 
 from . import strategies as random
 from .oracle import Oracle

@@ -6,7 +6,7 @@ import pytest
 
 from tocsin.cron import next_fire_times
 from tocsin.domain.schedule import DstPolicy, Schedule, ScheduleError, explain, parse, timezones, warnings_at
-from tocsin.domain.schedule.croniter_check import disagreements, known_to_differ
+from tocsin.domain.schedule.explain import disagreements, known_to_differ
 
 WINTER = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tocsin.domain.events import LeadershipGained
 from tocsin.ports import StoredMessage
-from tocsin.services.audit import Auditor, guards
+from tocsin.services.audit import Auditor, auditor
 from tocsin.subjects import DECISION_STREAMS, Stream, stream_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ DECISIONS = {
 
 @pytest.mark.parametrize(("subject", "scope"), DECISIONS.items())
 def test_decision_under_its_guard_is_in_order(subject: str, scope: str) -> None:
-    assert list(guards.foreign(message(subject, guarded(scope)))) == []
+    assert list(auditor.foreign(message(subject, guarded(scope)))) == []
 
 
 @pytest.mark.parametrize("subject", DECISIONS)
@@ -56,14 +56,14 @@ def test_decision_under_its_guard_is_in_order(subject: str, scope: str) -> None:
     ],
 )
 def test_any_other_message_is_foreign(subject: str, headers: dict[str, str], reason: str) -> None:
-    [violation] = guards.foreign(message(subject, headers))
+    [violation] = auditor.foreign(message(subject, headers))
     assert (violation.invariant, violation.entity) == ("I9", f"message 8 of {stream_of(subject)}")
     assert reason in violation.reason
 
 
 @pytest.mark.parametrize(("subject", "scope"), DECISIONS.items())
 def test_reply_is_foreign_with_any_guard(subject: str, scope: str) -> None:
-    [violation] = guards.foreign(message(subject, {**guarded(scope), "Nats-Stream": "TOCSIN_REPORTS"}))
+    [violation] = auditor.foreign(message(subject, {**guarded(scope), "Nats-Stream": "TOCSIN_REPORTS"}))
     assert "reply of the server" in violation.reason
 
 
@@ -72,34 +72,34 @@ def test_reply_is_foreign_with_any_guard(subject: str, scope: str) -> None:
     ["trigger.j", "cancel.j.0198", "enqueue.j.0198", "report.j.0198.completed.main.1.1"],
 )
 def test_inputs_need_no_guard(subject: str) -> None:
-    assert list(guards.foreign(message(subject, {}))) == []
+    assert list(auditor.foreign(message(subject, {}))) == []
 
 
 def test_change_of_leader_is_judged_by_its_body() -> None:
     gained = LeadershipGained(lease="ticker", holder="one", at=NOW)
     stored = message("leadership.ticker.gained", {})
-    assert list(guards.foreign(replace(stored, body=gained.encode()))) == []
-    [violation] = guards.foreign(stored)
+    assert list(auditor.foreign(replace(stored, body=gained.encode()))) == []
+    [violation] = auditor.foreign(stored)
     assert "no event of a leader lease" in violation.reason
 
 
 @pytest.mark.parametrize("stream", DECISION_STREAMS)
 @pytest.mark.parametrize("subject", ["trigger.j", "report.j.0198.completed.main.1.1", "_INBOX.x", "cron.trigger.j"])
 def test_subject_of_another_stream_is_foreign(subject: str, stream: Stream) -> None:
-    [violation] = guards.foreign(message(subject, {}, stream))
+    [violation] = auditor.foreign(message(subject, {}, stream))
     assert violation.entity == f"message 8 of {stream}"
 
 
 @pytest.mark.parametrize(("first", "archived", "violations"), [(1, 0, 0), (2, 0, 1), (8, 7, 0), (3, 7, 0), (9, 7, 1)])
 @pytest.mark.parametrize("stream", DECISION_STREAMS)
 def test_missing_beginning_is_noticed(stream: Stream, first: int, archived: int, violations: int) -> None:
-    found = [violation.entity for violation in guards.removed(stream, first=first, archived=archived)]
+    found = [violation.entity for violation in auditor.removed(stream, first=first, archived=archived)]
     assert found == [f"stream {stream}"] * violations
 
 
 @pytest.mark.parametrize("stream", [Stream.TIMERS, Stream.REPORTS])
 def test_streams_of_inputs_may_begin_anywhere(stream: Stream) -> None:
-    assert list(guards.removed(stream, first=9, archived=0)) == []
+    assert list(auditor.removed(stream, first=9, archived=0)) == []
 
 
 def test_only_an_unreadable_decision_is_a_violation() -> None:

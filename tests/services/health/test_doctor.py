@@ -65,10 +65,9 @@ from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import EventDurable, RequestRefused
 from tocsin.ports.server_inspection import ServerState, StreamState
-from tocsin.services.health import Finding, Level, examine, worst
+from tocsin.services.health import Finding, Level, doctor, examine, worst
 from tocsin.services.health.checks import (
     backlog,
-    calendars,
     clocks,
     deadlines,
     dependencies,
@@ -81,8 +80,7 @@ from tocsin.services.health.checks import (
 )
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
-from tocsin.services.health.problems import problems_of
-from tocsin.services.health.status import Queue
+from tocsin.services.health.status import Queue, problems_of
 from tocsin.services.shards import ShardMaps
 from tocsin.settings.model import Screener
 from tocsin.subjects import (
@@ -795,8 +793,8 @@ async def test_calendar_of_a_job_ends(tocsin: Running) -> None:
     registration = Registration.of(state)
     assert registration is not None
     await tocsin.installation.projections.put(Bucket.DEFINITIONS, "payroll", registration.encode())
-    assert (await finds(calendars.ends, tocsin))["calendar-ends"].level is Level.OK
-    ended = (await finds(calendars.ends, tocsin, later=timedelta(days=800)))["calendar-ends"]
+    assert (await finds(doctor.ends, tocsin))["calendar-ends"].level is Level.OK
+    ended = (await finds(doctor.ends, tocsin, later=timedelta(days=800)))["calendar-ends"]
     assert_finding(ended, Level.WARN, f"`payroll`: the calendar holidays is known up to {year}-12-31")
 
 

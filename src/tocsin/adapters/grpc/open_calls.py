@@ -4,20 +4,29 @@ A caller without a token can begin such a call and leave it open. These calls ha
 """
 
 import asyncio
+import ipaddress
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final
+from urllib.parse import unquote
 
 import grpc
 from typing_extensions import override
-
-from .peers import address_of
 
 REQUEST_S: Final = 10.0
 """Time within which the request of a call has to arrive."""
 
 Continue = Callable[[Any], Awaitable[Any]]
+
+
+def address_of(peer: str) -> str:
+    """Return the address in a peer such as `ipv4:127.0.0.1:5` or `ipv6:%5B::1%5D:5`."""
+    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return "unknown"
 
 
 class Places:

@@ -52,7 +52,7 @@ from ...services.statements import StatementResult
 from ...services.timeline import Revision, no_definition
 from ...services.trigger_test import GivenEvent, TriggerAnswer
 from ...services.what_if import Question, WhatIfReport
-from ...telemetry.current_trace import current_traceparent
+from ...telemetry.execution_fields import current_traceparent
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
 from .event_stream import FIRST, follow_events

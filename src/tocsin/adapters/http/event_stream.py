@@ -5,7 +5,7 @@ A lost connection is opened again, and continues after the last event that arriv
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,6 @@ from ... import telemetry
 from ...domain.events import Message, Recorded
 from ...services.operator import ApiUnavailable
 from .api_client import ApiClient, recorded_of
-from .server_sent_events import EndlessLine, events
 
 FIRST: Final = "0.0"
 """The position before the first stored event."""
@@ -24,6 +23,46 @@ PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses before the connection is opened again; the last is repeated."""
 
 _log = telemetry.get_logger("tocsin.http")
+
+
+COMMENT: Final = ""
+"""The name under which a comment stands among the fields of an event."""
+MAX_LINE_BYTES: Final = 16_000_000
+"""Bytes of a line. The log stores no message of this size."""
+_FIELDS: Final = frozenset({COMMENT, "id", "event", "data", "retry"})
+
+
+class EndlessLine(Exception):
+    """A line is longer than `MAX_LINE_BYTES`."""
+
+
+async def events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Mapping[str, str]]:
+    """Yield the fields of each event. The API writes each field in one line.
+
+    Raises:
+        EndlessLine: the answer is no event stream of the API.
+    """
+    fields: dict[str, str] = {}
+    async for line in _lines(pieces):
+        name, _, value = line.partition(": ")
+        if not line:
+            if fields:
+                yield fields
+            fields = {}
+        elif name in _FIELDS:
+            fields[name] = value
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Yield the lines of an answer without their ends."""
+    rest = bytearray()
+    async for piece in pieces:
+        rest += piece
+        if len(rest) > MAX_LINE_BYTES:
+            raise EndlessLine(f"a line has more than {MAX_LINE_BYTES:,} bytes")
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            yield line.decode()
 
 
 async def follow_events(

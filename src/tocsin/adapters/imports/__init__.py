@@ -1,6 +1,5 @@
 """Job files from the schedules of other programs.
 
-    sources                    reading of files, with limits
     findings                   what has no equivalent, each kind with a stable code
     drafts, job_file           the jobs that were found, and the file with comments
     cron_dialects, schedules   schedules of other programs in Tocsin's words
@@ -8,8 +7,100 @@
 A source is data: nothing in it is executed. What has no equivalent is a comment at its job and a finding of the report.
 """
 
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Final, Literal, TypeAlias
+
+from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.schedule import validate_timezone
+from ..files.definition_files import STDIN
+from ..files.text_files import decoded, read_bytes, refuse_control_characters
+from . import airflow, celery, crontab, kubernetes
+from .drafts import Draftings
 from .findings import FINDING_CODES, LOSSES, Finding
-from .job_file import JobFile
-from .sources import Kind, import_files
+from .job_file import JobFile, write
+from .schedules import Zone
 
 __all__ = ["FINDING_CODES", "LOSSES", "Finding", "JobFile", "Kind", "import_files"]
+
+
+Kind: TypeAlias = Literal["crontab", "kubernetes", "celery", "airflow"]
+Read: TypeAlias = Callable[[str, str, Zone, datetime], Draftings]
+
+MAX_BYTES: Final[Mapping[Kind, int]] = {
+    "crontab": 1_048_576,
+    "kubernetes": 4_194_304,
+    "celery": 1_048_576,
+    "airflow": 1_048_576,
+}
+"""The largest size of a file, by kind."""
+
+
+def import_files(
+    kind: Kind,
+    files: Sequence[str],
+    *,
+    now: datetime,
+    timezone: str | None = None,
+    is_system: bool | None = None,
+    stdin: BinaryIO | None = None,
+) -> JobFile:
+    """Return the job file for some files of one kind, and the report about it.
+
+    Args:
+        kind: the kind of the files.
+        files: paths, or `-` for standard input.
+        now: the present, aware.
+        timezone: the zone of files that name none; None: UTC, with a finding.
+        is_system: whether each entry of a crontab names a user; None: find out.
+        stdin: the stream to read for `-`; None: that of this process.
+
+    Raises:
+        DefinitionError: lists every file that cannot be read, with the line.
+        ScheduleError: `timezone` is not an IANA name.
+    """
+    if timezone is not None:
+        validate_timezone(timezone)
+    zone = Zone(timezone or Zone().name, is_given=timezone is not None)
+    readers: Mapping[Kind, Read] = {
+        "crontab": lambda text, source, zone, now: crontab.read(text, source, zone=zone, now=now, is_system=is_system),
+        "kubernetes": lambda text, source, zone, now: kubernetes.read(text, source, zone=zone, now=now),
+        "celery": lambda text, source, zone, now: celery.read(text, source, zone=zone, now=now),
+        "airflow": lambda text, source, zone, now: airflow.read(text, source, zone=zone, now=now),
+    }
+    read: list[Draftings] = []
+    problems: list[DefinitionProblem] = []
+    names = ["standard input" if file == STDIN else file for file in files]
+    for file, name in zip(files, names, strict=True):
+        try:
+            text = _text(file, name, MAX_BYTES[kind], stdin or sys.stdin.buffer)
+            read.append(readers[kind](text, name, zone, now))
+        except DefinitionError as error:
+            problems.extend(_placed(problem, name) for problem in error.problems)
+    if problems:
+        raise DefinitionError(*problems)
+    return write(kind, names, read)
+
+
+def _text(file: str, name: str, most: int, stdin: BinaryIO) -> str:
+    if file == STDIN:
+        content = stdin.read(most + 1)
+        if len(content) > most:
+            raise DefinitionError(DefinitionProblem(f"larger than {most:,} bytes", source=name, code="file-too-large"))
+    else:
+        content = read_bytes(Path(file), most)
+    text = decoded(content, name).replace("\r\n", "\n")
+    refuse_control_characters(text, name)
+    if file == STDIN and not text.strip():
+        reason = "empty: check the program before the pipe, which may have failed"
+        raise DefinitionError(DefinitionProblem(reason, source=name, code="file-empty"))
+    return text
+
+
+def _placed(problem: DefinitionProblem, name: str) -> DefinitionProblem:
+    """Return a problem with its file, if it names only a line."""
+    source = problem.source or ""
+    return replace(problem, source=name + source) if not source or source.startswith(":") else problem

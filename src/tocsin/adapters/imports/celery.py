@@ -11,12 +11,10 @@ from typing import Any, Final, TypeAlias
 
 from ...domain.definition import is_name, shorten
 from .celery_crontab import set_crontab
-from .celery_entries import Entries, Entry
+from .celery_entries import Blocks, Entries, Entry, signature_of
 from .celery_routes import Routes
-from .celery_signatures import signature_of
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .findings import Finding
-from .python_blocks import Blocks
 from .python_syntax import Call, Unknown, dotted, is_static, parse, setting_name, shown, source_of, too_deep
 from .python_values import Values
 from .schedules import Zone, set_interval, set_timezone

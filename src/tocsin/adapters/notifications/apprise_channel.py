@@ -11,12 +11,11 @@ from typing import Final, NamedTuple
 from ...domain.definition import DefinitionProblem
 from ...domain.http_answer import is_retryable
 from ...domain.notification import Kind, Notification
-from ...domain.notification_template import chat_body_by, chat_subject_by
-from ...domain.notification_text import chat_body_of, chat_subject_of
+from ...domain.notification_template import chat_body_by, chat_body_of, chat_subject_by, chat_subject_of
 from ...ports import ChannelRefused
 from ...settings import SettingsError
 from ...settings.channels import AppriseChannel
-from .own_text import by_template
+from .webhook import by_template
 
 CHECK_TIMEOUT_S: Final = 30.0
 """Seconds for the check of a URL, which sends nothing."""

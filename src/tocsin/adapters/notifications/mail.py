@@ -10,13 +10,11 @@ import aiosmtplib
 from aiosmtplib.response import SMTPResponse
 
 from ...domain.notification import Notification
-from ...domain.notification_template import body_by, subject_by
-from ...domain.notification_text import body_of, cut, subject_of
+from ...domain.notification_template import body_by, body_of, cut, subject_by, subject_of
 from ...domain.text import counted, printable
 from ...ports import ChannelRefused
 from ...settings.channels import EmailChannel
-from .certificates import trusted
-from .own_text import by_template
+from .webhook import by_template, trusted
 
 MAX_ANSWER: Final = 200
 """Characters of a mail server's answer in an error."""

@@ -8,24 +8,79 @@ import base64
 import hashlib
 import hmac
 import json
-from typing import Final
+import ssl
+from collections.abc import Callable
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import JsonValue
+from pydantic import JsonValue, SecretStr
 
+from ... import telemetry
+from ...domain.definition import DefinitionProblem
 from ...domain.http_answer import is_retryable, retry_after
 from ...domain.notification import Notification
 from ...domain.notification_template import json_by
+from ...domain.template import TemplateError
 from ...domain.text import printable, utc_text
 from ...ports import ChannelRefused, Clock
+from ...settings import SettingsError
 from ...settings.channels import WebhookChannel, webhook_key
-from .certificates import trusted
-from .own_text import by_template
 
 MAX_ERROR: Final = 200
 """Characters of the reason why a receiver cannot be reached."""
 _GONE: Final = 410
+
+
+T = TypeVar("T")
+
+_log: Final = telemetry.get_logger("tocsin.notifier")
+
+
+def by_template(
+    template: SecretStr | None,
+    notification: Notification,
+    render: Callable[[str, Notification], T],
+    usual: Callable[[Notification], T],
+) -> T:
+    """Return a text by a template, or the usual text without a template.
+
+    A template was tried with samples at the start. If it fails with a real notification, this must not be lost.
+    """
+    if template is None:
+        return usual(notification)
+    try:
+        return render(template.get_secret_value(), notification)
+    except TemplateError as error:
+        _log.warning(
+            "template of a channel failed; the usual text is sent",
+            action="notification-template-failed",
+            channel=notification.channel,
+            job=notification.job,
+            notification=notification.id,
+            error=str(error),
+            **({} if notification.execution_id is None else {"execution_id": notification.execution_id}),
+        )
+        return usual(notification)
+
+
+def trusted(ca_file: str | None, channel: str) -> ssl.SSLContext:
+    """Trust the public authorities, and those of a file beside them.
+
+    Raises:
+        SettingsError: the file has no readable certificates.
+    """
+    context = httpx.create_ssl_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except (OSError, ssl.SSLError) as error:
+            field = f"notifications.channels.{channel}.ca_file"
+            problem = DefinitionProblem(
+                f"no readable certificates: {error}", field=field, value=ca_file, code="file-unreadable"
+            )
+            raise SettingsError(problem) from None
+    return context
 
 
 class Webhook:

@@ -23,7 +23,7 @@ from ...domain.totals import growth_of_ledger, growth_of_log
 from ...ports.queries import microseconds
 from ...subjects import Stream
 from ..history.rows import LetterKeys, RecorderCache, offset_conflict
-from . import counts, keys, runs, totals
+from . import counts, keys, summaries, totals
 from .keys import CHUNK, Hash, execution_record
 
 
@@ -85,7 +85,7 @@ class BatchWriter:
             transaction.hset(keys.dead_letter(key), "resolved", "1")
             transaction.zrem(keys.UNRESOLVED, key)
         counts.change(transaction, count_changes(known, changed.values()))
-        runs.record(transaction, last_runs(known, changed.values()))
+        summaries.record(transaction, last_runs(known, changed.values()))
         totals.add(transaction, growth, total_names, self._cache)
         self._cache.executions.keep(changed)
 

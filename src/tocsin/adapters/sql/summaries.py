@@ -1,14 +1,30 @@
 """Implementation of `ports.summaries` in a SQL database."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from itertools import chain
+from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import Connection, Text, bindparam, case, func, literal, select, tuple_, type_coerce
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    Connection,
+    Select,
+    Text,
+    bindparam,
+    case,
+    func,
+    literal,
+    select,
+    text,
+    tuple_,
+    type_coerce,
+)
 
 from ...domain.execution_record import Status
+from ...domain.last_run import LastRun
 from ...ports.queries import DeadLetterQuery
 from ...ports.summaries import (
     ENDED,
@@ -18,20 +34,126 @@ from ...ports.summaries import (
     EndCounts,
     ExecutionHead,
     JobRuns,
+    LetterGroup,
     LetterGroups,
     QueueCounts,
     Streak,
 )
-from ..history.ends import counted
-from . import tables
-from .conditions import within
-from .letter_groups import letter_groups
+from ..history.rows import letter_id_of
+from . import tables, totals
+from .conditions import dead_letter_conditions, within
 from .rows import execution_head
-from .runs import runs
 
 T = TypeVar("T")
 
+
 _EXECUTIONS: Final = tables.executions.c
+_TOTALS: Final = tables.totals.c
+_LAST: Final = tables.last_runs.c
+_CHUNK: Final = 500
+_JOBS: Final[BindParameter[Any]] = bindparam("jobs", expanding=True)
+
+_ENDS: Final = (
+    select(_TOTALS.job_name, _TOTALS.status, func.sum(_TOTALS.total))
+    .where(_TOTALS.kind == "executions", _TOTALS.job_name.in_(_JOBS))
+    .group_by(_TOTALS.job_name, _TOTALS.status)
+)
+_RUNNING: Final = (
+    select(_EXECUTIONS.job_name, func.count())
+    .where(text("status = 'running'"), _EXECUTIONS.job_name.in_(_JOBS))  # without a parameter, or no index is used
+    .group_by(_EXECUTIONS.job_name)
+)
+_LAST_RUNS: Final = select(
+    _LAST.job_name,
+    *(_LAST.execution_id, _LAST.status, _LAST.ended_at, _LAST.duration_ms, _LAST.error, _LAST.reason, _LAST.definition),
+).where(_LAST.job_name.in_(_JOBS))
+
+
+_LETTERS: Final = tables.dead_letters.c
+_KEY: Final[tuple[Column[Any], ...]] = (_LETTERS.job_name, _LETTERS.error_pattern)
+
+
+def letter_groups(
+    connection: Connection, *, query: DeadLetterQuery, limit: int, by_definition: bool = False
+) -> LetterGroups:
+    """Return the groups of dead letters whose errors have the same pattern."""
+    if not by_definition:
+        groups = _grouped(connection, query, limit + 1)
+    else:  # two statements, because each follows the order of an index
+        groups = _grouped(connection, query, limit + 1, _LETTERS.definition)
+        groups += _grouped(connection, query, limit + 1, _LETTERS.first_attempt)
+        groups.sort(key=lambda group: (-group.count, -group.last.timestamp(), group.job_name, group.pattern))
+    return LetterGroups(groups[:limit], is_complete=len(groups) <= limit)
+
+
+def _grouped(
+    connection: Connection, query: DeadLetterQuery, limit: int, part: Column[Any] | None = None
+) -> list[LetterGroup]:
+    """Return the largest groups by job, pattern and `part`.
+
+    Only dead letters with a definition have parts by definition, and only those without one have others.
+    """
+    by = _KEY if part is None else (*_KEY, part)
+    conditions = dead_letter_conditions(query)
+    if part is not None:
+        has_definition = part is _LETTERS.definition
+        conditions.append(_LETTERS.definition.is_not(None) if has_definition else _LETTERS.definition.is_(None))
+    count, last = func.count().label("number"), func.max(_LETTERS.last_attempt).label("last")
+    counted = (
+        select(*by, count, func.min(_LETTERS.last_attempt).label("first"), last)
+        .where(*conditions)
+        .group_by(*by)
+        .order_by(count.desc(), last.desc(), *_KEY)
+        .limit(limit)
+        .subquery()
+    )
+    letter = tables.dead_letters.alias().c
+    example = (
+        select(letter.letter_id)
+        .where(letter.job_name == counted.c.job_name, letter.error_pattern == counted.c.error_pattern)
+        .where(letter.last_attempt == counted.c.last)
+        .where(*dead_letter_conditions(query, letter))
+        .order_by(letter.letter_id.desc())
+        .limit(1)
+    )
+    if part is not None:
+        example = example.where(letter[part.name] == counted.c[part.name])
+        if part is not _LETTERS.definition:
+            example = example.where(letter.definition.is_(None))
+    statement = select(counted, example.scalar_subquery().label("example"))
+    ordered = statement.order_by(counted.c.number.desc(), counted.c.last.desc(), *(counted.c[key.name] for key in _KEY))
+    return [
+        LetterGroup(
+            job_name=row.job_name,
+            pattern=row.error_pattern,
+            count=row.number,
+            first=row.first,
+            last=row.last,
+            example=letter_id_of(row.example),
+            definition=row.definition if part is _LETTERS.definition else None,
+            first_attempt=row.first_attempt if part is _LETTERS.first_attempt else None,
+        )
+        for row in connection.execute(ordered)
+    ]
+
+
+def runs(connection: Connection, *, jobs: Sequence[str], installation: str) -> dict[str, JobRuns] | None:
+    """Return the counters of jobs; None: a rebuild has not reached its former place."""
+    if not totals.are_complete(connection, installation=installation):
+        return None
+    chunks = [jobs[start : start + _CHUNK] for start in range(0, len(jobs), _CHUNK)]
+
+    def rows(query: Select[Any]) -> Any:  # noqa: ANN401 - rows of any query
+        return chain.from_iterable(connection.execute(query, {"jobs": chunk}) for chunk in chunks)
+
+    ends = defaultdict[str, dict[Status, int]](dict)
+    for job, status, total in rows(_ENDS):
+        ends[job][status] = int(total)
+    running: Mapping[str, int] = dict(map(tuple, rows(_RUNNING)))
+    last = {job: LastRun(*columns) for job, *columns in rows(_LAST_RUNS)}
+    return {job: JobRuns(ends.get(job, {}), running.get(job, 0), last.get(job)) for job in jobs}
+
+
 _HEAD: Final = (
     *(_EXECUTIONS.job_name, _EXECUTIONS.execution_id, _EXECUTIONS.trigger, _EXECUTIONS.status),
     *(_EXECUTIONS.scheduled_time, _EXECUTIONS.started_at, _EXECUTIONS.completed_at, _EXECUTIONS.duration_ms),
@@ -45,6 +167,24 @@ _NEWEST_OF: Final = (
     .order_by(_EXECUTIONS.scheduled_time.desc(), _EXECUTIONS.execution_id.desc())
     .limit(bindparam("most"))
 )
+
+
+_MINUTE = timedelta(minutes=1)
+
+
+def counted(ends: Mapping[Status, Mapping[End, int]], since: datetime, limit: int) -> EndCounts:
+    """Return counts of ends by status, from a minute on without gaps.
+
+    From that minute on, no status lacks an end. `ends` are the newest `limit` ends of each status at or after `since`.
+    """
+    oldest = [min(end.minute for end in found) + _MINUTE for found in ends.values() if sum(found.values()) >= limit]
+    begin = max([since, *oldest])
+    counts: dict[Status, Mapping[End, int]] = {}
+    for status, found in ends.items():
+        of_status = {end: count for end, count in found.items() if end.minute + _MINUTE > begin} if oldest else found
+        if of_status:
+            counts[status] = of_status
+    return EndCounts(begin, counts)
 
 
 class Reader(Protocol):

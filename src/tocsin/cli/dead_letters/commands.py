@@ -13,11 +13,11 @@ from ...ports.queries import DeadLetterQuery, DeadLetterSort, every
 from ...services.operations.dead_letter_lookup import Letter
 from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operator import Operator
+from ..executions.fan_out import on_each
 from ..input.values import check, confirm, instant, json_of
 from ..input.values import rate as rate_of
 from ..output.format import state
 from ..output.tables import this_year, unique_beginnings
-from ..runtime.batch import on_each
 from ..runtime.event_loop import run
 from ..runtime.history_pages import All, Cursor, Error, Job, Limit, check_job, page_size, print_page, read_page
 from ..runtime.session import Session, session_of

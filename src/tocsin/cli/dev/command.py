@@ -19,9 +19,9 @@ from ...services import tail
 from ...services.apply import apply_definitions
 from ...settings import DEFAULT, origins, shown
 from ..input.objects import load_worker
-from ..input.worker_options import BuiltinFunctions, Secrets
 from ..jobs.apply import OWNER, read
 from ..jobs.plan_page import as_json, summary
+from ..processes.builtin_worker import BuiltinFunctions, Secrets
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, serve
 from ..runtime.session import Session, actor, session_of

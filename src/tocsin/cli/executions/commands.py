@@ -19,10 +19,10 @@ from ...services.operator import Operator
 from ..input.values import instant
 from ..output.format import seconds, state
 from ..output.tables import this_year, unique_beginnings
-from ..runtime.batch import on_each
 from ..runtime.event_loop import run, serve
 from ..runtime.history_pages import All, Cursor, Error, Job, Limit, page_size, print_page, read_page
 from ..runtime.session import Session, session_of
+from .fan_out import on_each
 
 FOLLOW_INTERVAL_S: Final = 1.0
 """The time between two reads of `logs --follow`; workers send lines twice a second."""

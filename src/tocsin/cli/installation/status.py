@@ -88,7 +88,7 @@ def as_json(seen: "Status") -> dict[str, Any]:
 
 def shown(seen: "Status") -> Iterator[RenderableType]:
     """Yield the screen of a status."""
-    from ...services.health.problems import problems_of  # noqa: PLC0415 - imported when a command first needs it
+    from ...services.health.status import problems_of  # noqa: PLC0415 - imported when a command first needs it
 
     server = seen.server
     where = f" in cluster {server.cluster} of {len(server.known)}" if server.cluster and server.known else ""

@@ -16,7 +16,7 @@ from ...adapters.files.text_files import decoded, read_bytes
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.ledger import JobNotFound
 from ...domain.statements import Statement, read_statements
-from ...domain.statements.grammar import MAX_CHARACTERS
+from ...domain.statements.reader import MAX_CHARACTERS
 from ...domain.text import printable_lines
 from ...services.operator import Operator
 from ...services.statements import StatementResult, defined_jobs

@@ -1,5 +1,7 @@
 """`tocsin why`: the decision on one occurrence of a job."""
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -9,17 +11,18 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...domain import duration
-from ...domain.events import Actor
+from ...domain.definition import EventTrigger
+from ...domain.events import Actor, EventIgnored, Skipped
 from ...domain.ids import is_execution_id
 from ...domain.schedule.clock_changes import local_time
-from ...services.explain import Answer, Gap, Outcome, Verdict
+from ...domain.text import printable
+from ...services.explain import Answer, Gap, Outcome, Verdict, triggers_of
 from ..output import event_lines
 from ..output.event_lines import FactPage
 from ..output.format import seconds
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
-from .why_events import on_events
 
 STYLES: Final[dict[Verdict, str]] = {
     "fired": "green",
@@ -30,6 +33,43 @@ STYLES: Final[dict[Verdict, str]] = {
     "undecided": "red",
 }
 """Colour of each verdict; the others are yellow."""
+
+
+def on_events(answer: Answer) -> str:
+    """Return the sentences; empty: the job has no triggers."""
+    triggers = triggers_of(answer)
+    if not triggers:
+        return ""
+    facts = [fact.message for fact in answer.facts]
+    reasons = Counter(fact.reason for fact in facts if isinstance(fact, EventIgnored))
+    listed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+    sentences = list(_delays(triggers))
+    if listed:
+        sentences.append(f"The newest events that started nothing: {listed}.")
+    refusals = [fact for fact in facts if isinstance(fact, Skipped) and fact.refusal is not None]
+    for skipped in refusals[-1:]:
+        refusal = skipped.refusal
+        assert refusal is not None  # noqa: S101 - for the type checker
+        sentences.append(f"The newest event that it refused, by {refusal.code}: {printable(refusal.message)}.")
+    return " ".join(["", *sentences, f"`tocsin triggers ignored {answer.job}` lists events that started nothing."])
+
+
+def _delays(triggers: Sequence[EventTrigger]) -> Iterator[str]:
+    """Yield a sentence on each trigger whose events wait."""
+    for trigger in triggers:
+        source = trigger.source_text
+        if trigger.debounce is not None:
+            of = "of its key" if trigger.key else "of it"
+            at_most = trigger.debounce.longest
+            yield (
+                f"An event of `{source}` starts a run when no other {of} came for {duration.short(trigger.debounce.quiet)}, "
+                f"at most {duration.short(at_most)} after the first (debounce)."
+            )
+        if trigger.batch is not None:
+            yield (
+                f"Events of `{source}` start a run together: {trigger.batch.max:,} of them, or those of {duration.short(trigger.batch.within)} "
+                "(batch)."
+            )
 
 
 def why(

@@ -1,7 +1,9 @@
 """The worker of `tocsin worker --builtin`."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+import typer
 
 from ... import Worker
 from ...adapters.extras import ExtraNotInstalled, extra_of
@@ -15,6 +17,23 @@ from ..runtime.errors import UsageError
 
 _EXTRAS: Final = {"container": "container", "procedure": "sql", "sql": "sql"}
 """The extra of each built-in function that needs one."""
+
+
+BuiltinFunctions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A built-in function to offer, such as `command` or `http`, as far as the settings allow; repeatable.",
+    ),
+]
+Secrets: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="NAME",
+        help="A secret that inputs may refer to: a variable, file:/PATH or file:/FOLDER/*; repeatable.",
+    ),
+]
 
 
 def builtin_worker(names: Sequence[str], queues: Sequence[str], name: str | None) -> Worker:

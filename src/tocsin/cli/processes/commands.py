@@ -12,11 +12,11 @@ from ...domain.definition import DefinitionError
 from ...domain.events import Actor
 from ...domain.formats.document import listed, nearest
 from ...ports import LogUnavailable, NotAllowed
-from ..input.worker_options import BuiltinFunctions, Secrets
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, until_done
 from ..runtime.event_loop import serve as run_until_stopped
 from ..runtime.session import Session, session_of
+from .builtin_worker import BuiltinFunctions, Secrets
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation

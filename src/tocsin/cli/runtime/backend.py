@@ -92,7 +92,7 @@ class Backend:
 
         channel = settings.notifications.channels[name]
         if isinstance(channel, NatsChannel):
-            from ...bootstrap.notification_channels import channel_of  # noqa: PLC0415
+            from ...bootstrap.stage_runner import channel_of  # noqa: PLC0415
 
             async with self.connect(settings) as installation:
                 yield channel_of(installation, name, channel)

@@ -6,9 +6,66 @@ from enum import IntEnum
 from typing import ClassVar, Final
 
 from ...domain.errors import TocsinError
-from .usage_codes import USAGE_CODES
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+USAGE_CODES: Final[Mapping[str, str]] = {
+    "app-import-failed": "The module of an application cannot be imported.",
+    "app-not-found": "An application is in no Python file, or its module does not have it.",
+    "channel-not-found": "The settings have no channel of this name.",
+    "confirmation-required": "A command has to be confirmed, and stdin is not a terminal.",
+    "conflicting-options": "Two options contradict each other, or an option has no effect here.",
+    "declined": "The user declined to confirm.",
+    "definitions-required": "Neither the command line nor the settings name a file of definitions.",
+    "duration-out-of-range": "A duration is outside its limits.",
+    "exclusive-options": "Of several options, none or more than one is given.",
+    "execution-not-found": "No execution with this id existed at that time.",
+    "fields-required": "A change of the policy names no field.",
+    "invalid-capacity": "The number of slots of a queue cannot be read.",
+    "invalid-event": "An event to try a trigger with is wrong.",
+    "invalid-execution-id": "A text cannot be the id of an execution.",
+    "invalid-field": "A field of the policy has no value, or is given twice.",
+    "invalid-function": "The name of a function is empty.",
+    "invalid-json": "An option is not JSON, or has another type.",
+    "invalid-queue": "A name cannot be that of a queue for workers over HTTP.",
+    "invalid-rate": "A rate cannot be read, or is outside its limits.",
+    "invalid-secret-name": "A name cannot be that of a secret.",
+    "invalid-server-url": "The URL of an API has no scheme.",
+    "invalid-time": "A time cannot be read.",
+    "invalid-value": "A queue or the name of a worker is not allowed.",
+    "job-not-found": "The job does not exist.",
+    "job-not-in-export": "An export holds the events of another job only.",
+    "key-exists": "A new key would replace a file.",
+    "monitor-not-supported": "A command over HTTP cannot read the monitoring of nats-server.",
+    "namespace-not-declared": "A token is to be bound to a namespace that is not declared.",
+    "namespace-not-found": "The namespace is not declared.",
+    "no-schedule": "The job has no schedule.",
+    "no-timezone-report": "No ticker has reported its time zone data in time.",
+    "not-a-terminal": "A command needs a terminal.",
+    "not-a-worker": "An object is not a worker.",
+    "not-an-app": "An object is not an application.",
+    "one-revision": "A job has a single definition, so there is nothing to compare.",
+    "output-closed": "The reader of the output closed the pipe, so the output is incomplete.",
+    "outside-namespace": "A queue is outside the namespaces of a token.",
+    "partial-export": "A verification needs the whole log, and an export holds a part of it.",
+    "role-not-bound": "A token for workers names no queue, or a token without that role names one.",
+    "server-not-supported": "The command does not work over HTTP.",
+    "stage-required": "Neither stages nor `--all` are named, or both are.",
+    "statement-missing": "Neither a statement nor a file is named.",
+    "stream-missing": "An export lacks a stream that an audit needs.",
+    "token-not-found": "No token has this id.",
+    "unknown-builtin": "A built-in function does not exist.",
+    "unknown-role": "A role does not exist, or its stage is not in use.",
+    "unknown-stage": "A stage does not exist.",
+    "unreadable-file": "A file cannot be read.",
+    "unwritable-file": "A file cannot be written.",
+    "usage": "An argument or an option of a command is wrong.",
+    "worker-import-failed": "The module of a worker cannot be imported.",
+    "worker-not-found": "A worker is in no Python file, or its module does not have it.",
+    "worker-required": "Neither a worker nor a built-in function is named.",
+}
+"""The meaning of each code of a `UsageError`."""
 
 
 class Exit(IntEnum):

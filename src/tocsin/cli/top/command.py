@@ -18,9 +18,9 @@ from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve, until_done
 from ..runtime.session import Session, session_of
-from .head import head_of
 from .panels import Panel, panels_of
 from .readers import MAX_ROWS, Listing
+from .screen import head_of
 from .texts import MAX_LINE, plain
 
 
@@ -50,8 +50,8 @@ def top(
 
 
 async def _show(session: Session, interval: float) -> None:
-    from .app import TopApp  # noqa: PLC0415 - it imports the extra
     from .operator_thread import operator_thread  # noqa: PLC0415 - `--once` needs no thread
+    from .screen import TopApp  # noqa: PLC0415 - it imports the extra
 
     with _without_log_lines():
         async with operator_thread(session) as threaded:

@@ -1,16 +1,142 @@
 """One table of the screen, with a line below it."""
 
+import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
 from textual.coordinate import Coordinate
-from textual.widgets import DataTable, Static, TabbedContent, TabPane
+from textual.screen import ModalScreen, Screen
+from textual.widgets import DataTable, Footer, Input, RichLog, Static, TabbedContent, TabPane
 from typing_extensions import override
 
+from ...services.operations.execution_output import ExecutionOutput, Line
+from ...services.operator import Operator
+from ..executions.commands import FOLLOW_INTERVAL_S
+from ..executions.page import line_of
+from .operator_thread import OperatorThread
 from .panels import Panel, Row
 from .readers import Listing
+from .texts import failure_text, plain
+
+KEYS: Final = {
+    "1 2 3 4": "show a table",
+    "↑ ↓": "select a row",
+    "p": "pause the job of the row, or resume it",
+    "t": "trigger the job of the row",
+    "c": "cancel the execution of the row",
+    "l": "follow the log lines of the execution, or of the job's newest one",
+    "/": "filter all tables by a text; Escape ends the filter",
+    "?": "show the keys",
+    "q": "quit",
+}
+_STYLE: Final = """
+    align: center middle;
+    & > Vertical { width: 72; max-width: 95%; height: auto; padding: 1 2; border: round $primary; background: $surface; }
+"""
+
+
+MAX_LINES: Final = 1_000
+"""Log lines that stay on the screen."""
+MAX_LINE: Final = 4_000
+"""Characters of a log line."""
+
+
+class LogScreen(Screen[None]):
+    """Follows the lines that the handlers of an execution logged."""
+
+    DEFAULT_CSS = """
+    LogScreen Static { height: 1; background: $panel; padding: 0 1; }
+    LogScreen RichLog { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,q,l", "dismiss(None)", "Back")]
+
+    def __init__(self, threaded: OperatorThread, execution_id: str, job: str) -> None:
+        super().__init__()
+        self._threaded = threaded
+        self._execution_id = execution_id
+        self._job = job
+
+    @override
+    def compose(self) -> ComposeResult:
+        yield Static(Text(f"{plain(self._job)} {plain(self._execution_id)}", style="bold"))
+        yield RichLog(wrap=True, max_lines=MAX_LINES, min_width=1)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to follow."""
+        self.run_worker(self._follow())
+
+    async def _follow(self) -> None:
+        log, place, failure = self.query_one(RichLog), 0, ""
+        was_over = False
+        while True:
+            try:
+                output = await self._threaded.run(partial(self._read, self._threaded.operator, place))
+            except Exception as error:  # noqa: BLE001 - an error is shown, and the next read may succeed
+                if (text := failure_text(error)) != failure:
+                    log.write(Text(text, style="red"))
+                failure = text
+            else:
+                failure, place = "", output.next
+                for line in output.lines:
+                    log.write(shown(line))
+                if was_over and not output.lines:
+                    log.write(Text("the execution has ended", style="dim"))
+                    return
+                was_over = output.is_over
+            await asyncio.sleep(FOLLOW_INTERVAL_S)
+
+    async def _read(self, operator: Operator, after: int) -> ExecutionOutput:
+        return await operator.output(await operator.execution(self._execution_id), after=after)
+
+
+def shown(line: Line) -> Text:
+    """Return a log line that is no markup and changes no terminal."""
+    return line_of(replace(line, text=plain(line.text, MAX_LINE), step=plain(line.step), level=plain(line.level)))
+
+
+class Question(ModalScreen[str | None]):
+    """A dialog for a confirmation and a reason.
+
+    Its result is the reason, which may be empty; None: the user declined.
+    """
+
+    DEFAULT_CSS = f"Question {{ {_STYLE} }}"
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Cancel")]
+
+    def __init__(self, question: str) -> None:
+        """Show a question, which is plain text."""
+        super().__init__()
+        self._question = question
+
+    @override
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(Text(self._question))
+            yield Input(placeholder="Reason (optional)")
+            yield Static(Text("Enter confirms, Escape declines", style="dim"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """End the dialog with the reason."""
+        self.dismiss(event.value)
+
+
+class Keys(ModalScreen[None]):
+    """A list of the keys."""
+
+    DEFAULT_CSS = f"Keys {{ {_STYLE} }}"
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,question_mark,q,enter", "dismiss(None)", "Close")]
+
+    @override
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(Text("\n".join(f"{keys:<8} {meaning}" for keys, meaning in KEYS.items())))
 
 
 class PanelPane(TabPane):

@@ -1,26 +1,28 @@
 """The screen of `tocsin top`: the head, four tables, and the keys."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
+from pydantic import BaseModel
 from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static, TabbedContent
 from typing_extensions import override
 
+from ... import __version__
+from ...domain.text import counted
 from ...ports.queries import ExecutionQuery
-from .dialogs import Keys, Question
-from .head import Head, head_of
-from .log_screen import LogScreen
+from ...subjects import TICKER_LEASE
 from .operator_thread import OperatorThread
-from .pane import PanelPane
+from .pane import Keys, LogScreen, PanelPane, Question
 from .panels import panels_of
 from .texts import MAX_LINE, failure_text, plain
 
@@ -28,6 +30,49 @@ T = TypeVar("T")
 
 MAX_PROBLEMS: Final = 2
 """Problems below the first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The state of an installation as a whole."""
+
+    line: str
+    problems: tuple[str, ...]
+
+
+class _Server(BaseModel):
+    version: str = "unknown"
+
+
+class _Lease(BaseModel):
+    name: str
+    holder: str
+
+
+class _Status(BaseModel):
+    """The fields of a status that are shown. An older API leaves out the problems."""
+
+    root: str
+    server: _Server = _Server()
+    leases: list[_Lease] | None = None
+    problems: list[str] = []
+
+
+def head_of(document: Mapping[str, Any]) -> Head:
+    """Return the head of the screen for the document of `tocsin status`."""
+    status = _Status.model_validate(document)
+    problems = counted(len(status.problems), "problem") if status.problems else "no problems"
+    versions = f"tocsin {__version__} · nats-server {plain(status.server.version)}"
+    line = f"{plain(status.root)} · {problems} · {_leader(status)} · {versions}"
+    return Head(line, tuple(status.problems))
+
+
+def _leader(status: _Status) -> str:
+    """Return the process whose ticker decides when jobs run."""
+    if status.leases is None:
+        return "leader unknown"
+    holder = next((lease.holder for lease in status.leases if lease.name == TICKER_LEASE), None)
+    return "no leader" if holder is None else f"leader {plain(holder)}"
 
 
 class NowScreen(Screen[None]):
@@ -271,3 +316,21 @@ def _head_text(head: Head | None, failure: str = "") -> Text:
     if not failure and len(problems) > MAX_PROBLEMS:
         lines.append(Text(f"and {len(problems) - MAX_PROBLEMS} more; see `tocsin doctor`", style="dim"))
     return Text("\n").join(lines)
+
+
+class TopApp(App[None]):
+    """Shows an installation until the user quits."""
+
+    TITLE = "tocsin top"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+c", "quit", "Quit")]
+
+    def __init__(self, threaded: OperatorThread, interval: float) -> None:
+        """Show an installation; `interval`: seconds between two reads of a table."""
+        super().__init__()
+        self._threaded = threaded
+        self._interval = interval
+
+    @override
+    def get_default_screen(self) -> NowScreen:
+        return NowScreen(self._threaded, self._interval)

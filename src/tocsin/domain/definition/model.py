@@ -7,9 +7,9 @@ from typing import Any, Final, Self
 from pydantic import Field, JsonValue, ValidationInfo, model_validator
 
 from .. import schedule as calendar
-from .. import step_graph
 from ..json_text import same_text
 from ..schedule import DayRules, DstPolicy, Shift
+from . import dependencies
 from .bindings import Bindings, binding_problems
 from .builtin_work import FIELDS, given_fields, with_function, work_problems
 from .calendars import Blackout, Calendars, day_problems, day_rules
@@ -38,7 +38,6 @@ from .fields import (
 )
 from .http_request import HttpField
 from .inputs import input_problems, reference_problems
-from .jitter import jitter_problems
 from .job_class import (
     DEFAULT_ACKNOWLEDGEMENT_TIMEOUT,
     LEADER_ONLY,
@@ -48,7 +47,7 @@ from .job_class import (
 )
 from .notify import Notify
 from .partition import PartitionField, key_problems, partition_problems
-from .retry_policy import RecoveryPolicy, RetryPolicy
+from .retry_policy import RecoveryPolicy, RetryPolicy, jitter_problems
 from .sql_work import ProcedureCall, SqlStatement
 from .stored_model import StoredModel
 from .triggers import Triggers, trigger_problems
@@ -398,11 +397,11 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     yield from acknowledgement_problems(
         definition.job_class, definition.acknowledgements, definition.acknowledgement_timeout
     )
-    for name, count in step_graph.namesakes(definition.dag).items():
+    for name, count in dependencies.namesakes(definition.dag).items():
         yield DefinitionProblem(
             f"{count} steps have this name, and each needs its own", field="name", step=name, code="duplicate-name"
         )
-    for problem in step_graph.problems(definition.dag):
+    for problem in dependencies.problems(definition.dag):
         yield DefinitionProblem(problem.reason, field="depends_on", step=problem.step, code=problem.code)
     yield from callback_problems(definition.dag)
     wrong = [*_inputs_problems(definition)]

@@ -39,7 +39,6 @@ from .dead_letter import (
     Replayed,
     Resolved,
 )
-from .dependencies import DependenciesSettled, DependencyRun, WaitOutcome
 from .execution import (
     DEPENDENCY_SKIPS,
     LOCK_SKIPS,
@@ -107,7 +106,6 @@ from .message import (
     newest_of,
 )
 from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
-from .namespaces import Namespace, NamespacesDefined
 from .notifications import (
     OUTCOME_ID,
     NotificationAbandoned,
@@ -120,8 +118,6 @@ from .notifications import (
     OutcomeChanged,
 )
 from .output import HeartbeatDetails, OutputLine, OutputMessage, StepProgress
-from .ownership import OwnershipAssigned, OwnershipFact
-from .policy import PolicyDefined
 from .public import (
     MISSED_REASONS,
     CronAlert,
@@ -137,11 +133,25 @@ from .public import (
     MissedReason,
     PublicEvent,
 )
-from .queues import QueueFact, QueuePaused, QueuePurged, QueueResumed
 from .quorum import Acknowledged, Proposed, QuorumOutcome, QuorumSettled
-from .repair import RepairFact, Voided
-from .shards import Shard, ShardsDefined, ShardState
-from .silences import Silence, SilencesDefined
+from .shards import (
+    Namespace,
+    NamespacesDefined,
+    OwnershipAssigned,
+    OwnershipFact,
+    PolicyDefined,
+    QueueFact,
+    QueuePaused,
+    QueuePurged,
+    QueueResumed,
+    RepairFact,
+    Shard,
+    ShardsDefined,
+    ShardState,
+    Silence,
+    SilencesDefined,
+    Voided,
+)
 from .start_rate import StartRate
 from .steps import (
     Admission,
@@ -161,12 +171,15 @@ from .uniqueness import (
     ENDED_STATES,
     OPEN_STATES,
     UNIQUE_KEY,
+    DependenciesSettled,
+    DependencyRun,
     JobState,
     KeyHolder,
     KeyTaken,
     OnConflict,
     UniqueFact,
     UniqueRule,
+    WaitOutcome,
 )
 from .workflow import StepMeta, Workflow, WorkflowKind, WorkflowNode
 

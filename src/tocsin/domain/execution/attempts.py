@@ -26,11 +26,10 @@ from ..events import (
     Started,
 )
 from .lifecycle import unstarted_steps
-from .state import Execution, Status, identity_fields, planned_step, terminal_fields, with_step
+from .state import Execution, Status, WorkflowSteps, identity_fields, planned_step, terminal_fields, with_step
 from .steps import IN_FLIGHT, RUNNING, Phase, Step, StepStates
 from .tasks import dispatch, is_ready
 from .workflow import callbacks
-from .workflow_steps import WorkflowSteps
 
 WORKER_LOST: Final = "worker_lost"
 """The error type of a step that lost too many workers."""

@@ -8,16 +8,17 @@ retries, a backoff of 60 seconds, a timeout of one hour. Every other field of a 
 The fields in `_NOT_SERVED` are refused with the reason.
 """
 
-from collections.abc import Callable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from .. import duration
 from ..definition import DefinitionProblem, JobDefinition, RetryPolicy, show
-from ..definition.command_line import CommandLineError, split_command
 from ..definition.sql_work import BOUND
+from ..errors import TocsinError
 from .document import Document, Path
-from .partition_rule import partition_of
 
 MANAGED: Final = frozenset({"job_uuid", "created_at", "created_by_user_uuid", "next_run_time"})
 """Fields that the system sets and a client cannot."""
@@ -60,6 +61,103 @@ MARKS: Final = frozenset(
 )
 """Fields that no other format has."""
 _JOB: Final = _SAME | EXTENSIONS | MANAGED | MARKS | _NOT_SERVED.keys()
+
+
+# Quotes and backslashes work as in a shell, and nothing else does: no shell runs. A line with an operator of the shell is
+# refused, because the program would get it as an argument.
+
+_OPERATORS: Final = "();<>|&"
+
+
+STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ALL_SHARDS": (),
+    "SINGLE_SHARD": ("shard_uuid", "shard"),
+    "SHARD_SET": ("shard_uuids", "shards"),
+    "DYNAMIC": ("partition_expression",),
+}
+"""The fields of each strategy, one of which names the shards; shards have names here, and no UUIDs."""
+_COLUMN: Final = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+def partition_of(rule: object) -> dict[str, object] | str:
+    """Return the partition of a rule, or what is wrong with the rule."""
+    if not isinstance(rule, Mapping):
+        return 'write a mapping, such as {"strategy": "ALL_SHARDS"}'
+    strategy = rule.get("strategy")
+    name = strategy.upper() if isinstance(strategy, str) else ""
+    if name not in STRATEGIES:
+        return f"`strategy` is one of {', '.join(STRATEGIES)}"
+    fields = STRATEGIES[name]
+    given = [field for field in rule if field != "strategy"]
+    if len(given) != bool(fields) or any(field not in fields for field in given):
+        needs = f"exactly one of {', '.join(f'`{field}`' for field in fields)}" if fields else "no other field"
+        return f"with the strategy {name} give {needs}"
+    if name == "ALL_SHARDS":
+        return {"all_shards": True}
+    value = rule[given[0]]
+    if name == "DYNAMIC":
+        is_column = isinstance(value, str) and _COLUMN.fullmatch(value) is not None
+        return {"shard_key": f"input.{value}" if is_column else value}
+    return {"single_shard" if name == "SINGLE_SHARD" else "shard_set": value}
+
+
+def clause_of(partition: Mapping[str, object]) -> str | None:
+    """Return the rule of `PARTITION BY` for a stored partition; None: no clause says it."""
+    match partition:
+        case {"all_shards": True}:
+            return "ALL_SHARDS"
+        case {"single_shard": str(shard)}:
+            return f"SHARD '{shard}'"
+        case {"shard_set": [*shards]}:
+            names = ", ".join(f"'{shard}'" for shard in shards)
+            return f"SHARD_SET ({names})"
+        case {"shard_key": str(key)}:
+            return f"DYNAMIC '{key}'"
+        case _:
+            return None
+
+
+class CommandLineError(TocsinError, ValueError):
+    """A line that is not the argument vector of one program."""
+
+    code = "invalid-command-line"
+
+
+def split_command(text: str) -> list[str]:
+    """Return the program and the arguments in a line.
+
+    Raises:
+        CommandLineError: the line is empty, has an open quote, or needs a shell.
+    """
+    try:
+        words, parts = shlex.split(text), _parts(text)
+    except ValueError:
+        raise CommandLineError("a quotation mark is never closed, or a backslash ends the line") from None
+    if not words:
+        raise CommandLineError("it is empty: write a program and its arguments")
+    if words != parts or any(word and not word.strip(_OPERATORS) for word in words):
+        raise CommandLineError(
+            f"no shell runs, so none of {' '.join(_OPERATORS)} works as an operator: name one program, such as "
+            "`/bin/sh -c 'first | second'`"
+        )
+    return words
+
+
+def join_command(arguments: Sequence[str]) -> str | None:
+    """Return the line that reads back as these arguments, or None."""
+    text = shlex.join(arguments)
+    try:
+        return text if split_command(text) == [*arguments] else None
+    except CommandLineError:
+        return None
+
+
+def _parts(text: str) -> list[str]:
+    """Split as a shell does that knows operators outside quotes."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_OPERATORS)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    return list(lexer)
 
 
 def reading(written: Mapping[Any, object]) -> Document:

@@ -11,13 +11,12 @@ from .bounds import without_bounds
 from .clock_changes import ClockChange, clock_changes, parse_moment
 from .closed_time import Exclusion
 from .day_rules import WEEKDAYS, Blackout, DayRules, NamedDays, Shift, Weekday, compact, compact_ranges
-from .days_applied import moved_to
 from .errors import ScheduleError
 from .explain import Explanation, Instant, calendar_warnings, explain, warnings_at
 from .firing_check import check_fires
 from .instants import DstPolicy
 from .moved_instants import Moved, moved
-from .parser import next_fire_times, next_instants, parse, zone_in
+from .parser import moved_to, next_fire_times, next_instants, parse, zone_in
 from .rules import Occurrence
 from .schedule import Schedule
 from .timezones import TimezoneDatabase, install, refresh, validate_timezone

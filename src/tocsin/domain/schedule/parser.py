@@ -7,20 +7,22 @@ characters are a cron expression, and everything else is English. `from` and `un
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
 from . import timezones
 from .bounds import bounds_of, without_bounds
-from .clock_changes import parse_moment
-from .day_rules import DayRules
-from .days_applied import with_days
+from .clock_changes import first_shown, local_time, parse_moment, shifted
+from .closed_time import ClosedTime
+from .day_rules import LONGEST_SHIFT, DayRules, OpenDays
 from .errors import ScheduleError
 from .expression import ALIASES, parse_expression
 from .firing_check import check_bounds
 from .instants import SPECIFIED, CalendarRule, DstPolicy
-from .rules import IntervalRule, OnceRule, UnionRule, format_duration, parse_duration
+from .moved_pattern import MovedPattern
+from .pattern import Pattern
+from .rules import IntervalRule, MovedRule, OnceRule, Rule, UnionRule, format_duration, parse_duration
 from .schedule import Schedule
 
 _LONGEST: Final = 1_000
@@ -34,6 +36,74 @@ _FOREIGN: Final = re.compile(r"[^\t\n\r -~]")
 _LAST_WORD: Final = re.compile(r"\s+(?:in\s+)?(\S+)\s*\Z", re.IGNORECASE | re.ASCII)
 _MOMENT: Final = re.compile(r"(?:@at\s+|at\s+|once\s+at\s+)?(?=\d{4}-\d)", re.IGNORECASE | re.ASCII)
 _SPECIAL: Final = f"{', '.join(ALIASES)} and @every <duration>"
+
+
+_MOVED_BOUND: Final = DstPolicy(gap="shift")
+"""A blackout that begins or ends at a skipped wall time does so when the clocks have passed it."""
+_JUST_BEFORE: Final = timedelta(microseconds=1)
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def with_days(schedule: Schedule, rules: DayRules) -> Schedule:
+    """Return a schedule under rules about days.
+
+    Raises:
+        ScheduleError: a time of a blackout cannot be read.
+        ValueError: a day of a calendar cannot be read.
+    """
+    days = OpenDays(rules)
+    spans = [(_moment(b.start, schedule), _moment(b.end, schedule), b) for b in rules.blackout]
+    closed = ClosedTime(rules, days, schedule.timezone, tuple(sorted(spans, key=lambda span: span[:2])))
+    rule = _moving(schedule, days) if rules.shift == "next_business_day" else schedule.rule
+    return replace(schedule, rule=rule, days=rules, closed=closed)
+
+
+def moved_to(schedule: Schedule, at: datetime) -> datetime | None:
+    """Return the instant to which the time of an excluded instant moves.
+
+    None: it does not move.
+    """
+    closed, days = schedule.closed, schedule.days
+    if closed is None or days is None or days.shift != "next_business_day" or schedule.interval is not None:
+        return None
+    moved = _moved(schedule, at, closed.days)
+    return moved if moved is not None and schedule.next_after(moved - _JUST_BEFORE, anchor=moved) == moved else None
+
+
+def _moved(schedule: Schedule, at: datetime, days: OpenDays) -> datetime | None:
+    """Return the same wall time of the next business day.
+
+    None: the day of `at` is open, or the time does not exist.
+    """
+    local = local_time(schedule.timezone, at).replace(tzinfo=None)
+    day = (local.date() - _EPOCH).days
+    target = days.next_business(day) if days.is_closed(day) else None
+    if target is None or target - day > LONGEST_SHIFT:
+        return None
+    wall = local + timedelta(days=target - day)
+    shown = first_shown(schedule.timezone, wall)
+    return shifted(schedule.timezone, wall) if shown is None and schedule.dst.gap == "shift" else shown
+
+
+def _moment(written: str, schedule: Schedule) -> datetime:
+    return parse_moment(written, schedule.timezone, _MOVED_BOUND)
+
+
+def _moving(schedule: Schedule, days: OpenDays) -> Rule:
+    """Return the rule of a schedule with the times that move to business days."""
+    if isinstance(schedule.rule, OnceRule):
+        moved = _moved(schedule, schedule.rule.at, days)
+        return schedule.rule if moved is None else UnionRule((schedule.rule, OnceRule(moved)))
+    rules = schedule.calendar_rules
+    moving = tuple(
+        CalendarRule(MovedPattern(rule.pattern, days), rule.timezone, rule.dst)
+        for rule in rules
+        if isinstance(rule.pattern, Pattern) and not rule.pattern.names_business_days
+    )
+    if not moving:
+        return schedule.rule
+    kind = MovedRule if len(rules) == 1 else UnionRule
+    return kind((*rules, *moving))
 
 
 def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None, days: DayRules | None = None) -> Schedule:

@@ -7,9 +7,7 @@ from typing import Any, Final
 
 from .. import duration
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition
-from ..definition.command_line import join_command
-from ..formats.partition_rule import clause_of
-from ..formats.scratchbird import DEFAULT_BACKOFF_S, DEFAULT_RETRIES
+from ..formats.scratchbird import DEFAULT_BACKOFF_S, DEFAULT_RETRIES, clause_of, join_command
 from ..statement_error import StatementError
 from .definitions import defined, document_of
 from .model import CreateJob

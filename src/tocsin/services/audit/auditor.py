@@ -1,19 +1,37 @@
 """The auditor: takes events one by one, and reports the violations at the end."""
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, cast
+from hashlib import blake2b
+from typing import Final, Generic, TypeVar, cast
 
-from ...domain.events import Message, Recorded, Voided, unfold
+from pydantic import JsonValue
+
+from ...domain.daily_use import has_daily_quota
+from ...domain.events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    Failed,
+    Message,
+    NamespacesDefined,
+    PolicyDefined,
+    Recorded,
+    Skipped,
+    Voided,
+    unfold,
+)
 from ...domain.events import Report as WorkerReport
+from ...domain.namespaces import namespace_of
+from ...domain.policy import NO_POLICY, policy_of
 from ...ports import StoredMessage
-from ...subjects import Stream, digest_of, publisher_of
-from . import guards, versions
-from .adoptions import Adoptions
-from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
+from ...subjects import DECISION_STREAMS, Stream, digest_of, foreign_reason, guard_of, junk_reason, publisher_of
+from . import check
+from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation
 from .coordination import Agents, Locks
-from .daily_quotas import DailyQuotaSkips
 from .dependencies import Dependencies
 from .execution_reports import is_proven
 from .executions import Executions
@@ -27,6 +45,190 @@ from .unique_keys import UniqueKeys
 
 SHOWN: Final = 1_000
 """Number of violations that a report lists; the others are counted."""
+
+
+# Memory: the newest declaration.
+
+D = TypeVar("D", NamespacesDefined, PolicyDefined)
+
+
+class Versions(Generic[D]):
+    """Judges the versions of what an event declares as a whole."""
+
+    def __init__(
+        self, kind: type[D], entity: str, content: Callable[[D], object], nothing: object, *, is_whole: bool
+    ) -> None:
+        """`kind`: the event.
+
+        `content` returns what it declares, `nothing` is in force before the first. `is_whole`: the log is read from its beginning.
+        """
+        self._kind: type[D] = kind
+        self._entity = entity
+        self._content: Callable[[D], object] = content
+        self._nothing = nothing
+        self._is_whole = is_whole
+        self._newest: Recorded[D] | None = None
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return {self._kind: self._defined}
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`: a declaration owes nothing."""
+        yield from ()
+
+    def _defined(self, recorded: Recorded[D]) -> Taken:
+        before, self._newest = self._newest, recorded
+        if before is None and not self._is_whole:
+            return
+        previous = 0 if before is None else before.sequence
+        if recorded.message.previous != previous:
+            reason = f"it replaces version {recorded.message.previous}, and the newest was {previous}"
+            yield check.violation("I4", self._entity, reason, recorded)
+        if self._content(recorded.message) == (self._nothing if before is None else self._content(before.message)):
+            yield check.violation("I4", self._entity, "it changes nothing", recorded)
+
+
+def of_policy(*, is_whole: bool = True) -> Versions[PolicyDefined]:
+    """Return the check of the scheduler policy."""
+    return Versions(PolicyDefined, "the scheduler policy", policy_of, NO_POLICY, is_whole=is_whole)
+
+
+def of_namespaces(*, is_whole: bool = True) -> Versions[NamespacesDefined]:
+    """Return the check of the namespaces."""
+    return Versions(NamespacesDefined, "the namespaces", lambda fact: fact.namespaces, (), is_whole=is_whole)
+
+
+# Memory: a digest for each completed step of executions that are open, or failed and have a dead letter.
+
+
+class Adoptions:
+    """Compares each adopted result with the recorded result."""
+
+    def __init__(self, since: datetime | None) -> None:
+        """Do not judge results of executions that may have started before `since` (UTC)."""
+        self._since = since
+        self._results: dict[Key, dict[str, bytes]] = {}
+        """The digests of results by execution and step."""
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return {
+            Admitted: self._admitted,
+            Advanced: self._advanced,
+            Failed: self._failed,
+            **dict.fromkeys((Completed, Cancelled), self._over),
+        }
+
+    def debts(self) -> Iterator[Debt]:
+        yield from ()
+
+    def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
+        if len(recorded.message.plan.steps) > 1:
+            self._results.setdefault(check.key_of(recorded.message), {})
+        yield from ()
+
+    def _advanced(self, recorded: Recorded[Advanced]) -> Taken:
+        fact = recorded.message
+        if fact.adopted_from is not None:
+            earlier = self._results.get((fact.job, fact.adopted_from))
+            is_known = earlier is not None or self._since is None  # otherwise it may have ended before
+            if is_known and (earlier or {}).get(fact.step) != _digest(fact.result):
+                reason = f"execution {fact.adopted_from} did not complete {fact.step} with the adopted result"
+                yield check.violation("I6", check.execution(fact.job, fact.execution_id), reason, recorded)
+        if (results := self._results.get(check.key_of(fact))) is not None:
+            results[fact.step] = _digest(fact.result)
+
+    def _failed(self, recorded: Recorded[Failed]) -> Taken:
+        fact = recorded.message
+        results = self._results.get(check.key_of(fact))
+        if results is not None and fact.step_completed and fact.step is not None:
+            results[fact.step] = _digest(fact.result)
+        if not fact.dead_letter:
+            self._results.pop(check.key_of(fact), None)
+        yield from ()
+
+    def _over(self, recorded: Recorded[Completed] | Recorded[Cancelled]) -> Taken:
+        self._results.pop(check.key_of(recorded.message), None)
+        yield from ()
+
+
+def _digest(result: JsonValue) -> bytes:
+    return blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=16).digest()
+
+
+# Stages store each decision under the guard of its scope, and the stream keeps the headers that said so. A reply of the server, or
+# a message that a user published past the stages, lacks them, or has those of another message.
+
+
+def is_decision(subject: str) -> bool:
+    """Return whether messages with this subject are decisions, which are stored under a guard."""
+    return guard_of(subject) is not None
+
+
+def foreign(message: StoredMessage) -> Iterator[Violation]:
+    """Yield the reason why no stage can have stored this message, if there is one."""
+    reason = foreign_reason(message.subject, message.headers, stream=message.stream)
+    if (reason := reason or junk_reason(message.subject, message.body)) is not None:
+        yield _violation(message, reason)
+
+
+def unreadable(message: StoredMessage) -> Iterator[Violation]:
+    """Yield a violation if a message that this version cannot read is a decision."""
+    if is_decision(message.subject):
+        yield _violation(message, "this version cannot read it, so its consequences cannot be judged")
+
+
+def removed(stream: Stream, *, first: int, archived: int) -> Iterator[Violation]:
+    """Yield a violation if a stream lacks messages that the archive does not hold.
+
+    Args:
+        stream: the stream.
+        first: the sequence of its first message, or of its next if it is empty.
+        archived: the sequence up to which the archive may hold its messages.
+    """
+    if stream in DECISION_STREAMS and first > archived + 1:
+        missing = f"sequences {archived + 1:,} to {first - 1:,} were removed, and no archive holds them"
+        yield Violation("I9", f"stream {stream}", missing)
+
+
+def _violation(message: StoredMessage, reason: str) -> Violation:
+    proof = Proof(message.stream, message.sequence, message.subject, message.time)
+    return Violation("I9", f"message {message.sequence:,} of {message.stream}", reason, (proof,))
+
+
+# Memory: the namespaces with a daily quota, and one skip of each other namespace.
+
+
+class DailyQuotaSkips:
+    """Judges whether skipped executions had a quota that could be used up."""
+
+    def __init__(self, *, is_whole: bool) -> None:
+        """`is_whole`: the log is read from its beginning."""
+        self._is_whole = is_whole
+        self._limited: set[str] = set()
+        self._skipped: dict[str | None, Recorded[Skipped]] = {}
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return {NamespacesDefined: self._defined, Skipped: self._was_skipped}
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`: the declaration is in another stream, and may be read later."""
+        for namespace, recorded in self._skipped.items():
+            if self._is_whole and namespace not in self._limited:
+                skipped = recorded.message
+                entity = check.execution(skipped.job, skipped.execution_id)
+                reason = f"it was skipped by a daily quota, and namespace {namespace} never had one"
+                yield Debt("I3", entity, reason, recorded.time, "clocks", (Proof.of(recorded),))
+
+    def _defined(self, recorded: Recorded[Message]) -> Taken:
+        declared = cast("NamespacesDefined", recorded.message).namespaces
+        self._limited.update(namespace.name for namespace in declared if has_daily_quota(namespace))
+        yield from ()
+
+    def _was_skipped(self, recorded: Recorded[Message]) -> Taken:
+        skipped = cast("Recorded[Skipped]", recorded)
+        if skipped.message.reason == "namespace_quota":
+            self._skipped.setdefault(namespace_of(skipped.message.job), skipped)
+        yield from ()
 
 
 @dataclass(slots=True)
@@ -93,16 +295,16 @@ class Auditor:
             Queues(is_whole=is_whole),
             Dependencies(since),
             Ownership(is_whole=is_whole),
-            versions.of_policy(is_whole=is_whole),
-            versions.of_namespaces(is_whole=is_whole),
+            of_policy(is_whole=is_whole),
+            of_namespaces(is_whole=is_whole),
             DailyQuotaSkips(is_whole=is_whole),
             Adoptions(since),
             FanOuts(is_whole=is_whole),
             UniqueKeys(since, is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
-        for check in self._checks:
-            for kind, handler in check.handlers().items():
+        for each in self._checks:
+            for kind, handler in each.handlers().items():
                 self._handlers.setdefault(kind, []).append(handler)
         self._facts = 0
         self._total = 0
@@ -138,7 +340,7 @@ class Auditor:
 
     def stored(self, message: StoredMessage) -> None:
         """Take a message as it is stored, with the headers that say how."""
-        for violation in guards.foreign(message):
+        for violation in foreign(message):
             self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
 
     def unreadable(self, message: StoredMessage) -> None:
@@ -146,14 +348,14 @@ class Auditor:
 
         An unreadable input is a remark, because programs outside and workers may store any.
         """
-        for violation in guards.unreadable(message):
+        for violation in unreadable(message):
             self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
-        if not guards.is_decision(message.subject):
+        if not is_decision(message.subject):
             self._unreadable.add(message.stream, message.subject, message.sequence)
 
     def begins(self, stream: Stream, *, first: int, archived: int) -> None:
         """Take the beginning of a stream (`guards.removed`)."""
-        self._add_all(guards.removed(stream, first=first, archived=archived))
+        self._add_all(removed(stream, first=first, archived=archived))
 
     def compared(self, comparison: Comparison) -> None:
         """Take the result of the comparison with the read models (I8)."""

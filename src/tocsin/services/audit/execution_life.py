@@ -44,8 +44,7 @@ from ...subjects import event_type
 from .check import Debtor
 from .dependencies import wrong_waits
 from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
-from .quorums import QuorumFact, QuorumLife
-from .workflows import WorkflowOrder
+from .workflows import QuorumFact, QuorumLife, WorkflowOrder
 
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, at any state of its steps."""

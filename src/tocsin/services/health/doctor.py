@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from ...archive.archive import ArchiveDamaged
+from ...domain.schedule import calendar_warnings
+from ...ports import ArchiveUnavailable, EventLog, LogUnavailable
+from ..shared_read import SharedRead
 from .checks import (
-    archive,
     backlog,
-    calendars,
     clocks,
     deadlines,
     dependencies,
@@ -19,10 +21,109 @@ from .checks import (
     trigger_sources,
     triggers,
 )
-from .findings import CheckContext, Finding, bad
+from .findings import CheckContext, Finding, bad, ok, warn
 from .status import UNAVAILABLE, HealthTarget, status
 
 Check = Callable[[CheckContext], Awaitable[list[Finding]]]
+
+
+_GROWS: Final = "nothing leaves the streams, which grow until they refuse inputs; no job waits for it"
+
+
+MAX_LISTED: Final = 10
+"""Jobs that a finding names."""
+
+
+class LogProbe:
+    """Checks that the log answers, once a second at most (`SharedRead`)."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._shared = SharedRead(self._ask)
+
+    async def is_reached(self) -> bool:
+        """Return whether the log answers, or did up to a second ago."""
+        return await self._shared.answer()
+
+    async def _ask(self) -> bool:
+        try:
+            await self._log.now()
+        except LogUnavailable:
+            return False
+        return True
+
+
+async def ends(context: CheckContext) -> list[Finding]:
+    """Report jobs with a calendar whose last known day is near or past (`calendar-ends`)."""
+    today = context.now.date()
+    found: dict[str, str] = {}
+    for registration in await context.registrations():
+        definition = registration.definition
+        if definition.enabled and (warnings := calendar_warnings(definition.day_rules, today)):
+            found[definition.name] = warnings[0]
+    if not found:
+        return [ok("calendar-ends", "the calendars of all jobs are known for the next weeks")]
+    jobs = sorted(found)[:MAX_LISTED]
+    others = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
+    return [
+        warn(
+            "calendar-ends",
+            f"calendars of {len(found)} jobs end: {'; '.join(f'`{job}`: {found[job]}' for job in jobs)}{others}",
+            means="after its last known day a calendar has no days: `exclude` lets jobs fire, and `only` lets none fire",
+            do="run `tocsin jobs apply` again, which looks calendars of countries and files up; add days to the others, or a later `until`",
+            jobs=list(jobs),
+        )
+    ]
+
+
+async def failures(context: CheckContext) -> list[Finding]:
+    """Report an archiver that fails (`archive-failing`)."""
+    if not context.target.settings.archive.enabled:
+        return []
+    state, _ = await context.target.archive.state()
+    if state.failure is None:
+        return [ok("archive-failing", "the newest run of the archiver did not fail")]
+    hours = context.age(state.failure.since).total_seconds() / 3_600
+    return [
+        warn(
+            "archive-failing",
+            f"the archiver has failed for {hours:.1f} hours: {state.failure.reason}",
+            means=_GROWS,
+            do="correct what the reason names; the archiver tries again each `archive.interval` by itself",
+            since=state.failure.since.isoformat(),
+        )
+    ]
+
+
+async def store(context: CheckContext) -> list[Finding]:
+    """Read the newest segment (`archive-unavailable`, `archive-damaged`)."""
+    archive = context.target.archive
+    state, _ = await archive.state()
+    if state.head is None:
+        return []
+    try:
+        segment = await archive.segment(state.head, state.head_sha256)
+        await archive.messages(segment)
+    except ArchiveDamaged as error:
+        return [
+            bad(
+                "archive-damaged",
+                str(error),
+                means="executions in it cannot be read or audited",
+                do="restore the object from another copy, such as a backup or an older version in the bucket",
+            )
+        ]
+    except (ArchiveUnavailable, OSError) as error:
+        return [
+            warn(
+                "archive-unavailable",
+                f"the archive cannot be read from here: {error}",
+                means="old executions cannot be read, audited or backed up; jobs run on",
+                do="check `archive.target` and `archive.s3`, the credentials, and that the store runs",
+            )
+        ]
+    return [ok("archive-unavailable", f"the newest of {state.number:,} segments can be read")]
+
 
 CHECKS: Final[tuple[Check, ...]] = (
     server.version,
@@ -57,13 +158,13 @@ CHECKS: Final[tuple[Check, ...]] = (
     deadlines.executions,
     deadlines.locks,
     backlog.history,
-    archive.failures,
-    archive.store,
+    failures,
+    store,
     notifications.delivery,
     trigger_sources.sources,
     trigger_sources.refusals,
     triggers.keys,
-    calendars.ends,
+    ends,
 )
 """From the cause to the effect: the servers first, then what depends on them."""
 

@@ -8,9 +8,8 @@ Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRO
 
 from .dependencies import MaySee
 from .job import Change, Check, Job, JobStatus, Plan, Verb, plan_of
-from .job_filter import JobFilter
+from .job_filter import JobFilter, LastResult, RunCounters, read_runs, with_result
 from .registry import TRIES, Registry, RequestName, each, read_back
-from .run_counters import LastResult, RunCounters, read_runs, with_result
 
 __all__ = [
     "TRIES",

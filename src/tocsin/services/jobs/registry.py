@@ -26,17 +26,12 @@ from ..change_room import ChangeRoom
 from ..daily_room import require_room
 from ..namespaces import Namespaces, RecentNamespaces
 from ..policies import Policies
-from ..replica_lag import ANSWER_PAUSES
-from ..scope_decisions import Take, unlimited
+from ..scope_decisions import ANSWER_PAUSES, Take, unlimited
 from .dependencies import MaySee, all_visible, check_dependencies
 from .event_triggers import check_trigger_circles, check_webhook_paths
 from .job import Change, Check, Job, Plan, Verb, anything, change_to, plan_of
-from .job_class import check_class
-from .message_sizes import check_sizes
-from .partitions import check_dependents, check_partitions
-from .quotas import check_quotas, has_quota
-from .registered_jobs import RegisteredJobs
-from .transports import check_transports
+from .quotas import RegisteredJobs, check_quotas, has_quota
+from .transports import check_class, check_dependents, check_partitions, check_sizes, check_transports
 
 TRIES: Final = 5
 """Tries to append a change while other writers change the job."""

@@ -1,10 +1,158 @@
 """The transports of queues, and the work that their workers can do."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
-from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from ...domain import execution_plan, shard_map
+from ...domain.definition import (
+    LEADER_ONLY,
+    QUORUM_REPLICAS,
+    QUORUM_REQUIRED,
+    DefinitionError,
+    DefinitionProblem,
+    JobDefinition,
+    fans_out,
+    show,
+    upstream_jobs,
+)
 from ...domain.definition.builtin_work import PREFIX, is_builtin
 from ...domain.secret_reference import refers_to_secrets
+from ...ports import EventLog
+from ...subjects import DECISION_STREAMS
+from ..shards import ShardMaps
+from .dependencies import HIDDEN, MaySee, all_visible
+from .job import Job
+
+DEFAULT_LIMIT_BYTES: Final = 1_048_576
+"""The largest message that a NATS server accepts by default."""
+
+
+async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridged: Collection[str]) -> None:
+    """Refuse jobs whose class needs what the installation does not have.
+
+    A server acknowledges an event of streams with three replicas after a majority of their servers has it. `bridged`: the
+    queues of executors outside, which are no agents, so that none of them can be the executor leader or acknowledge anything.
+
+    Raises:
+        DefinitionError: a stream has too few replicas, or a task would go to a queue of executors outside.
+        LogUnavailable: the log did not answer.
+    """
+    special = [definition for definition in definitions if definition.job_class != "LOCAL_SAFE"]
+    needy = [definition for definition in special if definition.job_class == QUORUM_REQUIRED]
+    few = await _few_replicas(log) if needy else ""
+    problems = [
+        *(_problem(definition, few, "too-few-replicas") for definition in needy if few),
+        *_of_agents(special, frozenset(bridged)),
+    ]
+    if problems:
+        raise DefinitionError(*problems)
+
+
+async def _few_replicas(log: EventLog) -> str:
+    """Return why a job that needs a quorum cannot be registered; empty: it can."""
+    numbers = {stream: await log.replicas(stream) for stream in DECISION_STREAMS}
+    few = [f"{stream} has {number}" for stream, number in numbers.items() if number < QUORUM_REPLICAS]
+    if not few:
+        return ""
+    return (
+        f"needs at least {QUORUM_REPLICAS} replicas of {' and '.join(DECISION_STREAMS)}, and {', '.join(few)}: run "
+        f"{QUORUM_REPLICAS} servers as a cluster, set `replicas: {QUORUM_REPLICAS}`, and run `tocsin init`; or leave "
+        "`job_class` out"
+    )
+
+
+def _of_agents(definitions: Iterable[JobDefinition], bridged: frozenset[str]) -> Iterator[DefinitionProblem]:
+    for definition in definitions:
+        queues = {step.queue for step in definition.steps() if step.queue is not None} & bridged
+        if definition.job_class == LEADER_ONLY and queues:
+            reason = (
+                f"queue `{min(queues)}` is for executors outside, of which none can be the executor leader: use a queue whose "
+                "transport is matched"
+            )
+            yield _problem(definition, reason, "exclusive-fields")
+        if definition.acknowledgements is not None and queues:
+            reason = (
+                f"queue `{min(queues)}` is for executors outside, which are no agents and acknowledge nothing: use a queue whose "
+                "transport is matched, or leave `acknowledgements` out"
+            )
+            yield _problem(definition, reason, "exclusive-fields")
+
+
+def _problem(definition: JobDefinition, reason: str, code: str) -> DefinitionProblem:
+    return DefinitionProblem(
+        reason, field="job_class", value=show(definition.job_class), job=f"job `{definition.name}`", code=code
+    )
+
+
+async def check_partitions(definitions: Collection[JobDefinition], log: EventLog) -> None:
+    """Refuse jobs on shards that the newest map does not have.
+
+    Refuse any job with a partition while no shard is active.
+
+    Raises:
+        DefinitionError: names the shards.
+        LogUnavailable: the log did not answer.
+    """
+    divided = [definition for definition in definitions if definition.partition is not None]
+    if not divided:
+        return
+    shards = (await ShardMaps(log).newest()).shards
+    problems = [
+        DefinitionProblem(reason, field="partition", job=f"job `{definition.name}`", code="unknown-shard")
+        for definition in divided
+        if definition.partition is not None and (reason := shard_map.unknown(definition.partition, shards)) is not None
+    ]
+    if problems:
+        raise DefinitionError(*problems)
+
+
+async def check_dependents(
+    definitions: Mapping[str, JobDefinition],
+    list_jobs: Callable[[], Awaitable[Sequence[Job]]],
+    may_see: MaySee = all_visible,
+) -> None:
+    """Refuse definitions with several executions for an instant while registered jobs depend on them.
+
+    Raises:
+        DefinitionError: names one of these jobs, unless the caller may not see it.
+    """
+    divided = {name for name, definition in definitions.items() if fans_out(definition)}
+    if not divided:
+        return
+    for job in await list_jobs():
+        met = divided & set(upstream_jobs(job.definition.depends_on)) if job.name not in definitions else set[str]()
+        if met:
+            shown = f"`{job.name}`" if await may_see(job.name) else HIDDEN
+            reason = f"{shown} depends on this job, and a dependency is the last run of a job: run on a single shard"
+            problem = DefinitionProblem(reason, job=f"job `{min(met)}`", field="partition", code="not-supported")
+            raise DefinitionError(problem)
+
+
+def check_sizes(definitions: Iterable[JobDefinition], limit: int) -> None:
+    """Refuse jobs whose executions might not fit a message of `limit` bytes.
+
+    The limits of a definition are made for a server's default. But each step of a plan repeats the job's retry policy.
+
+    Raises:
+        DefinitionError: a job is too large.
+    """
+    sizes = {
+        definition.name: execution_plan.largest_message_bytes(definition)
+        for definition in definitions
+        if definition.dag or limit < DEFAULT_LIMIT_BYTES
+    }
+    problems = [
+        DefinitionProblem(
+            f"the plan of an execution, with a trigger's input, may need {size:,} bytes, and the NATS server accepts "
+            f"messages of {limit:,}: divide the job, or raise `max_payload` of the server",
+            job=f"job `{name}`",
+            code="too-large",
+        )
+        for name, size in sizes.items()
+        if size > limit
+    ]
+    if problems:
+        raise DefinitionError(*problems)
 
 
 def check_transports(definitions: Iterable[JobDefinition], bridged: Collection[str]) -> None:

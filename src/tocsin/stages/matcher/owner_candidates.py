@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from ...domain import ownership
 from ...domain.agent import agent_key
-from ...domain.events.ownership import OwnershipReason
+from ...domain.events.shards import OwnershipReason
 from ...domain.open_task import LaneKey
 from ...domain.ownership import Candidate, Owner
 from ...domain.task_offers import Granted

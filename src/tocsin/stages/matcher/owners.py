@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ... import subjects, telemetry
 from ...domain import ownership
 from ...domain.events import Message, OwnershipAssigned, Recorded, Started
-from ...domain.events.ownership import OwnershipReason
+from ...domain.events.shards import OwnershipReason
 from ...domain.open_task import OpenTask
 from ...domain.ownership import Candidate, Owner
 from ...domain.task_board import AgentClaim, TaskBoard

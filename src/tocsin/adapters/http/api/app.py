@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from functools import cache
+from time import perf_counter
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -10,7 +11,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .... import telemetry
 from ....domain.definition import JobDefinition
 from ....domain.formats import ojs, scratchbird
 from ....services.event_feeds import EventFeeds
@@ -22,11 +25,21 @@ from ..console import sign_in
 from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
-from ..middleware.latency import Latency
 from ..middleware.rate_limit import RateLimit
-from ..ojs import ack_batches, admin, batches, cron, manifest, progress, protocol, queues, workers, workflows
+from ..ojs import (
+    ack_batches,
+    admin,
+    batches,
+    cron,
+    event_search,
+    manifest,
+    progress,
+    protocol,
+    queues,
+    workers,
+    workflows,
+)
 from ..ojs import dead_letters as ojs_dead_letters
-from ..ojs import events as ojs_events
 from ..ojs import jobs as ojs_jobs
 from ..ojs.fast_routes import FastRoutes
 from . import (
@@ -66,6 +79,43 @@ from . import (
 from .dependencies import Components
 from .error_handlers import ErrorHandler, answer_error
 from .problems import ProblemDetails, documented
+
+NONE: Final = "(none)"
+"""The label of a path or a method that no route serves: both are the client's choice."""
+
+_latency: Final = telemetry.meter().create_histogram(
+    "tocsin_http_request_seconds",
+    description="Time until the API begins an answer, by route.",
+    explicit_bucket_boundaries_advisory=[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30],
+)
+
+
+class Latency:
+    """Measures each request until its answer begins: a stream may last for days."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = perf_counter()
+
+        async def measured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = scope.get("route")
+                is_served = scope["method"] in (getattr(route, "methods", None) or ())
+                labels = {
+                    "route": getattr(route, "path", NONE),
+                    "method": scope["method"] if is_served else NONE,
+                    "status": message["status"],
+                }
+                _latency.record(perf_counter() - began, labels)
+            await send(message)
+
+        await self._app(scope, receive, measured)
 
 
 def completed(document: dict[str, Any], routes: Iterable[APIRoute]) -> dict[str, Any]:
@@ -244,7 +294,7 @@ ROUTERS: Final = (
     ack_batches.router,
     queues.router,
     ojs_dead_letters.router,
-    ojs_events.router,
+    event_search.router,
     *admin.ROUTERS,
     cron.router,
     events.router,

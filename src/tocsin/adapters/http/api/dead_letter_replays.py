@@ -14,11 +14,11 @@ from ....domain.definition import DefinitionError, Text
 from ....ports import DeadLetterRow, History
 from ....ports.queries import DeadLetterQuery, InvalidQuery, Place, microseconds
 from ....services.operations import dead_letters
-from ....services.operations.dead_letter_groups import MAX_PARTS
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Replayer, actor
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
+from .dead_letter_groups import MAX_PARTS
 from .dead_letters import Replayed
 from .dependencies import Components, Here, Reason, ReasonText
 from .problems import documented

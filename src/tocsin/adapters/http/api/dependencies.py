@@ -22,8 +22,8 @@ from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.definition_settings import UnheardStreams
 from ....services.health import Finding
+from ....services.health.doctor import LogProbe
 from ....services.health.leadership import Leadership
-from ....services.health.log_probe import LogProbe
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
 from ....services.jobs.job_watch import JobWatch
@@ -34,7 +34,7 @@ from ....services.operations.task_fetches import TaskFetches
 from ....services.queue_counts import SharedQueueCounts
 from ....services.queue_names import PausedNames, QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, everything
-from ....services.schedule_groups import ScheduleGroups
+from ....services.schedule_density import ScheduleGroups
 from ....services.turns import Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings

@@ -7,8 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
-from ....services.timeline.calendar import read_calendar
-from ....services.timeline.durations import read_durations
+from ....services.timeline.durations import read_calendar, read_durations
 from ..auth.security import HistoryReader
 from .dependencies import Calculate, Here
 from .jobs import JobName

@@ -25,7 +25,7 @@ from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem, problem_of
 from ..auth.security import TaskWorker
-from . import batches, protocol, worker_reports, worker_requests, workers
+from . import batches, protocol, worker_requests, workers
 from .protocol import Body, OjsResponse, as_error, refused
 
 Json: TypeAlias = dict[str, Any]
@@ -138,7 +138,7 @@ def _known(facts: Sequence[Any], execution_id: str, step: str | None, holder: Ho
 def _item(index: int, id_: str, claim: Held | TocsinError, outcome: Answered | Exception) -> Json:
     if isinstance(claim, Held) and not isinstance(outcome, Exception):
         try:
-            progress = worker_reports.completed(id_, claim, outcome)
+            progress = workers.completed(id_, claim, outcome)
         except Problem as problem:
             outcome = problem
         else:

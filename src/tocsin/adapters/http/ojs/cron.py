@@ -28,8 +28,8 @@ from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
-from .pages import DEFAULT_LIMIT, Cursor, Limit, Offset, PageInfo, page_of
 from .protocol import OjsResponse, documented
+from .queues import DEFAULT_LIMIT, Cursor, Limit, Offset, PageInfo, page_of
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 

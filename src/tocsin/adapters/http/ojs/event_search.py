@@ -2,16 +2,19 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+from fastapi import APIRouter, Query, Request
 
 from .... import subjects
 from ....domain.access import Principal
 from ....ports.queries import microseconds
 from ....subjects import Stream
-from ..api.dependencies import Components
-from . import event_views
-from .event_views import Event, IsWanted
-from .event_window import WindowReader, window_pages
+from ..api.dependencies import Components, Here, until_disconnect
+from ..auth.security import HistoryReader
+from . import event_window
+from .event_window import Event, IsWanted, WindowReader, window_pages
+from .protocol import OjsResponse, documented
 
 WINDOW: Final = 2_000
 """Sequences of the log that are read together, and of the ledger at first."""
@@ -27,6 +30,60 @@ LATEST: Final = 10**18 - 1
 """An instant after all others, in microseconds since 1970."""
 EARLIEST: Final = 0
 """An instant before all others."""
+
+
+MAX_LIMIT: Final = 1_000
+
+router = APIRouter(
+    prefix="/ojs/v1/events",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses=documented(400, 401, 403, 422, 429, 500, 503),
+)
+
+
+@router.get("", operation_id="listEvents")
+async def list_events(
+    here: Here,
+    caller: HistoryReader,
+    request: Request,
+    types: Annotated[
+        str | None, Query(description="Return these types only, separated by commas.", max_length=1_000)
+    ] = None,
+    queues: Annotated[
+        str | None,
+        Query(
+            description="Return events of these queues only, separated by commas; events of cron jobs have no queue.",
+            max_length=4_000,
+        ),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
+    cursor: Annotated[
+        str | None,
+        Query(description="Continue after a page: its `next_cursor`.", pattern=r"^[0-9]{1,19}-[0-9]{1,18}$"),
+    ] = None,
+) -> dict[str, Any]:
+    """List recent events, newest first.
+
+    A request searches a limited part of the log, from the cursor on, so a page may be short or empty; `next_cursor` continues
+    the list, and is null at its end. Events of the same change are on one page, which may exceed `limit` by them.
+    """
+    wanted_types, wanted_queues = _split(types), _split(queues)
+
+    def is_wanted(event: dict[str, Any]) -> bool:
+        of_type = not wanted_types or event["type"] in wanted_types
+        return of_type and (not wanted_queues or event["data"].get("queue") in wanted_queues)
+
+    only_queues = bool(wanted_types) and all(kind.startswith("queue.") for kind in wanted_types)
+    start = None if cursor is None else Position(*map(int, cursor.split("-")))
+    search = EventSearch(here, caller, is_wanted, only_queues)
+    async with here.event_searches.turn(caller.party):
+        events, following = await until_disconnect(request, search.page(start, limit))
+    return {"events": events, "next_cursor": None if following is None else f"{following.sequence}-{following.instant}"}
+
+
+def _split(joined: str | None) -> set[str]:
+    return {part.strip() for part in (joined or "").split(",")} - {""}
 
 
 class Position(NamedTuple):
@@ -154,7 +211,7 @@ class EventSearch:
             async for page in window_pages(self.here, subjects.queue_events(), begin, end):
                 searched += len(page)
                 oldest = min(oldest, microseconds(page[0].time))
-                for event in event_views.of_queues(self.here.settings.root, self.caller, page):
+                for event in event_window.of_queues(self.here.settings.root, self.caller, page):
                     if self.is_wanted(event[1]) and since <= microseconds(event[0].time) < upper:
                         part.append(event)
             found = [*part, *found]

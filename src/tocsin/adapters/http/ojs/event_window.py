@@ -5,10 +5,10 @@ events are loaded, up to a number for the whole list.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from .... import subjects
 from ....domain.access import Principal
@@ -20,6 +20,9 @@ from ....domain.events import (
     Exhausted,
     Failed,
     Message,
+    PublicEvent,
+    QueuePaused,
+    QueueResumed,
     Recorded,
     Recovered,
     Released,
@@ -32,8 +35,9 @@ from ....ports import pages
 from ....ports.queries import microseconds
 from ....subjects import DecodeError
 from ..api.dependencies import Components
-from . import event_views
-from .event_views import Event, IsWanted, Reader
+from .job_events import JobEvents
+from .job_view import instant
+from .workflow_events import WorkflowEvents, is_of_workflow
 
 PAGE_SIZE: Final = 250
 """Messages of one read."""
@@ -49,6 +53,59 @@ _LATER: Final = (
 """Stored events that follow others of their execution, whose list entries need its beginning."""
 _FOLDED_AT_ONCE: Final = 50
 """Messages between which other requests get their turn."""
+
+
+Event: TypeAlias = tuple[Recorded[Message], dict[str, Any]]
+"""A stored event, and what the client receives of it."""
+IsWanted: TypeAlias = Callable[[dict[str, Any]], bool]
+Reader: TypeAlias = JobEvents | WorkflowEvents
+"""Reads the stored events of one execution."""
+
+
+def of_schedules(root: str, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
+    """Yield the events of cron jobs; a `cron.missed` stands for `count` skipped occurrences."""
+    for fact in facts:
+        if isinstance(event := fact.message, PublicEvent):
+            data = event.data.model_dump(mode="json")
+            yield fact, _envelope(root, fact, event.event, event.data.cron_name, data)
+
+
+def reader_of(fact: Recorded[Message]) -> Reader:
+    """Return a reader of the execution that a stored event belongs to."""
+    if is_of_workflow(fact.message):
+        return WorkflowEvents(subjects.entity_of(fact.subject).rpartition(".")[2])
+    return JobEvents()
+
+
+def of_execution(root: str, reader: Reader, fact: Recorded[Message]) -> Iterable[Event]:
+    """Yield the events of a stored event, the next for its reader."""
+    for kind, subject, data in reader.take(fact):
+        yield fact, _envelope(root, fact, kind, subject, data)
+
+
+def of_queues(root: str, caller: Principal, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
+    """Yield the events of the queues that a caller reaches."""
+    for fact in facts:
+        event = fact.message
+        if isinstance(event, QueuePaused | QueueResumed) and caller.reaches(event.queue):
+            data = {"queue": event.queue, **({"reason": event.reason} if event.reason else {})}
+            yield fact, _envelope(root, fact, f"queue.{event.type}", event.queue, data)
+
+
+def _envelope(root: str, fact: Recorded[Message], kind: str, subject: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return an event.
+
+    Its id names the stored event and the type, since a stored event may stand for several.
+    """
+    return {
+        "specversion": "1.0",
+        "id": f"evt_{fact.sequence}_{kind.replace('.', '_')}",
+        "type": kind,
+        "source": f"ojs://{root}/events",
+        "time": instant(fact.time),
+        "subject": subject,
+        "data": data,
+    }
 
 
 class Window(NamedTuple):
@@ -75,7 +132,7 @@ class WindowReader:
         await self._read_executions(begin, end, window)
         async for page in window_pages(self.here, subjects.PUBLIC_EVENTS, begin, end):
             window.times.update((recorded.sequence, microseconds(recorded.time)) for recorded in page)
-            for event in event_views.of_schedules(self.here.settings.root, self._reached(page)):
+            for event in of_schedules(self.here.settings.root, self._reached(page)):
                 if self.is_wanted(event[1]) and await self.here.visibility.may_see_event(self.caller, event[0]):
                     window.events.append(event)
         return window
@@ -88,7 +145,7 @@ class WindowReader:
             await self._add_readers(readers, reached, begin)
             for place, fact in enumerate(unfold(reached), 1):
                 if (reader := readers[subjects.entity_of(fact.subject)]) is not None:
-                    events = event_views.of_execution(self.here.settings.root, reader, fact)
+                    events = of_execution(self.here.settings.root, reader, fact)
                     window.events.extend(event for event in events if self.is_wanted(event[1]))
                 if place % _FOLDED_AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -103,7 +160,7 @@ class WindowReader:
             if entity in readers:
                 continue
             is_seen = await self.here.visibility.may_see_event(self.caller, fact)
-            readers[entity] = event_views.reader_of(fact) if is_seen else None
+            readers[entity] = reader_of(fact) if is_seen else None
             if is_seen and isinstance(fact.message, _LATER) and admission_of(fact) is None:
                 begun_before.append(fact)
         for first in range(0, len(begun_before), LOADED_TOGETHER):

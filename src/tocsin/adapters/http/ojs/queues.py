@@ -3,15 +3,18 @@
 A pause is an operator's decision, an event of the queue.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict
 
 from .... import subjects
 from ....domain import duration
 from ....domain.access import Principal
 from ....domain.events import JobState
+from ....ports import LogUnavailable
 from ....ports.summaries import QueueCounts
 from ....services.queue_counts import PERIOD
 from ....services.queue_decisions import QueueDecisions, pause_of
@@ -19,9 +22,8 @@ from ....services.queues import QueueDetails, find
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
 from ..auth.security import Reader, SharedOperator, actor
-from . import envelope, job_view, known_queues
+from . import envelope, job_view
 from .fresh_history import until_current
-from .pages import DEFAULT_LIMIT, Cursor, Limit, Offset, page_of
 from .protocol import OjsResponse, documented
 
 STATES: Final[tuple[JobState, ...]] = (
@@ -35,6 +37,86 @@ router = APIRouter(
     default_response_class=OjsResponse,
     responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
 )
+
+
+# A name that exists nowhere may be misspelled, and its worker would wait in vain. It may also be that of a queue whose first job is still to come, so
+# the answer warns, and is otherwise that of an empty queue.
+
+MAX_WARNINGS: Final = 10
+"""The number of queues that an answer warns of."""
+
+
+# The cursor is the last name of a page. So a page continues correctly if jobs or queues come and go between two requests.
+
+MAX_LIMIT: Final = 1_000
+"""More than the 200 of the specification: a larger page is an extension."""
+DEFAULT_LIMIT: Final = 50
+_MAX_CURSOR_LENGTH: Final = 1_000
+"""Longer than any name."""
+
+Limit: TypeAlias = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Return this many at most.")]
+Offset: TypeAlias = Annotated[
+    int, Query(ge=0, le=1_000_000, description="Skip this many, from the cursor on if one is given.")
+]
+Cursor: TypeAlias = Annotated[
+    str | None, Query(max_length=_MAX_CURSOR_LENGTH, description="Continue after a page: its `next_cursor`.")
+]
+
+T = TypeVar("T")
+
+
+class PageInfo(BaseModel):
+    """The place of a page in the list."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    total: int
+    """The length of the whole list."""
+    limit: int
+    offset: int
+    has_more: bool
+    next_cursor: str | None
+    """None: the list ends with this page."""
+
+
+def page_of(
+    items: Sequence[T], name_of: Callable[[T], str], *, limit: int, offset: int, cursor: str | None
+) -> tuple[Sequence[T], PageInfo]:
+    """Return a page of items that are sorted by name, and its place."""
+    following = items if cursor is None else [item for item in items if name_of(item) > cursor]
+    end = offset + limit
+    page, has_more = following[offset:end], len(following) > end
+    after = name_of(page[-1]) if has_more else None
+    return page, PageInfo(total=len(items), limit=limit, offset=offset, has_more=has_more, next_cursor=after)
+
+
+async def warnings(here: Components, caller: Principal, names: Iterable[str]) -> list[str]:
+    """Return a warning for each of the first queues that do not exist yet.
+
+    A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it. Without the log, there are none.
+    """
+    found: list[str] = []
+    for name in names:
+        if name in caller.binding.queues:
+            continue
+        try:
+            similar = await here.queue_names.similar_to_absent(name)
+        except LogUnavailable:  # the answer without jobs is right nevertheless
+            break
+        if similar is not None:
+            found.append(_warning(name, [*filter(caller.reaches, similar)]))
+        if len(found) == MAX_WARNINGS:
+            break
+    return found
+
+
+def _warning(name: str, similar: Sequence[str]) -> str:
+    hint = (
+        f"Did you mean {similar[0]!r}?"
+        if similar
+        else "Its first job makes it, or an entry under `queues:` in tocsin.yaml."
+    )
+    return f"no queue is called {name!r} yet. {hint}"
 
 
 @router.get("", operation_id="listQueues")
@@ -145,7 +227,7 @@ async def switch_queue(
 
 async def warnings_on(here: Components, caller: Principal, name: str) -> dict[str, list[str]]:
     """Return a warning if no queue has a name yet: it may be misspelled."""
-    found = await known_queues.warnings(here, caller, [name])
+    found = await warnings(here, caller, [name])
     return {"warnings": found} if found else {}
 
 

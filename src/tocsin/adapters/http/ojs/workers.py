@@ -4,29 +4,34 @@
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request
 from pydantic import JsonValue
 from starlette.requests import ClientDisconnect
 
+from .... import telemetry
 from ....domain import execution
 from ....domain.access import Principal
+from ....domain.agent import Mode
+from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S
 from ....domain.trace_context import process_of
 from ....domain.visibility_lease import Lease
-from ....ports import OutdatedState
+from ....ports import LogUnavailable, OutdatedState
+from ....services.agents import AgentRegistry
 from ....services.operations import lookup, task_leases, worker_answers
 from ....services.operations.checkpoints import last_heartbeat
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder
+from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here, until_disconnect
 from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound
-from . import job_view, known_queues, protocol, worker_directives, worker_reports, worker_requests, workflow_view
+from . import job_view, protocol, queues, worker_requests, workflow_view
 from .protocol import Body, OjsResponse, documented, refused
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -39,6 +44,80 @@ router = APIRouter(
     responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
 )
 _ID: Final = {"type": "string"}
+
+
+DIRECTIVES: Final[Mapping[Mode, str]] = {"enabled": "running", "disabled": "quiet", "draining": "terminate"}
+
+_log = telemetry.get_logger("tocsin.http")
+
+
+def not_active(id: str, found: ExecutionMatch, step: str | None) -> Problem:  # noqa: A002 - the field has this name
+    """Return the answer to a report on a job that no worker holds."""
+    state = job_view.job(found.facts, id=id, step=step)["state"]
+    return Problem(409, "conflict", f"job {id} is not active, but {state}")
+
+
+def completed(id: str, held: Held, found: Answered) -> dict[str, Any]:  # noqa: A002 - as above
+    """Return the progress of a job after it was reported as completed.
+
+    Raises:
+        Problem: another event decided on the job first, such as a request to cancel it.
+    """
+    _require_in_time(id, held, found)
+    state, step = execution.fold(found.facts), held.claim.message.step
+    shown = job_view.progress(found.facts, state, step)
+    if state.steps[step].phase is Phase.COMPLETED and not job_view.is_workflow(state):
+        shown["state"] = "completed"  # also if other steps continue
+    return shown
+
+
+def failed(id: str, held: Held, found: Answered) -> dict[str, Any]:  # noqa: A002 - as above
+    """Return the progress of a job after it was reported as failed.
+
+    Raises:
+        Problem: as above.
+    """
+    _require_in_time(id, held, found)
+    return returned(id, held, found)
+
+
+def _require_in_time(id: str, held: Held, found: Answered) -> None:  # noqa: A002 - as above
+    if found.is_overtaken:
+        state = job_view.job(found.facts, id=id, step=held.claim.message.step)["state"]
+        raise Problem(409, "conflict", f"the report on job {id} came too late; the job is now {state}")
+
+
+def returned(id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:  # noqa: A002 - as above
+    """Return the progress of a job after it was returned to its queue."""
+    shown = job_view.job(found.facts, id=id, step=held.claim.message.step)
+    reported = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
+    return {name: shown[name] for name in reported if name in shown}
+
+
+async def of_operators(here: Components, holder: Holder) -> str:
+    """Return the state that operators decided on.
+
+    `running` if this cannot be read: the leases are extended already, and the next heartbeat brings it.
+    """
+    try:
+        mode = await AgentRegistry(here.log, here.projections).mode_over_http(holder.identity, holder.worker)
+    except LogUnavailable as error:
+        _log.warning("decision on a worker not read", action="no-directive", worker=holder.worker, error=str(error))
+        return DIRECTIVES["enabled"]
+    return DIRECTIVES[mode]
+
+
+def of_suite(here: Components, held: Held) -> str | None:
+    """Return the test directive of the conformance suite, if `/dev/reset` is enabled.
+
+    Elsewhere a client that enqueues could stop workers.
+    """
+    if here.reset is None:
+        return None
+    options = job_view.about_of(held.state.request.plan.meta).get("options")
+    metadata = options.get("metadata") if isinstance(options, dict) else None
+    directive = metadata.get("test_directive") if isinstance(metadata, dict) else None
+    return directive if directive in {"quiet", "terminate"} else None
 
 
 @router.post(
@@ -98,7 +177,7 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
     for held in claims:
         here.queue_names.learn(held.task.message.queue)
     answer: dict[str, Any] = {"jobs": jobs}
-    if not jobs and (warnings := await known_queues.warnings(here, caller, dict.fromkeys(names))):
+    if not jobs and (warnings := await queues.warnings(here, caller, dict.fromkeys(names))):
         answer["warnings"] = warnings
     return _Fetched(holder, claims, answer)
 
@@ -139,7 +218,7 @@ async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     claim = await held_of(here, id, worker_requests.holder(caller, body))
     result = worker_requests.result(body)
     facts = await worker_answers.complete(here.log, claim, result, key=here.report_key, arrivals=here.arrivals)
-    return {"acknowledged": True, "id": id, "job_id": id, **worker_reports.completed(id, claim, facts)}
+    return {"acknowledged": True, "id": id, "job_id": id, **completed(id, claim, facts)}
 
 
 @router.post(
@@ -155,12 +234,12 @@ async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     holder = worker_requests.holder(caller, body)
     if body.get("requeue") is True:
         facts, claim = await _requeued(here, id, holder)
-        progress = worker_reports.returned(id, claim, facts)
+        progress = returned(id, claim, facts)
     else:
         claim = await held_of(here, id, holder)
         error = worker_requests.failure(body)
         facts = await worker_answers.fail(here.log, claim, error, key=here.report_key, arrivals=here.arrivals)
-        progress = worker_reports.failed(id, claim, facts)
+        progress = failed(id, claim, facts)
     return {"acknowledged": True, "id": id, "job_id": id, **progress}
 
 
@@ -190,9 +269,9 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
             lost.append(id_)
         else:
             extended.append(id_)
-            directive = worker_directives.of_suite(here, claim) or directive
+            directive = of_suite(here, claim) or directive
     return {
-        "state": directive or await worker_directives.of_operators(here, holder),  # after the leases, which end soon
+        "state": directive or await of_operators(here, holder),  # after the leases, which end soon
         "jobs_extended": extended,
         "jobs_lost": lost,
         "server_time": job_view.instant(here.clock.now()),
@@ -257,7 +336,7 @@ async def held_of(
             await job_view.find(here.log, id),
             "",
         )  # stale read from a lagging replica, or the job changed just now
-    raise Problem(409, "conflict", why) if why else worker_reports.not_active(id, job, step)
+    raise Problem(409, "conflict", why) if why else not_active(id, job, step)
 
 
 def reaches_step(holder: Holder, match: ExecutionMatch, step: str | None) -> bool:

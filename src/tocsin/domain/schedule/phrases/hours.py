@@ -5,7 +5,7 @@ from typing import Final
 
 from ..errors import ScheduleError
 from ..rules import format_duration
-from . import cover
+from . import days
 from .clauses import ClauseSet, Interval, Marks, Pace, Times, Window
 
 _MINUTE: Final = 60
@@ -30,7 +30,7 @@ def times_of_day(clauses: ClauseSet) -> list[str]:
             code="invalid-phrase",
         )
     if times is not None:
-        return cover.times(times.times)
+        return days.times(times.times)
     if interval is None and marks is not None:
         interval = Interval(_HOUR)
     if interval is not None:
@@ -67,8 +67,8 @@ def _steps(step: int, marks: Marks | None, window: Window | None) -> list[str]:
     if step < _MINUTE:
         return _seconds(step, window)
     if marks is None:
-        return cover.times(_grid(step, window))
-    return cover.times(at + minute * _MINUTE for at in _hours(step, window) for minute in marks.minutes)
+        return days.times(_grid(step, window))
+    return days.times(at + minute * _MINUTE for at in _hours(step, window) for minute in marks.minutes)
 
 
 def _hours(step: int, window: Window | None) -> list[int]:
@@ -84,12 +84,12 @@ def _hours(step: int, window: Window | None) -> list[int]:
 
 
 def _seconds(step: int, window: Window | None) -> list[str]:
-    seconds = cover.stepped(range(0, _MINUTE, step), 0, 59)
+    seconds = days.stepped(range(0, _MINUTE, step), 0, 59)
     if window is None:
         return [f"{seconds} * *"]
     minutes = _grid(_MINUTE, window)
     # The window's end belongs to it, but not the rest of its minute.
-    return [f"{seconds} {fields}" for fields in cover.times(minutes[:-1])] + cover.times(minutes[-1:])
+    return [f"{seconds} {fields}" for fields in days.times(minutes[:-1])] + days.times(minutes[-1:])
 
 
 def _grid(step: int, window: Window | None) -> list[int]:

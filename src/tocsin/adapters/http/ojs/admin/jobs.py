@@ -17,7 +17,7 @@ from ...auth.security import HistoryReader, Replayer, Triggerer
 from .. import batches, dead_letters, job_filter, job_view, jobs, protocol
 from ..job_filter import Pages
 from ..protocol import Body, OptionalBody, refused
-from .pages import Json, admin_router, paged, require_confirmation, soon_current
+from .queues import Json, admin_router, paged, require_confirmation, soon_current
 
 SUMMARY: Final = (
     *("id", "type", "queue", "state", "priority", "attempt", "max_attempts", "created_at", "scheduled_at"),

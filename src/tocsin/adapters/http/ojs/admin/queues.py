@@ -2,38 +2,76 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from fastapi import Path
+from fastapi import APIRouter, Path, Query
 
 from .....domain.access import Principal
 from .....domain.events import JobState
 from .....ports.summaries import QueueCounts
 from .....services import queues as queue_service
 from .....services.agents import AgentRegistry
+from .....services.operations.event_waiter import EXECUTIONS
 from .....services.queue_counts import PERIOD, count
 from .....services.queues import QueueDetails
 from ...api.dependencies import Components, Here, Reason
 from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view, protocol
-from ..protocol import Body, refused
+from ..batches import BulkRoute
+from ..fresh_history import catches_up
+from ..protocol import Body, OjsResponse, documented, refused
 from ..queues import STATES, checked_name, config_of, measured, status_of, switch_queue, warnings_on
-from .pages import (
-    DEFAULT_PER_PAGE,
-    Json,
-    Page,
-    PerPage,
-    admin_router,
-    paged,
-    require_confirmation,
-    soon_current,
-)
 
 PURGED: Final = ["available"]
 """The states of the jobs that a purge covers."""
 _MINUTES: Final = PERIOD.total_seconds() / 60
 QueueName: TypeAlias = Annotated[str, Path(description="The name of the queue.")]
+
+
+PREFIX: Final = "/ojs/v1/admin"
+CATCH_UP_PAUSES_S: Final = (0.01, 0.02, 0.04, 0.08)
+"""Pauses between looks whether the history has what was stored before a request. Then the answer is a moment old."""
+
+Page: TypeAlias = Annotated[int, Query(ge=1, le=10_000, description="The page, counted from 1.")]
+PerPage: TypeAlias = Annotated[int, Query(ge=1, le=100, description="Items of a page.")]
+DEFAULT_PER_PAGE: Final = 20
+
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
+
+
+def admin_router() -> APIRouter:
+    """Return a router of endpoints for operators."""
+    return APIRouter(
+        prefix=PREFIX,
+        route_class=BulkRoute,
+        tags=["Open Job Spec"],
+        default_response_class=OjsResponse,
+        responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
+    )
+
+
+def paged(items: Sequence[T], page: int, per_page: int) -> tuple[Sequence[T], Json]:
+    """Return the items of a page, and the description of the page."""
+    begin = (page - 1) * per_page
+    return items[begin : begin + per_page], {"total": len(items), "page": page, "per_page": per_page}
+
+
+async def soon_current(here: Components) -> None:
+    """Wait briefly for the history, so that an answer has what was stored just now."""
+    await catches_up(here, await here.log.tail(EXECUTIONS), CATCH_UP_PAUSES_S)
+
+
+def require_confirmation(body: Json) -> None:
+    """Check that a request confirms that it changes many jobs (ojs-admin-api §4).
+
+    Raises:
+        Problem: `confirm` is not true.
+    """
+    if body.get("confirm") is not True:
+        raise refused("confirm", "must be true, because the request changes all jobs that match", body.get("confirm"))
+
 
 router = admin_router()
 

@@ -14,7 +14,7 @@ from ...api.problems import Problem
 from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view
-from .pages import DEFAULT_PER_PAGE, Json, Page, PerPage, admin_router, paged
+from .queues import DEFAULT_PER_PAGE, Json, Page, PerPage, admin_router, paged
 
 STATES: Final = {
     AgentState.ENABLED: "running",
