@@ -61,7 +61,12 @@ def find_references(value: JsonValue) -> tuple[str, ...]:
 
 def refers_to_secrets(*values: JsonValue | tuple[JsonValue, ...]) -> bool:
     """Return whether strings inside the values refer to secrets, or have a malformed reference."""
-    return any(match_["inside"] is not None for text in _strings(values) for match_ in _OPENING.finditer(text))
+    return any(
+        match_["inside"] is not None
+        for value in values
+        for text in _strings(value)
+        for match_ in _OPENING.finditer(text)
+    )
 
 
 def reference(name: str) -> str:
