@@ -113,6 +113,7 @@ def test_equal_map_is_not_stored_again() -> None:
         [Shard(shard_id="a"), Shard(shard_id="a")],
         [Shard(shard_id="")],
         [Shard(shard_id="a.b")],
+        [Shard(shard_id="_a")],
         [Shard(shard_id="A")],
         [Shard(shard_id="x" * 65)],
         [Shard(shard_id="a", name="x" * 256)],

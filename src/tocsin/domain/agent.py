@@ -226,7 +226,7 @@ def checked_shards(shards: Iterable[str]) -> tuple[str, ...]:
     for shard in distinct:
         if shard != EVERY_SHARD and not is_shard_id(shard):
             raise ValueError(
-                f"shards: `*`, or ids of 1 to 64 lower-case letters, digits and hyphens, the first a letter or a digit, not {shard!r}"
+                f"shards: `*`, or ids of 1 to 64 lower-case letters, digits, hyphens and underscores, the first a letter or a digit, not {shard!r}"
             )
     if len(distinct) > MAX_DECLARED_SHARDS:
         raise ValueError(

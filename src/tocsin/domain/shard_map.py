@@ -39,7 +39,7 @@ class ShardEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     shard_id: str
-    """The id: 1 to 64 lower-case letters, digits and hyphens."""
+    """The id: 1 to 64 lower-case letters, digits, hyphens and underscores."""
     name: str = ""
     """A name for people."""
     state: ShardState = ShardState.ACTIVE
@@ -111,7 +111,7 @@ def define(
     for shard in wanted:
         if not is_shard_id(shard.shard_id):
             raise WrongShardMap(
-                f"shard_id {shard.shard_id[:MAX_TEXT]!r}: must be 1 to 64 lower-case letters, digits and hyphens, the first a "
+                f"shard_id {shard.shard_id[:MAX_TEXT]!r}: must be 1 to 64 lower-case letters, digits, hyphens and underscores, the first a "
                 "letter or a digit"
             )
         if shard.shard_id in seen:

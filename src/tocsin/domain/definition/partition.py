@@ -14,7 +14,7 @@ from .stored_model import StoredModel
 MAX_SHARDS: Final = 1_000
 """The largest number of shards of an installation, and so of the executions of one occurrence."""
 ALL_SHARDS: Final = "all_shards"
-_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KEY: Final = re.compile(r"input(\.[A-Za-z0-9_\-]+)+")
 _MAX_KEY: Final = 255
 
@@ -26,7 +26,9 @@ def is_shard_id(text: str) -> bool:
 
 def _shard_id(text: str) -> str:
     if not is_shard_id(text):
-        raise ValueError("must be 1 to 64 lower-case letters, digits and hyphens, the first a letter or a digit")
+        raise ValueError(
+            "must be 1 to 64 lower-case letters, digits, hyphens and underscores, the first a letter or a digit"
+        )
     return text
 
 
