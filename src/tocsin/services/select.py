@@ -59,7 +59,21 @@ _LIMITS: Final = {
 }
 _FUNCTIONS: Final = frozenset(
     {
-        *("count", "sum", "total", "avg", "min", "max", "abs", "round", "coalesce", "ifnull", "nullif", "iif"),
+        *(
+            "count",
+            "sum",
+            "total",
+            "avg",
+            "min",
+            "max",
+            "group_concat",
+            "abs",
+            "round",
+            "coalesce",
+            "ifnull",
+            "nullif",
+            "iif",
+        ),
         *(
             "length",
             "lower",
@@ -184,6 +198,8 @@ class SysDatabase:
             return self._refused("it needs too much work: join fewer rows, or read the history's database itself")
         if "no such table" in text or "not authorized" in text or "prohibited" in text:
             return self._refused(f"{text}: a SELECT reads {tables}, and calls simple functions")
+        if "too big" in text:
+            return self._refused(f"a value has more than {_LIMITS[sqlite3.SQLITE_LIMIT_LENGTH]:,} bytes: select less")
         if "no such column" in text:
             columns = "; ".join(f"sys.{table}: {', '.join(TABLES[table])}" for table in sorted(self._read or TABLES))
             return self._refused(f"{text}: the columns are {columns}")
