@@ -55,7 +55,7 @@ def changed(before: JobDefinition, clauses: str) -> JobDefinition:
         ("CLASS = LOCAL_SAFE PARTITION BY ALL_SHARDS SCHEDULE = '0 2 * * *'", "'SWEEP ANALYZE'"),
         ("CLASS = LEADER_ONLY SCHEDULE = '*/5 * * * *'", "'SELECT check_cluster_health()'"),
         ("CLASS = QUORUM_REQUIRED SCHEDULE = '0 0 1 * *'", "'CALL generate_compliance_report()'"),
-        ("CLASS = LOCAL_SAFE PARTITION BY SHARD 'shard-001' SCHEDULE = '0 4 * * 0'", "'REINDEX DATABASE'"),
+        ("CLASS = LOCAL_SAFE PARTITION BY SHARD 'shard_001' SCHEDULE = '0 4 * * 0'", "'REINDEX DATABASE'"),
         ("CLASS = LOCAL_SAFE PARTITION BY SHARD_KEY(customer_id)", "'CALL process_pending_orders(:customer_id)'"),
         ("CLASS = LEADER_ONLY DEPENDS ON etl_extract SCHEDULE = '0 2 * * *'", "'CALL transform_extracted_data()'"),
         ("CLASS = LEADER_ONLY SCHEDULE = '0 2 * * *' DESCRIPTION = 'Daily'", "'BACKUP CLUSTER TO backup_target_s3'"),
@@ -255,6 +255,31 @@ def test_wrong_work_in_a_database_is_refused(clauses: str, code: str, field: str
     with pytest.raises(DefinitionError) as caught:
         created(f"CREATE JOB a {clauses}")
     assert [(problem.code, problem.field) for problem in caught.value.problems] == [(code, field)]
+
+
+@pytest.mark.parametrize("work", ["AS 'SELECT 1'", "CALL f()"])
+def test_work_without_a_connection_gets_the_default(work: str) -> None:
+    def create(clauses: str) -> JobDefinition:
+        (statement,) = read_statements(f"CREATE JOB a {clauses}")
+        assert isinstance(statement, CreateJob)
+        return defined(statement, "main")
+
+    assert create(work) == create(f"CONNECTION = 'main' {work}")
+    assert create(f"CONNECTION = 'dwh' {work}") == created(f"CREATE JOB a CONNECTION = 'dwh' {work}")
+    assert create("FUNCTION 'f'") == created("CREATE JOB a FUNCTION 'f'")
+
+
+@pytest.mark.parametrize("work", ["AS 'SELECT 2'", "CALL g()"])
+def test_changed_work_keeps_its_connection(work: str) -> None:
+    (statement,) = read_statements(f"ALTER JOB a SET {work}")
+    assert isinstance(statement, AlterJob)
+    other = created(f"CREATE JOB a CONNECTION = 'dwh' {work}")
+    for before in ("AS 'SELECT 1'", "CALL f()"):
+        assert altered(statement, created(f"CREATE JOB a CONNECTION = 'dwh' {before}"), "main") == other
+    without = created("CREATE JOB a FUNCTION 'f'")
+    assert altered(statement, without, "main") == created(f"CREATE JOB a CONNECTION = 'main' {work}")
+    with pytest.raises(DefinitionError):
+        altered(statement, without)
 
 
 def test_an_argument_is_a_value() -> None:

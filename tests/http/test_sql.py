@@ -15,12 +15,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import format_span_id, format_trace_id
 
 from tests.domain.given import NOON, admitted
+from tests.history_files import history_url
 from tests.http.conftest import LOCAL, World
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.api_client import ApiClient
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.client import HttpOperator
+from tocsin.adapters.sql import open_history
 from tocsin.cli.jobs.commands import details
 from tocsin.domain import job_record
 from tocsin.domain.access import Role
@@ -43,6 +45,7 @@ from tocsin.services.local_operator import LocalOperator
 from tocsin.services.operator import Operator
 from tocsin.services.shards import ShardMaps
 from tocsin.services.turns import MAX_WAITING
+from tocsin.settings import Settings
 from tocsin.subjects import Bucket, Stream
 
 RUN = "11111111-1111-7111-8111-111111111111"
@@ -54,6 +57,34 @@ async def sql(world: World, text: str, **headers: str) -> list[dict[str, Any]]:
     assert answer.status_code == 200, answer.text
     results: list[dict[str, Any]] = answer.json()["results"]
     return results
+
+
+DOCUMENT = {"job_name": "digest", "job_sql": "SELECT 1"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/sql", {"sql": "CREATE JOB digest AS 'SELECT 1'"}),
+        ("/v1/jobs", DOCUMENT),
+        ("/v1/jobs:apply", {"owner": "me", "jobs": [DOCUMENT]}),
+    ],
+)
+@pytest.mark.parametrize("connection", ["main", None])
+async def test_every_form_gets_the_default_connection(
+    tmp_path: Path, path: str, body: dict[str, Any], connection: str | None
+) -> None:
+    settings = Settings.model_validate({"execution": {"default_connection": connection}})
+    async with open_history(history_url(tmp_path)) as history:
+        world = World(tmp_path, history, settings=settings)
+        answer = await world.ask("POST", path, body)
+        shown = await world.ask("GET", "/v1/jobs/digest")
+    if connection is None:
+        assert "connection" in {error["field"].rpartition(".")[2] for error in answer.json()["errors"]}
+        assert (answer.status_code, shown.status_code) == (422, 404)
+    else:
+        assert answer.is_success, answer.text
+        assert shown.json()["definition"]["sql"]["connection"] == connection
 
 
 async def test_answer_names_what_no_worker_serves(world: World) -> None:

@@ -186,7 +186,11 @@ class StatementRunner:
 
     async def _create(self, statement: CreateJob) -> StatementResult:
         policy = (await self.registry.policies.newest()).policy
-        definition = completed(await self.calculate(lambda _: defined(statement)), policy, self.settings)
+        definition = completed(
+            await self.calculate(lambda _: defined(statement, self.settings.execution.default_connection)),
+            policy,
+            self.settings,
+        )
         check = await self.rights.define(definition, None)
 
         def is_new(job: Job | None) -> None:
@@ -219,7 +223,9 @@ class StatementRunner:
         """Change the definition on which the change was decided; return whether it differs."""
         for _ in range(TRIES):
             before = await self._visible(statement.job)
-            definition = await self.calculate(partial(_altered, statement, before.definition))
+            definition = await self.calculate(
+                partial(_altered, statement, before.definition, self.settings.execution.default_connection)
+            )
             if definition == before.definition:
                 (await self.rights.change())(before)
                 return False
@@ -357,8 +363,8 @@ class StatementRunner:
         return job
 
 
-def _altered(statement: AlterJob, before: JobDefinition, _: Effort) -> JobDefinition:
-    return altered(statement, before)
+def _altered(statement: AlterJob, before: JobDefinition, connection: str | None, _: Effort) -> JobDefinition:
+    return altered(statement, before, connection)
 
 
 class _Changed(Exception):

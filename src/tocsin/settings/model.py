@@ -25,6 +25,7 @@ from .fields import (
     ScheduleZone,
     Scope,
     Servers,
+    Token,
     monitor_url,
     origin,
     strong_token,
@@ -181,6 +182,8 @@ class Execution(Section):
     """Timeout of jobs that are applied without a timeout."""
     default_timezone: ScheduleZone = "UTC"
     """Time zone of schedules that are applied without a time zone. Statements in SQL have UTC."""
+    default_connection: Token | None = None
+    """Name in `builtin.sql.connections` for `AS`, `CALL`, `job_sql` and `procedure` of ScratchBird that name no connection; null: they must."""
     history_retention_days: int = Field(default=90, ge=1)
     """Days for which the history keeps finished executions and resolved dead letters."""
 

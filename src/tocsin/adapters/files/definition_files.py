@@ -40,7 +40,9 @@ class _Document:
 _Entry: TypeAlias = _Document | DefinitionProblem
 
 
-def load(*sources: str | Path, stdin: TextIO | None = None, today: date | None = None) -> tuple[JobDefinition, ...]:
+def load(
+    *sources: str | Path, stdin: TextIO | None = None, today: date | None = None, connection: str | None = None
+) -> tuple[JobDefinition, ...]:
     """Return the definitions of all sources in the given order.
 
     Files of a folder are sorted by name. Folders are searched recursively for `*.yaml`, `*.yml` and `*.json`, except hidden
@@ -50,6 +52,7 @@ def load(*sources: str | Path, stdin: TextIO | None = None, today: date | None =
         sources: files, folders, or `-` for standard input, which may be YAML or JSON.
         stdin: the stream to read for `-`; None for the standard input of this process.
         today: the date by which calendars of countries and of .ics files have their years; None: the date in UTC.
+        connection: the connection of ScratchBird's `job_sql` and `procedure` that name none; None: they must.
 
     Raises:
         DefinitionError: lists every problem of every file, and the names that are defined more than once.
@@ -65,7 +68,7 @@ def load(*sources: str | Path, stdin: TextIO | None = None, today: date | None =
             problems.append(entry)
             continue
         try:
-            jobs = read(entry.content, entry.place, calendars=section.calendars)
+            jobs = read(entry.content, entry.place, calendars=section.calendars, connection=connection)
             definitions.extend((entry.place, definition) for definition in jobs)
         except DefinitionError as error:
             problems.extend(error.problems)

@@ -214,4 +214,6 @@ def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDef
             "Cannot read definitions: no file is named. Name a file or a folder with -f, or set `jobs_file` in the settings.",
             code="definitions-required",
         )
-    return tuple(with_owner(definition, owner) for definition in load(*sources))
+    return tuple(
+        with_owner(definition, owner) for definition in load(*sources, connection=settings.execution.default_connection)
+    )

@@ -94,7 +94,11 @@ _SCHEDULED_WORK: Final = frozenset({"schedule", "dag"})
 
 
 def read(
-    document: object, source: str | None = None, *, calendars: Mapping[str, Mapping[str, object]] = NO_CALENDARS
+    document: object,
+    source: str | None = None,
+    *,
+    calendars: Mapping[str, Mapping[str, object]] = NO_CALENDARS,
+    connection: str | None = None,
 ) -> tuple[JobDefinition, ...]:
     """Return the definitions in a document, each in the format of hip-62, ojs-cron or ScratchBird.
 
@@ -105,6 +109,7 @@ def read(
         document: the result of a YAML or JSON parser.
         source: the file, for the problems.
         calendars: the calendars that jobs may name, as a definition has them.
+        connection: as of `read_job`.
 
     Raises:
         DefinitionError: with the problems of all jobs.
@@ -113,7 +118,7 @@ def read(
     definitions: list[tuple[str, JobDefinition]] = []
     for place, entry in jobs:
         try:
-            definitions.append((place, read_job(_calendars_added(entry, calendars), place)))
+            definitions.append((place, read_job(_calendars_added(entry, calendars), place, connection=connection)))
         except DefinitionError as error:
             problems.extend(error.problems)
     problems.extend(_duplicates(definitions))
@@ -138,12 +143,13 @@ def with_calendars(
     return {**written, **found}
 
 
-def read_job(written: object, place: str | None = None) -> JobDefinition:
+def read_job(written: object, place: str | None = None, *, connection: str | None = None) -> JobDefinition:
     """Return the definition of one job.
 
     Args:
         written: the job as parsed.
         place: its place, e.g. `jobs[2]`, for a job without a usable name.
+        connection: the connection of ScratchBird's `job_sql` and `procedure` that name none; None: they must.
 
     Raises:
         DefinitionError: with all problems.
@@ -162,7 +168,7 @@ def read_job(written: object, place: str | None = None) -> JobDefinition:
             )
         )
     try:
-        return _reading({name: value for name, value in written.items() if name != "$schema"}).definition()
+        return _reading({name: value for name, value in written.items() if name != "$schema"}, connection).definition()
     except DefinitionError as error:
         name = written.get("name")
         job = f"job `{shorten(name)}`" if isinstance(name, str) and name and name.isprintable() else place
@@ -192,12 +198,12 @@ def _duplicates(definitions: Iterable[tuple[str, JobDefinition]]) -> list[Defini
     ]
 
 
-def _reading(job: Mapping[Any, object]) -> Document:
+def _reading(job: Mapping[Any, object], connection: str | None) -> Document:
     # A job with fields of several formats is read as hip-62, whose problems then name the fields.
     if not _OJS.isdisjoint(job):
         return ojs.reading(job) if _HIP62.isdisjoint(job) else reading(job)
     is_scratchbird = not scratchbird.MARKS.isdisjoint(job) and _SCHEDULED_WORK.isdisjoint(job)
-    return scratchbird.reading(job) if is_scratchbird else reading(job)
+    return scratchbird.reading(job, connection) if is_scratchbird else reading(job)
 
 
 def _entries(document: object) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:

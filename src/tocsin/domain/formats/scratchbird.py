@@ -160,10 +160,12 @@ def _parts(text: str) -> list[str]:
     return list(lexer)
 
 
-def reading(written: Mapping[Any, object]) -> Document:
-    """Read one job."""
+def reading(written: Mapping[Any, object], connection: str | None = None) -> Document:
+    """Read one job. `connection` is that of `job_sql` and `procedure` without one."""
     document = Document(spelled=_spelling(written))
     job = document.known(written, _JOB)
+    if connection is not None and job.get("connection") is None and ("job_sql" in job or _is_call(job)):
+        job["connection"] = connection
     for name in job.keys() & MANAGED:
         del job[name]
     for name in sorted(job.keys() & _NOT_SERVED.keys()):
@@ -191,6 +193,11 @@ def bounded(schedule: str, starts_at: object = None, ends_at: object = None) -> 
     """Return the text of a schedule with its bounds."""
     bounds = [f"{word} {at}" for word, at in (("from", starts_at), ("until", ends_at)) if at is not None]
     return " ".join((schedule, *bounds))
+
+
+def _is_call(job: Mapping[str, object]) -> bool:
+    procedure = job.get("procedure")
+    return isinstance(procedure, str) or (isinstance(procedure, Mapping) and "connection" not in procedure)
 
 
 def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
@@ -273,8 +280,7 @@ def _database_work(document: Document, job: Mapping[str, object], fields: dict[s
 
     Each `:name` of a statement gets its value from the input.
     """
-    procedure = job.get("procedure")
-    is_call = isinstance(procedure, str) or (isinstance(procedure, Mapping) and "connection" not in procedure)
+    procedure, is_call = job.get("procedure"), _is_call(job)
     if "job_sql" not in job and not is_call:
         if "connection" in job:
             reason = "only `job_sql` and `procedure` run in a database: leave it out"
@@ -282,7 +288,10 @@ def _database_work(document: Document, job: Mapping[str, object], fields: dict[s
         return
     connection = job.get("connection")
     if connection is None:
-        reason = "name the database: a connection in the settings of the worker (`builtin.sql.connections`)"
+        reason = (
+            "name the database: a connection in the settings of the worker (`builtin.sql.connections`), or set "
+            "`execution.default_connection`"
+        )
         document.problems.append(DefinitionProblem(reason, field="connection", code="required"))
         connection = "connection"  # a stand-in, so that it is reported once
     if "job_sql" in job:

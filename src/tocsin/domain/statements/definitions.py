@@ -17,18 +17,21 @@ _BOUNDS: Final = ("starts_at", "ends_at")
 _RETRY: Final = frozenset({"max_retries", "retry_backoff"})
 
 
-def defined(statement: CreateJob) -> JobDefinition:
+def defined(statement: CreateJob, connection: str | None = None) -> JobDefinition:
     """Return the definition that `CREATE JOB` writes.
+
+    `connection` is that of `AS` and `CALL` without a `CONNECTION`.
 
     Raises:
         DefinitionError: with all problems, each at its place in the text.
     """
-    return _read(statement, dict(statement.fields))
+    return _read(statement, dict(statement.fields), connection)
 
 
-def altered(statement: AlterJob, before: JobDefinition) -> JobDefinition:
+def altered(statement: AlterJob, before: JobDefinition, connection: str | None = None) -> JobDefinition:
     """Return a definition after `ALTER JOB`. What no clause names stays as it is.
 
+    `connection` is that of `AS` and `CALL` without a `CONNECTION`, if the job had none.
     A state of `PAUSED` changes nothing here, because a pause is no part of a definition.
 
     Raises:
@@ -42,11 +45,13 @@ def altered(statement: AlterJob, before: JobDefinition) -> JobDefinition:
     elif written.keys() & set(_BOUNDS) and before.schedule is not None:
         document |= _unbounded(before, before.schedule)
     if written.keys() & _WORK:
+        work = before.sql or before.procedure
+        connection = connection if work is None else work.connection
         document = {name: value for name, value in document.items() if name not in _WORK}
     if "partition_rule" in written:
         document.pop("partition", None)
     _replace_retry(document, written, before)
-    after = _read(statement, document | written)
+    after = _read(statement, document | written, connection)
     if "retry_backoff" in written:
         errors = before.retry.non_retryable_errors
         after = after.model_copy(update={"retry": after.retry.model_copy(update={"non_retryable_errors": errors})})
@@ -105,9 +110,9 @@ def _replace_retry(document: dict[str, Any], written: dict[str, object], before:
             del written["max_retries"]
 
 
-def _read(statement: CreateJob, document: dict[str, Any]) -> JobDefinition:
+def _read(statement: CreateJob, document: dict[str, Any], connection: str | None) -> JobDefinition:
     try:
-        return read_job({"job_name": statement.job, **document})
+        return read_job({"job_name": statement.job, **document}, connection=connection)
     except DefinitionError as error:
         job = f"job `{statement.job}`"
         raise DefinitionError(

@@ -130,7 +130,8 @@ async def apply_jobs(
     policy = (await here.registry.policies.newest()).policy
     definitions = await calculate(
         lambda _: [
-            _owned(with_defaults(definition, here, policy), owner) for definition in formats.read({"jobs": body.jobs})
+            _owned(with_defaults(definition, here, policy), owner)
+            for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
         ]
     )
     for definition in definitions:  # before the plan, whose errors say which namespaces are declared

@@ -324,7 +324,7 @@ async def definition_of(written: dict[str, Any], here: Components) -> JobDefinit
     Raises:
         DefinitionError: the definition is invalid; the error lists every invalid field.
     """
-    definition = read_job(written)
+    definition = read_job(written, connection=here.settings.execution.default_connection)
     return with_defaults(definition, here, (await here.registry.policies.newest()).policy)
 
 

@@ -46,7 +46,10 @@ async def ask_what_if(here: Here, caller: HistoryReader, calculate: Calculate, b
     """
     policy = (await here.registry.policies.newest()).policy
     definitions = await calculate(
-        lambda _: tuple(with_defaults(definition, here, policy) for definition in formats.read({"jobs": body.jobs}))
+        lambda _: tuple(
+            with_defaults(definition, here, policy)
+            for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
+        )
     )
     jobs = [job for job in await here.registry.jobs() if caller.may_see(job)] if body.capacity else []
 
