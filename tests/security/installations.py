@@ -28,6 +28,7 @@ PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
 QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
 AGENTS = ["mail", "billing"]
+NAMESPACES: dict[str, object] = {}
 NOT_RESERVED = {"other", "mailer"}
 """Names of agents that have no account of their own."""
 
@@ -65,6 +66,7 @@ def settings(url: str, folder: Path, role: str, *, screened: bool = False) -> Se
             "notary": {"key": key, "interval": 0.2},
             "queues": QUEUES,
             "programs": PROGRAMS,
+            "namespaces": NAMESPACES,
             "agents": {"accounts": AGENTS},
             "notifications": NOTIFICATIONS,
             "triggers": TRIGGERS,
@@ -85,6 +87,7 @@ def rules(folder: Path, *, screened: bool = False) -> dict[str, Permissions]:
     outside = {
         "queues": QUEUES,
         "programs": PROGRAMS,
+        "namespaces": NAMESPACES,
         "agents": {"accounts": AGENTS},
         "server": {"over_nats": True},
         "notifications": NOTIFICATIONS,

@@ -289,6 +289,7 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
     assert log["republish"] == {"src": f"{unique}.0.cron.>", "dest": f"{unique}-out.>"}
     assert mq["subjects"] == [
         f"{unique}-mq.scheduled.>",
+        f"{unique}-mq.team.>",
         f"{unique}-mq.scheduler.complete.>",
         f"{unique}-mq.scheduler.cancel.>",
     ]

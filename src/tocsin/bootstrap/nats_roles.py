@@ -141,7 +141,9 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
             roles[role] = replace(roles[role], publish=(*roles[role].publish, requests))
         roles[API_CLIENT] = granting.api_client(API_CLIENT, requests)
     if settings.bridged_queues:
-        roles[MQ_EXECUTOR] = granting.mq_executor(MQ_EXECUTOR)
+        roles[MQ_EXECUTOR] = granting.mq_executor(MQ_EXECUTOR, teams=settings.mq_teams)
+        for team in settings.mq_teams:
+            roles[f"{MQ_EXECUTOR}-{team}"] = granting.mq_executor(f"{MQ_EXECUTOR}-{team}", team=team)
     return roles
 
 

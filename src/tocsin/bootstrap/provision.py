@@ -49,6 +49,7 @@ def durables_of(settings: Settings) -> list[DurableSpec]:
         _stage_durables(settings),
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
+        teams=settings.mq_teams,
     )
 
 

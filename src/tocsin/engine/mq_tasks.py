@@ -5,6 +5,7 @@ needless delivery, whose answer changes nothing.
 """
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
 from typing import Final, cast
@@ -41,8 +42,10 @@ class Unneeded:
 class UnneededTasks:
     """Removes tasks of executions that are over from the stream of the MQ bridge."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: EventLog, clock: Clock, teams: Collection[str] = ()) -> None:
+        """`teams`: the namespaces with executors of their own."""
         self._log = log
+        self._teams = frozenset(teams)
         self._clock = clock
         self._over: dict[str, set[str]] = defaultdict(set)
         self._count = 0
@@ -64,7 +67,7 @@ class UnneededTasks:
         over, self._over, self._count = self._over, defaultdict(set), 0
         for job, executions in over.items():
             try:
-                await self._remove(subjects.mq_tasks(job), executions)
+                await self._remove(subjects.mq_tasks(job, self._teams), executions)
             except (LogUnavailable, DecodeError) as error:
                 _log.warning("tasks not removed", action="tasks-not-removed", job=job, error=str(error))
 

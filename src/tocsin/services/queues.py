@@ -19,7 +19,7 @@ from ..domain.queue import Queue, fold
 from ..domain.queue_backlog import HeldBack, QueueBacklog
 from ..ports import EventLog
 from ..settings import Queue as Section
-from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream
+from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream, mq_executors
 from .agents import AgentRegistry, backlogs
 from .change_room import ChangeRoom
 from .health.status import HealthTarget
@@ -119,9 +119,10 @@ async def queues(
         **{queue: QueueBacklog(queue=queue) for queue in settings.matched_queues},
         **waiting,
     }
-    if len(settings.bridged_queues) == 1 and JOB_EXECUTORS in outside:  # one durable holds the tasks of all such queues
+    held = [outside[name] for name in (JOB_EXECUTORS, *map(mq_executors, settings.mq_teams)) if name in outside]
+    if len(settings.bridged_queues) == 1 and held:  # these durables hold the tasks of all such queues
         [bridged] = settings.bridged_queues
-        counts[bridged] = _together(bridged, outside[JOB_EXECUTORS], of_log.get(MQ_BRIDGE))
+        counts[bridged] = _together(bridged, held, of_log.get(MQ_BRIDGE))
     transports: dict[str, Transport] = {
         **dict.fromkeys((*settings.matched_queues, *jobs, *(() if is_hidden else waiting)), "matched"),
         **dict.fromkeys(settings.bridged_queues, "mq"),
@@ -133,9 +134,9 @@ async def queues(
         for name in names
     )
     known = tuple(_with_limits(queue, settings.queues.get(queue.name)) for queue in known)
-    if JOB_EXECUTORS in outside:
+    if held:
         known = tuple(
-            replace(queue, handed_over=outside[JOB_EXECUTORS].waiting)
+            replace(queue, handed_over=sum(each.waiting for each in held))
             if queue.transport == "mq" and queue.waiting is not None
             else queue
             for queue in known
@@ -206,13 +207,13 @@ async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue
     return dict(zip(names, map(fold, loaded.facts if loaded else ()), strict=True))
 
 
-def _together(queue: str, *parts: QueueBacklog | None) -> QueueBacklog:
-    """Return the tasks of a queue at several places; only the first has takers."""
-    present = [part for part in parts if part is not None]
+def _together(queue: str, held: Sequence[QueueBacklog], before: QueueBacklog | None) -> QueueBacklog:
+    """Return the tasks of a queue at several places; those in `before` have no takers."""
+    present = [*held, *([] if before is None else [before])]
     return QueueBacklog(
         queue=queue,
-        waiting=sum(part.waiting for part in present) + sum(part.running for part in present[1:]),
-        running=present[0].running,
+        waiting=sum(part.waiting for part in present) + (0 if before is None else before.running),
+        running=sum(part.running for part in held),
         oldest=min((part.oldest for part in present if part.oldest is not None), default=None),
     )
 

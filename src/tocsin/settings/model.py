@@ -495,13 +495,18 @@ class Agents(Section):
 
 
 class NamespaceUsers(Section):
-    """The programs outside of a namespace."""
+    """The programs and executors outside of a namespace."""
 
     programs: DistinctTokens = ()
     """Names of `programs` that trigger and cancel jobs of this namespace alone. Their accounts import no other subjects."""
     announced: tuple[Name, ...] = ()
     """Jobs of the namespace whose public events these programs receive: the name of a job is one token there, which NATS cannot filter by
     namespace."""
+    executors: bool = False
+    """Whether the executors of its jobs in queues with `transport: mq` get an account of their own from `tocsin permissions`.
+
+    The account `<ACCOUNT>_MQ_<NAMESPACE>` with the user `mq-executor-<namespace>` takes these tasks as the consumer
+    `job-executors-<namespace>`, and answers for them. Other executors can do neither."""
 
 
 class Stages(Section):

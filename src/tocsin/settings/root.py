@@ -117,7 +117,8 @@ class Settings(DocumentedModel, BaseSettings):
         """The NATS users outside whose messages streams store."""
         agents = (f"worker-{name}" for name in self.agents.accounts)
         programs = (f"public-{name}" for name in self.programs)
-        return "worker", *agents, "public", *programs, *(("mq-executor",) if self.bridged_queues else ())
+        executors = ("mq-executor", *(f"mq-executor-{team}" for team in self.mq_teams)) if self.bridged_queues else ()
+        return "worker", *agents, "public", *programs, *executors
 
     def announced_to(self, program: str) -> dict[str, tuple[str, ...]] | None:
         """Return the namespaces of a program, each with the jobs whose events it receives.
@@ -140,6 +141,11 @@ class Settings(DocumentedModel, BaseSettings):
     def bridged_queues(self) -> tuple[str, ...]:
         """The queues whose tasks go to executors outside (`transport: mq`)."""
         return tuple(name for name, queue in self.queues.items() if queue.transport == "mq")
+
+    @property
+    def mq_teams(self) -> tuple[str, ...]:
+        """The namespaces with executors that have an account of their own."""
+        return tuple(name for name, users in self.namespaces.items() if users.executors)
 
     @property
     def matched_queues(self) -> tuple[str, ...]:
@@ -175,6 +181,10 @@ class Settings(DocumentedModel, BaseSettings):
                     raise ValueError(
                         f"`namespaces.{namespace}.programs` names `{program}`, which is not one of `programs`: add it there"
                     )
+            if users.executors and not self.bridged_queues:
+                raise ValueError(
+                    f"`namespaces.{namespace}.executors` needs a queue whose tasks they take: set `transport: mq` for one in `queues`"
+                )
             for job in users.announced:
                 if namespace_of(job) != namespace:
                     raise ValueError(

@@ -63,12 +63,20 @@ class MqBridge:
     """Hands tasks to executors outside, and turns their completions into reports."""
 
     def __init__(
-        self, key: bytes, queues: Collection[str], *, grace: float, unneeded: UnneededTasks, executors: MqExecutors
+        self,
+        key: bytes,
+        queues: Collection[str],
+        *,
+        grace: float,
+        unneeded: UnneededTasks,
+        executors: MqExecutors,
+        teams: Collection[str] = (),
     ) -> None:
         """Hand over the tasks of `queues`.
 
-        `grace`: seconds after a timeout in which an answer counts.
+        `grace`: seconds after a timeout in which an answer counts. `teams`: the namespaces with executors of their own.
         """
+        self._teams = frozenset(teams)
         self._key = key
         self._grace = grace
         self._unneeded = unneeded
@@ -101,7 +109,7 @@ class MqBridge:
         message_id = f"{task.execution_id}:{secret}"  # an executor must not be able to store another message under it
         # The recoverer has ended the attempt by then, unless an executor took the task meanwhile.
         ttl = task.timeout + self._grace
-        handover = Send(subjects.mq_tasks(task.job), envelope(task, recorded), message_id, ttl)
+        handover = Send(subjects.mq_tasks(task.job, self._teams), envelope(task, recorded), message_id, ttl)
         return done(handover, rests_on=() if states.has_changed(ref) else (ref,))
 
     def on_completion(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
@@ -112,6 +120,7 @@ class MqBridge:
         try:
             answer = mq_answer.read(completion)
             job, execution_id = _addressee(recorded.subject, answer)
+            self._require_own_subject(recorded.subject, job)
         except AnswerRefused as error:
             return refuse(str(error), code=error.code)
         ref = execution_state(job, execution_id)
@@ -165,6 +174,14 @@ class MqBridge:
     async def show_executors(self) -> None:
         """Show the executors that were heard."""
         await self._executors.run()
+
+    def _require_own_subject(self, subject: str, job: str) -> None:
+        """Refuse an answer for a team's job under a subject of other executors."""
+        team = subjects.mq_team(job, self._teams)
+        if team is not None and not subject.startswith(f"mq.scheduler.complete.{team}."):
+            raise AnswerMisaddressed(
+                f"only executors of the namespace {team!r} answer for its jobs; answer on mq.scheduler.complete.<job>.<execution_id>"
+            )
 
     def _meant(self, answer: Answer, state: Execution) -> tuple[str, int] | None:
         """Return the step and the attempt that an answer means.
@@ -335,8 +352,9 @@ MQ_BRIDGE: Final = Stage(
         context.report_key,
         context.settings.bridged_queues,
         grace=context.settings.recovery.grace,
-        unneeded=UnneededTasks(context.log, context.clock),
+        unneeded=UnneededTasks(context.log, context.clock, context.settings.mq_teams),
         executors=MqExecutors(context.projections, context.clock),
+        teams=context.settings.mq_teams,
     ),
     subscriptions=(
         Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, decide=MqBridge.on_task),

@@ -34,6 +34,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     event.<job>.<trigger>                                         output: events that started nothing
     delay.<job>.<id>.retry.<step>.<attempt>                       schedules of the server, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
+    mq.team.<job>                                                 tasks of a namespace with executors of its own
     mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed
 
 `agent.<name>.<id>.hold` and `task.<name>.<id>` are no stored subjects: on them agents send their hold lists and hear
@@ -221,7 +222,9 @@ from .paths import (
     lines,
     lock,
     mq_cancel,
+    mq_executors,
     mq_tasks,
+    mq_team,
     namespaces,
     notification,
     notifications,
@@ -390,7 +393,9 @@ __all__ = [
     "locks",
     "matches",
     "mq_cancel",
+    "mq_executors",
     "mq_tasks",
+    "mq_team",
     "name",
     "namespaces",
     "notification",

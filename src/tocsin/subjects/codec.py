@@ -245,6 +245,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         )
     },
     "mq.scheduled": e.Envelope,
+    "mq.team": e.Envelope,
     "mq.scheduler": e.Completion,
     "mq.cancel": e.MqCancel,
 }

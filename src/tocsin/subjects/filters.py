@@ -241,7 +241,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.NotifyTimer: ("delay.*.*.notify.*", "timer.*.*.notify.*"),
     e.ExpiryTimer: ("delay.*.*.expiry", "timer.*.*.expiry"),
     e.DebounceTimer: ("delay.*.*.debounce", "timer.*.*.debounce"),
-    e.Envelope: ("mq.scheduled.>",),
+    e.Envelope: ("mq.scheduled.>", "mq.team.>"),
     e.Completion: ("mq.scheduler.complete.>",),
     e.MqCancel: ("mq.scheduler.cancel.>",),
 }

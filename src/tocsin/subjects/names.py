@@ -137,7 +137,7 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>"),
     Stream.REPORTS: ("report.>",),
     Stream.TIMERS: ("timer.>", "delay.>"),
-    Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
+    Stream.MQ: ("mq.scheduled.>", "mq.team.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
     Stream.OUTPUT: ("output.>", "event.>"),
     Stream.PROGRESS: ("progress.>", "heartbeat.>"),
     Stream.NOTIFICATIONS: ("notification.>",),

@@ -1,14 +1,14 @@
 """The subjects of messages, and the scopes that guards cover."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from ..domain import events as e
 from ..domain.ids import seal
 from ..domain.lock import waits_before_lock
-from .names import ANY, DEFAULT_QUEUE, ENQUEUED, NO_CLAIM, REPLAYS, TRIGGERS, dotted, token
+from .names import ANY, DEFAULT_QUEUE, ENQUEUED, JOB_EXECUTORS, NO_CLAIM, REPLAYS, TRIGGERS, dotted, token
 
 
 def subject_of(message: e.Message) -> str:
@@ -286,9 +286,24 @@ def answers(job: str) -> str:
     return f"cron.answer.{token(job)}.>"
 
 
-def mq_tasks(job: str) -> str:
+def mq_team(job: str, teams: Collection[str]) -> str | None:
+    """Return the namespace whose executors alone take and answer a job's tasks.
+
+    None: all other executors do. `teams`: the namespaces with executors of their own. A job with the name of a namespace is
+    its job too, because its completions have the same subjects.
+    """
+    namespace = dotted(job).partition(".")[0]
+    return namespace if namespace in teams else None
+
+
+def mq_tasks(job: str, teams: Collection[str] = ()) -> str:
     """Return the subject from which MQ executors take a job's tasks (hip-62)."""
-    return f"mq.scheduled.{dotted(job)}"
+    return f"mq.{'team' if mq_team(job, teams) else 'scheduled'}.{dotted(job)}"
+
+
+def mq_executors(team: str) -> str:
+    """Return the durable of a team's MQ executors."""
+    return f"{JOB_EXECUTORS}-{team}"
 
 
 def mq_cancel(job: str, execution_id: str) -> str:

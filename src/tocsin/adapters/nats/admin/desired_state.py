@@ -285,9 +285,20 @@ def consumer_config(spec: DurableSpec, names: Names) -> Json:
     }
 
 
-def durable_specs(stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float) -> list[DurableSpec]:
-    """Return the durables of the stages and of MQ executors."""
-    executors = [DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",), task_ack_wait)]
+def durable_specs(
+    stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float, teams: Iterable[str] = ()
+) -> list[DurableSpec]:
+    """Return the durables of the stages and of MQ executors.
+
+    `teams`: the namespaces with executors of their own.
+    """
+    executors = [
+        DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",), task_ack_wait),
+        *(
+            DurableSpec(subjects.mq_executors(team), Stream.MQ, (f"mq.team.{team}", f"mq.team.{team}.>"), task_ack_wait)
+            for team in teams
+        ),
+    ]
     return [*stages, *(executors if bridge else ())]
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
-from ....domain.events import Completion, CronAlert, CronMissed, CronSkipped, CronTriggered, Message
+from ....domain.events import CronAlert, CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
 from ....subjects import ANY, INSTALLATION_KEY, REST, Bucket, Stream
@@ -281,15 +281,27 @@ class Granting:
         rules = _outside(name, outside)
         return replace(rules, subscribe=(f"{answers}.>", *announced))
 
-    def mq_executor(self, name: str) -> Permissions:
+    def mq_executor(self, name: str, *, team: str | None = None, teams: Iterable[str] = ()) -> Permissions:
         """Return the permissions of external workers, which know only hip-62's subjects.
 
-        They consume `mq.scheduled.…` and reply on `mq.scheduler.complete.…`.
+        They consume `mq.scheduled.…` and reply on `mq.scheduler.complete.…`. Those of a team, a namespace, have a durable of their
+        own and reply for its jobs alone; all others reply for no job of `teams`.
         """
-        pull, *others = self._consuming(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ()))
-        answers, cancels = (f"{self._names.mq_prefix}.scheduler.{what}.>" for what in ("complete", "cancel"))
-        renamed = self._screened(name, subjects.filters_of(Completion))
-        return _outside(name, Outside("MQ", _sorted([*others, answers]), (pull,), (cancels,), renamed))
+        durable = subjects.JOB_EXECUTORS if team is None else subjects.mq_executors(team)
+        pull, *others = self._consuming(DurableSpec(durable, Stream.MQ, ()))
+        of = REST if team is None else f"{team}.{REST}"
+        answers, cancels = (f"{self._names.mq_prefix}.scheduler.{what}.{of}" for what in ("complete", "cancel"))
+        renamed = self._screened(name, (f"mq.scheduler.complete.{of}",))
+        foreign = tuple(f"{self._names.mq_prefix}.scheduler.complete.{other}.{REST}" for other in teams)
+        outside = Outside(
+            "MQ" if team is None else f"MQ_{team.upper().replace('-', '_')}",
+            _sorted([*others, answers]),
+            (pull,),
+            (cancels,),
+            renamed,
+            withheld=tuple((subject, f"{self._names.root}_withheld.{subject}") for subject in foreign),
+        )
+        return replace(_outside(name, outside), deny_publish=foreign)
 
     def api_client(self, name: str, requests: str) -> Permissions:
         """Return the permissions of programs that use the API over NATS."""
