@@ -64,7 +64,7 @@ def test_stages_with_history_get_the_database() -> None:
         assert ("DATABASE_URL" in services()[stage.user]["environment"]) is stage.needs_history, stage.name
 
 
-VALUES: Final = frozenset({"_defaults", "_grace", "_handled", "_key", "_quotas", "_queues", "_sampling"})
+VALUES: Final = frozenset({"_defaults", "_grace", "_handled", "_key", "_quotas", "_queues", "_teams", "_sampling"})
 """The parts of a stage that decisions may use: values, readings, and counts of this process that a guard checks, but no port."""
 
 
