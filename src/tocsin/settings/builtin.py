@@ -122,7 +122,9 @@ class SqlConnection(Section):
     url: DatabaseUrl
     """`postgresql://USER@HOST/DATABASE` or `sqlite:////PATH`. The rights of its user are all that bounds a statement."""
     procedures: tuple[ProcedurePattern, ...] = ()
-    """Procedures that jobs may call: `SCHEMA.NAME`, or `SCHEMA.*` for each of a schema. By default none."""
+    """Procedures that jobs may call: `SCHEMA.NAME`, `SCHEMA.*` for each of a schema, or `NAME` on the database's search path. By default none.
+
+    A job's name without a schema means `NAME` if that is listed, and otherwise the procedure in the schema of the first entry that covers it."""
 
 
 class SqlRules(Section):

@@ -455,10 +455,41 @@ async def test_procedure_gets_bound_arguments(database: str) -> None:
 
 
 async def test_procedure_needs_permission(database: str) -> None:
-    for name in ("other.refresh", "refresh2", "pg_catalog.x"):
+    for name in ("other.refresh", "pg_catalog.x"):
         failure = await SqlBench(database).fail_call(name, [])
         assert failure.type == "sql_not_allowed"
         assert "builtin.sql.connections.dwh.procedures" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("procedures", "schema"),
+    [
+        (["other.*", "public.*"], "other"),
+        (["public.keep", "other.*"], "public"),
+        (["public.refresh", "other.keep"], "other"),
+        (["other.*", "keep"], "public"),
+    ],
+)
+async def test_name_without_a_schema_means_an_allowed_procedure(
+    database: str, procedures: list[str], schema: str
+) -> None:
+    rows(database, "CREATE SCHEMA other")
+    for place in ("public", "other"):
+        rows(
+            database,
+            f"CREATE PROCEDURE {place}.keep() LANGUAGE sql AS $$ INSERT INTO public.days VALUES ('{place}', 1) $$",  # noqa: S608
+        )
+    bench = SqlBench(database)
+    bench.offer(procedures=procedures)
+    await bench.call("keep", [])
+    assert rows(database, "SELECT day FROM days") == [(schema,)]
+
+
+@pytest.mark.parametrize("procedures", [["public.refresh"], ["refresh", "other.refresh"]])
+async def test_name_without_a_schema_needs_permission(database: str, procedures: list[str]) -> None:
+    bench = SqlBench(database)
+    bench.offer(procedures=procedures)
+    assert (await bench.fail_call("keep", [])).type == "sql_not_allowed"
 
 
 async def test_unknown_procedure_is_not_retried(database: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -110,7 +110,7 @@ class ProcedureFunction:
             SettingsError: they allow no procedure.
         """
         self._databases = _Databases(rules, "procedure")
-        self._allowed = {name: frozenset(each.procedures) for name, each in rules.connections.items()}
+        self._allowed = {name: each.procedures for name, each in rules.connections.items()}
         if not any(self._allowed.values()):
             reason = "required for `--builtin procedure`, and given for no connection: list the procedures that jobs may call"
             problem = DefinitionProblem(reason, field="builtin.sql.connections.NAME.procedures", code="required")
@@ -124,8 +124,8 @@ class ProcedureFunction:
         """
         work = call.read(ProcedureCall, "statement")
         database = self._databases.named(work.connection)
-        schema, _, _ = work.name.rpartition(".")
-        if self._allowed[work.connection].isdisjoint({work.name, f"{schema}.*"}):
+        procedure = _allowed_name(work.name, self._allowed[work.connection])
+        if procedure is None:
             message = not_allowed(f"the procedure {work.name}", f"sql.connections.{work.connection}.procedures")
             raise BuiltinFailure(NOT_ALLOWED, message)
         if database.is_sqlite:
@@ -136,9 +136,21 @@ class ProcedureFunction:
             name: value if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in _parameters(written, call).items()
         }
-        name = ".".join(f'"{part}"' for part in work.name.split("."))
+        name = ".".join(f'"{part}"' for part in procedure.split("."))
         statement = f"CALL {name}({', '.join(f':{argument}' for argument in arguments)})"
         return await _run(database, call, statement, arguments, max_rows=1, is_query=False)
+
+
+def _allowed_name(name: str, patterns: Sequence[str]) -> str | None:
+    """Return the procedure that a job means; None: no pattern allows it.
+
+    A name without a schema gets that of the first pattern that covers it, so the database's search path does not decide.
+    """
+    schema, _, own = name.rpartition(".")
+    if name in patterns or (schema and f"{schema}.*" in patterns):
+        return name
+    pairs = (pattern.rpartition(".") for pattern in patterns if not schema)
+    return next((f"{place}.{own}" for place, _, covered in pairs if place and covered in {own, "*"}), None)
 
 
 def _parameters(written: Mapping[str, JsonValue], call: BuiltinCall) -> dict[str, Any]:
