@@ -177,7 +177,7 @@ async def test_an_old_server(tocsin: Running) -> None:
 
 async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
     most = len(Stream) + len(Bucket) + 2  # two more than there are: without an `mq` queue, its stream does not exist
-    streams = f"jetstream {{ max_file: 10MB, max_mem: 0, max_streams: {most} }}"
+    streams = f"jetstream {{ max_file: 400MB, max_mem: 0, max_streams: {most} }}"
     account = f"accounts {{ A {{ {streams}, users: [ {{user: u, password: p}} ] }} }}"
     with nats_server(tmp_path / "s", account) as s:
         nats = {"url": s.url, "user": "u", "password": "p"}
