@@ -23,15 +23,18 @@ from tocsin.domain.events import (
     Failed,
     Failure,
     JobState,
+    Lost,
     Message,
     Recorded,
+    Recovered,
     Resolved,
     Skipped,
     Started,
 )
+from tocsin.domain.execution_record import Recoveries
 from tocsin.ports import History
 from tocsin.ports.queries import DeadLetterQuery, DeadLetterSort, every
-from tocsin.ports.summaries import MAX_ERROR, End, EndCounts, QueueCounts
+from tocsin.ports.summaries import MAX_ERROR, End, EndCounts, HandOver, HandOverCount, HandOvers, QueueCounts
 from tocsin.subjects import Stream
 
 MINUTE: Final = timedelta(minutes=1)
@@ -244,6 +247,49 @@ async def test_failed_jobs_come_by_their_last_failure(empty_database: EmptyDatab
         assert await summaries.failed_jobs(failures=10, limit=10) == ["b", "c", "a"]
         assert await summaries.failed_jobs(failures=10, limit=2) == ["b", "c"]
         assert await summaries.failed_jobs(failures=2, limit=10) == ["b", "c"]
+
+
+def recovered(number: int, recovery: int) -> tuple[Message, datetime]:
+    """Return the recovery of an execution that was lost."""
+    lost = (Lost(what="admitted", since=NOON),)
+    fact = Recovered(job="nightly", execution_id=f"{number:04}", recovery=recovery, lost=lost, recovered_at=NOON)
+    return fact, NOON
+
+
+async def test_hand_overs_are_counted_in_groups(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        completed, failed, pending = life(1, "completed"), life(2, "failed"), life(3, "pending")
+        lost_for_good = Failed(
+            job="nightly", execution_id="0004", scheduled_time=NOON, trigger="cron", reason="abandoned"
+        )
+        await record(
+            history,
+            [*completed[:2], recovered(1, 1), *completed[2:]],
+            failed,
+            [*pending, recovered(3, 1), recovered(3, 2)],
+            [*life(4, "pending"), recovered(4, 1), (lost_for_good, NOON + MINUTE)],
+            life(5, "pending", at=NOON + MINUTE),
+            life(6, "skipped"),
+            life(7, "running", job="other.job", definition=2),
+            life(8, "completed", at=NOON - MINUTE),
+        )
+        none = Recoveries()
+        everything = {
+            HandOver("nightly", 1, "completed", True, False): HandOverCount(1, Recoveries(1, 1)),
+            HandOver("nightly", 1, "failed", True, False): HandOverCount(1, none),
+            HandOver("nightly", 1, "pending", False, True): HandOverCount(1, Recoveries(2, 0, 1)),
+            HandOver("nightly", 1, "failed", False, False): HandOverCount(1, Recoveries(1, 0, 1, 1)),
+            HandOver("nightly", 1, "pending", False, False): HandOverCount(1, none),
+            HandOver("nightly", 1, "skipped", False, False): HandOverCount(1, none),
+        }
+        other = {HandOver("other.job", 2, "running", True, False): HandOverCount(1, none)}
+        hand_overs = history.summaries.hand_overs
+        assert await hand_overs(NOON, limit=100) == HandOvers(NOON, everything | other)
+        assert await hand_overs(NOON, limit=100, job="nightly") == HandOvers(NOON, everything)
+        assert await hand_overs(NOON, limit=100, namespaces=("other",)) == HandOvers(NOON, other)
+        assert await hand_overs(NOON + 2 * MINUTE, limit=100) == HandOvers(NOON + 2 * MINUTE, {})
+        newest = {HandOver("nightly", 1, "pending", False, False): HandOverCount(1, none)}
+        assert await hand_overs(NOON - 9 * MINUTE, limit=1) == HandOvers(NOON + MINUTE, newest)
 
 
 async def test_streak_begins_after_the_last_success(empty_database: EmptyDatabase) -> None:

@@ -147,6 +147,7 @@ def test_a_run_that_went_well() -> None:
         steps={"main": StepRecord("completed", 1, started_at=at(3), ended_at=at(4), worker="w")},
         definition=1,
         queue="default",
+        was_handed_over=True,
     )
 
 

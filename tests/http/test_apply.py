@@ -134,7 +134,7 @@ async def test_why_refuses_a_time_beyond_the_calendar(world: World, time: str) -
     assert "1970" in error["right"]
 
 
-async def test_statistics_are_counted_from_the_log(world: World) -> None:
+async def test_statistics_of_nothing_are_zero(world: World) -> None:
     result = (await world.ask("GET", "/v1/stats")).json()
     assert result["executions"]["total_executions"] == 0
 

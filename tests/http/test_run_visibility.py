@@ -52,8 +52,9 @@ async def _run(world: World, execution_id: str, definition: int) -> None:
     world.clock.advance(60)
     planned = plan().model_copy(update={"definition": definition, "input": {"text": TEXT}})
     run: dict[str, Any] = {"job": "job", "execution_id": execution_id}
-    first = await world.log.append(admitted(planned).model_copy(update=run), expect=0)
     now, error = world.clock.now(), Failure(type="E", message=TEXT)
+    begun = admitted(planned).model_copy(update={**run, "scheduled_time": now})
+    first = await world.log.append(begun, expect=0)
     await world.log.append(
         Failed(**run, scheduled_time=now, trigger="cron", error=error, dead_letter=True), expect=first
     )

@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import JsonValue
 
@@ -49,6 +49,21 @@ class StepRecord:
         return round((self.ended_at - self.started_at).total_seconds() * 1_000)
 
 
+class Recoveries(NamedTuple):
+    """The number of recoveries of an execution, by their outcome."""
+
+    tried: int = 0
+    successful: int = 0
+    """Those after which a worker had the execution."""
+    failed: int = 0
+    """Those after which the execution was lost again, or failed."""
+    abandoned: int = 0
+    """1: it was lost for good."""
+
+
+NEVER_LOST: Final = Recoveries()
+
+
 @dataclass(slots=True)
 class ExecutionRecord:
     """One execution.
@@ -89,6 +104,15 @@ class ExecutionRecord:
     """The milliseconds by which its job's jitter delayed its start; None: none."""
     queue: str | None = None
     """The queue of its first step; None: it is unknown."""
+    was_handed_over: bool = False
+    """Whether a worker claimed a step, or reported on it."""
+    recoveries: Recoveries = NEVER_LOST
+
+    @property
+    def is_recovering(self) -> bool:
+        """Return whether it was lost, and no worker has had it since."""
+        tried, successful, failed, _ = self.recoveries
+        return self.completed_at is None and tried > successful + failed
 
     @property
     def job_state(self) -> JobState | None:

@@ -28,6 +28,7 @@ from .events import (
     Message,
     Planned,
     Recorded,
+    Recovered,
     Released,
     Requested,
     RetryScheduled,
@@ -35,7 +36,8 @@ from .events import (
     Started,
     Terminal,
 )
-from .execution_record import OPEN, UNKNOWN_TRIGGER, ExecutionRecord, Status, StepRecord
+from .execution_record import OPEN, UNKNOWN_TRIGGER, ExecutionRecord, Recoveries, Status, StepRecord
+from .recovery import ABANDONED, TIMED_OUT
 
 
 def executions_of(messages: Iterable[Recorded[Message]]) -> set[str]:
@@ -145,6 +147,7 @@ def _started(record: ExecutionRecord, fact: Started, at: datetime) -> None:
     if not record.has_started:
         record.started_at = at
     record.worker, record.agent = fact.worker, fact.agent
+    _handed_over(record)
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
         step.status = "running"
         step.started_at = step.started_at or at
@@ -158,13 +161,32 @@ def _released(record: ExecutionRecord, fact: Released, _: datetime) -> None:
         step.phase = None
 
 
+def _handed_over(record: ExecutionRecord, error: Failure | None = None) -> None:
+    """Note that a worker has the execution, unless `error` is a time limit.
+
+    MQ executors claim nothing, but they report.
+    """
+    if error is None or error.type != TIMED_OUT:
+        if record.is_recovering:
+            record.recoveries = record.recoveries._replace(successful=record.recoveries.successful + 1)
+        record.was_handed_over = True
+
+
+def _recovered(record: ExecutionRecord, _fact: Recovered, _: datetime) -> None:
+    if record.status in OPEN:
+        tried, successful, failed, abandoned = record.recoveries
+        record.recoveries = Recoveries(tried + 1, successful, failed + record.is_recovering, abandoned)
+
+
 def _retried(record: ExecutionRecord, fact: RetryScheduled, _: datetime) -> None:
+    _handed_over(record, fact.error)
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
         step.status, step.error, step.phase = "running", failure_summary(fact.error), "retryable"
     _failure(record, fact.error)
 
 
 def _exhausted(record: ExecutionRecord, fact: Exhausted, at: datetime) -> None:
+    _handed_over(record, fact.error)
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
         _end(step, "failed", at)
         step.error = failure_summary(fact.error)
@@ -172,6 +194,8 @@ def _exhausted(record: ExecutionRecord, fact: Exhausted, at: datetime) -> None:
 
 
 def _advanced(record: ExecutionRecord, fact: Advanced, at: datetime) -> None:
+    if fact.adopted_from is None:
+        _handed_over(record)
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
         _end(step, "completed", at)
         step.result = fact.result
@@ -179,6 +203,7 @@ def _advanced(record: ExecutionRecord, fact: Advanced, at: datetime) -> None:
 
 def _completed(record: ExecutionRecord, fact: Completed, at: datetime) -> None:
     if _ends(record, fact):
+        _handed_over(record)
         record.result = fact.result
         if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
             _end(step, "completed", at)
@@ -191,6 +216,12 @@ def _completed(record: ExecutionRecord, fact: Completed, at: datetime) -> None:
 
 def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
     if _ends(record, fact):
+        tried, successful, failed, abandoned = record.recoveries
+        is_lost = fact.reason == ABANDONED
+        record.recoveries = Recoveries(tried, successful, failed + record.is_recovering, abandoned + is_lost)
+        record.was_handed_over |= fact.step is not None and (
+            fact.step_completed or fact.error is None or fact.error.type != TIMED_OUT
+        )
         record.result = fact.result
         if fact.first_error is not None:
             _failure(record, fact.first_error)
@@ -262,6 +293,7 @@ _EVOLVE: Final[Mapping[type[Message], _Change]] = {
     Dispatched: _dispatched,
     Started: _started,
     Released: _released,
+    Recovered: _recovered,
     RetryScheduled: _retried,
     Advanced: _advanced,
     Exhausted: _exhausted,

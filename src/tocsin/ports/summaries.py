@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from ..domain.events import JobState
-from ..domain.execution_record import Status
+from ..domain.execution_record import Recoveries, Status
 from ..domain.last_run import LastRun
 from .queries import DeadLetterQuery
 
@@ -61,6 +61,35 @@ class Streak:
     last: ExecutionHead
     count: int
     """At most `MAX_STREAK`."""
+
+
+class HandOver(NamedTuple):
+    """The properties that executions of a group share."""
+
+    job_name: str
+    definition: int | None
+    """As in `ExecutionRow`."""
+    status: Status
+    was_handed_over: bool
+    """Whether a worker had the execution."""
+    is_recovering: bool
+    """Whether it was lost, and no worker has had it since."""
+
+
+class HandOverCount(NamedTuple):
+    """The number of executions of a group, and of their recoveries."""
+
+    executions: int
+    recoveries: Recoveries
+
+
+@dataclass(frozen=True, slots=True)
+class HandOvers:
+    """The executions whose scheduled time is at or after `since`, in groups."""
+
+    since: datetime
+    """Later than requested if there were too many."""
+    groups: Mapping[HandOver, HandOverCount]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +196,15 @@ class HistorySummaries(Protocol):
         self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[str]:
         """Return the jobs of the newest `failures` failed executions, the last to fail first."""
+        ...
+
+    async def hand_overs(
+        self, since: datetime, *, limit: int, job: str | None = None, namespaces: Collection[str] | None = None
+    ) -> HandOvers:
+        """Count the executions that were scheduled last, at most `limit`, in groups.
+
+        `job`: the only job that counts. `namespaces`: as in `ends`.
+        """
         ...
 
     async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:

@@ -1,88 +1,65 @@
-"""Count from the log how well executions reach their workers.
+"""Count how well executions reach their workers.
 
-One pass reads the headers of a few kinds of facts, and the bodies of failed executions only. Nothing is stored for it, so
-the numbers always agree with the log. Archived executions are not counted.
+The counts come from the rows of the history, so they include executions that left the log for the archive.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias, cast, get_args
+from operator import add
+from typing import Final
 
-from .. import subjects
-from ..domain.events import Failed
-from ..domain.execution_stats import ExecutionStats, Happening, RecoveryStats, Tally
-from ..ports import EventLog, Heading
-from ..subjects import DecodeError, Stream
+from ..domain.execution_record import Recoveries
+from ..domain.execution_stats import ExecutionStats, RecoveryStats
+from ..ports.summaries import HistorySummaries
+from .overview import SeesRun
 
-AT_ONCE: Final = 64
-HAPPENINGS: Final[tuple[Happening, ...]] = get_args(Happening)
-SeesExecution: TypeAlias = Callable[[str, datetime], Awaitable[bool]]
-"""Returns whether a reader may see an execution of a job that began at a time (UTC)."""
+MAX_COUNTED: Final = 200_000
+"""The executions that are counted, those that were scheduled last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Executions that started and recoveries, from `since` to `until` (UTC)."""
+    """Executions whose scheduled time is from `since` to `until` (UTC), and their recoveries."""
 
     since: datetime
+    """Later than requested if there were too many executions."""
     until: datetime
     executions: ExecutionStats
     recoveries: RecoveryStats
 
 
 async def statistics(
-    log: EventLog, *, since: datetime, job: str | None = None, sees: SeesExecution | None = None
+    summaries: HistorySummaries,
+    *,
+    since: datetime,
+    now: datetime,
+    job: str | None = None,
+    sees: SeesRun | None = None,
+    namespaces: Collection[str] | None = None,
 ) -> Statistics:
-    """Count executions and recoveries since an instant (UTC).
+    """Count the executions that were scheduled since an instant (UTC), and their recoveries.
 
     Args:
-        log: the event log.
+        summaries: those of the history.
         since: the first instant.
+        now: the time of the call.
         job: the only job that counts; None: all jobs.
-        sees: decides which executions count, by their first event since then; None: all count.
-
-    Raises:
-        LogUnavailable: the log does not answer.
+        sees: decides which executions count; None: all count.
+        namespaces: those to which the caller is bound; None: all.
     """
-    until = await log.now()
-    tally, failures, seen = Tally(), list[Heading](), dict[tuple[str, str], bool]()
-    others = set(HAPPENINGS) - {"planned", "admitted", "completed"}
-    of_others = (subjects.filter_for(f"execution.{event_type}") for event_type in others)
-    filters = (*subjects.openings(), *subjects.COMPLETIONS, *of_others)
-    watching = cast("Any", log.watch(Stream.LOG, *filters, after=since))
-    try:
-        async for batch in watching:
-            for heading in batch.headings:
-                name, execution = subjects.job_of(heading.subject), subjects.entity_of(heading.subject)
-                if job not in {None, name}:
-                    continue
-                if sees is not None:
-                    if (name, execution) not in seen:
-                        seen[name, execution] = await sees(name, heading.time)
-                    if not seen[name, execution]:
-                        continue
-                event_type = subjects.event_type(heading.subject)
-                tally.record(execution, cast("Happening", event_type))
-                if event_type == "failed":
-                    failures.append(heading)
-            if batch.caught_up:
-                break
-    finally:
-        await watching.aclose()
-    for i in range(0, len(failures), AT_ONCE):
-        await asyncio.gather(*(_look_into(log, tally, heading) for heading in failures[i : i + AT_ONCE]))
-    return Statistics(since, until, tally.executions(), tally.recoveries())
-
-
-async def _look_into(log: EventLog, tally: Tally, heading: Heading) -> None:
-    execution = subjects.entity_of(heading.subject)
-    try:
-        failed = await log.get(heading.subject, heading.sequence)
-        if failed is None or not isinstance(failed.message, Failed):
-            return
-        scope = subjects.scope_of(failed.message)
-        tally.failed(execution, failed.message, [] if tally.was_handed(execution) else await log.load(scope))
-    except DecodeError:
-        return  # from a newer version: the failure counts, its reason is unknown
+    found = await summaries.hand_overs(since, limit=MAX_COUNTED, job=job, namespaces=namespaces)
+    successful = lost = pending = 0
+    recoveries = Recoveries()
+    for group, (count, of_group) in found.groups.items():
+        if sees is not None and not await sees(group.job_name, group.definition, group.status, since):
+            continue
+        recoveries = Recoveries(*map(add, recoveries, of_group))
+        if group.was_handed_over:
+            successful += count
+        elif group.is_recovering or group.status == "failed":
+            lost += count
+        elif group.status in {"pending", "running"}:
+            pending += count
+    counts = ExecutionStats.of(successful, lost, pending)
+    return Statistics(found.since, now, counts, RecoveryStats.of(recoveries))

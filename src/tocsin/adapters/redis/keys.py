@@ -35,7 +35,7 @@ from pydantic_core import from_json
 
 from ...domain.dead_letter import DeadLetterRecord
 from ...domain.events import JobState
-from ...domain.execution_record import ExecutionRecord, StepRecord
+from ...domain.execution_record import ExecutionRecord, Recoveries, StepRecord
 from ...domain.job_record import JobRecord
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.summaries import MAX_ERROR, ExecutionHead
@@ -169,6 +169,8 @@ def execution_hash(record: ExecutionRecord) -> Values:
         "occurrence_id": record.occurrence_id,
         "start_delay_ms": record.start_delay_ms,
         "queue": plain(record.queue),
+        "was_handed_over": int(record.was_handed_over) or None,
+        "recoveries": json_text(record.recoveries) if any(record.recoveries) else None,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -186,7 +188,8 @@ def execution_row(stored: Hash) -> ExecutionRow:
     row = _execution(stored)
     if row["status"] != "running" and row.get("duration_ms") is None:
         row["started_at"] = None  # no worker started a step
-    row.pop("queue", None)
+    for name in ("queue", "was_handed_over", "recoveries"):
+        row.pop(name, None)
     return ExecutionRow(**{**_ABSENT, **row})
 
 
@@ -213,6 +216,10 @@ def _execution(stored: Hash) -> dict[str, Any]:
             row[name] = from_json(row[name])
     if "tags" in row:
         row["tags"] = tuple(from_json(row["tags"]))
+    if "was_handed_over" in row:
+        row["was_handed_over"] = True
+    if "recoveries" in row:
+        row["recoveries"] = Recoveries(*from_json(row["recoveries"]))
     return row
 
 

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import add
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from pydantic import TypeAdapter
@@ -13,7 +14,7 @@ from redis.asyncio.client import Pipeline
 
 from ...domain.error_pattern import error_pattern
 from ...domain.events import ENDED_STATES, OPEN_STATES, JobState, TriggerKind
-from ...domain.execution_record import UNKNOWN_TRIGGER, Status
+from ...domain.execution_record import UNKNOWN_TRIGGER, Recoveries, Status
 from ...domain.last_run import LastRun
 from ...domain.namespaces import is_within
 from ...domain.totals import Total
@@ -25,6 +26,9 @@ from ...ports.summaries import (
     End,
     EndCounts,
     ExecutionHead,
+    HandOver,
+    HandOverCount,
+    HandOvers,
     JobRuns,
     LetterGroup,
     LetterGroups,
@@ -51,6 +55,10 @@ _FIELDS: Final = (
     *("duration_ms", "definition", "error"),
 )
 
+
+_HANDED_OVER: Final = (
+    *("job_name", "definition", "status", "was_handed_over", "recoveries", "completed_at", "scheduled_time"),
+)
 
 _LAST_RUN: Final[TypeAdapter[LastRun]] = TypeAdapter(LastRun)
 _TRIGGERS: Final[tuple[str, ...]] = (*get_args(TriggerKind), UNKNOWN_TRIGGER)
@@ -166,6 +174,30 @@ class RedisSummaries:
         heads = {head.execution_id: head for head in await self._heads([name for of_job in ids for name in of_job])}
         return {job: [heads[name] for name in of_job if name in heads] for job, of_job in zip(jobs, ids, strict=True)}
 
+    async def hand_overs(
+        self, since: datetime, *, limit: int, job: str | None = None, namespaces: Collection[str] | None = None
+    ) -> HandOvers:
+        among = keys.EXECUTIONS if job is None else keys.executions_by("job", job)
+        ids = await self._client.zrevrangebyscore(among, "+inf", microseconds(since), 0, MAX_EXAMINED)
+        count, earliest = 0, since
+        groups = dict[HandOver, HandOverCount]()
+        for begin in range(0, len(ids), keys.CHUNK):
+            async with self._client.pipeline(transaction=False) as reading:
+                for name in cast("list[str]", ids[begin : begin + keys.CHUNK]):
+                    reading.hmget(keys.execution(name), *_HANDED_OVER)
+                rows = [dict(zip(_HANDED_OVER, row, strict=True)) for row in await reading.execute() if row[0]]
+            for row in rows:
+                earliest = datetime.fromisoformat(row["scheduled_time"])
+                if namespaces is None or is_within(row["job_name"], namespaces):
+                    group, recoveries = _hand_over(row)
+                    before = groups.get(group, HandOverCount(0, Recoveries()))
+                    sums = Recoveries(*map(add, before.recoveries, recoveries))
+                    groups[group] = HandOverCount(before.executions + 1, sums)
+                    count += 1
+                if count == limit:
+                    return HandOvers(earliest, groups)
+        return HandOvers(earliest if len(ids) == MAX_EXAMINED else since, groups)
+
     async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
         async with self._client.pipeline(transaction=False) as reading:
             for job in jobs:
@@ -266,6 +298,14 @@ def _group(members: Sequence[DeadLetterRow], *, by_definition: bool) -> LetterGr
         definition=newest.definition if by_definition else None,
         first_attempt=newest.first_attempt if by_definition and newest.definition is None else None,
     )
+
+
+def _hand_over(row: Mapping[str, str | None]) -> tuple[HandOver, Recoveries]:
+    recoveries = Recoveries(*from_json(row["recoveries"] or "[]"))
+    is_recovering = row["completed_at"] is None and recoveries.tried > recoveries.successful + recoveries.failed
+    definition = None if row["definition"] is None else int(row["definition"])
+    status, was_handed_over = cast("Status", row["status"]), row["was_handed_over"] is not None
+    return HandOver(str(row["job_name"]), definition, status, was_handed_over, is_recovering), recoveries
 
 
 def _end(member: str, score: float) -> End:

@@ -11,7 +11,7 @@ from sqlalchemy import Row as SqlRow
 from ...domain.dead_letter import DeadLetterRecord
 from ...domain.definition import JobDefinition
 from ...domain.error_pattern import error_pattern
-from ...domain.execution_record import ExecutionRecord, StepRecord
+from ...domain.execution_record import ExecutionRecord, Recoveries, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.last_run import LastRun
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
@@ -38,7 +38,8 @@ REQUEST: Final = (
 
 PROGRESS: Final = (
     *("started_at", "completed_at", "status", "duration_ms", "attempt", "error", "dag_state", "worker", "error_type"),
-    *("traceback", "reason", "result", "agent", "job_state"),
+    *("traceback", "reason", "result", "agent", "job_state", "was_handed_over"),
+    *(f"recoveries_{outcome}" for outcome in Recoveries._fields),
 )
 """The columns of the progress."""
 
@@ -84,6 +85,8 @@ def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         None if record.result is None else json_text(record.result),
         plain(record.agent),
         record.job_state,
+        record.was_handed_over,
+        *record.recoveries,
         record.execution_id,
     )
 
@@ -115,6 +118,8 @@ def execution_record(row: Row) -> ExecutionRecord:
         occurrence_id=row.occurrence_id,
         start_delay_ms=row.start_delay_ms,
         queue=row.queue,
+        was_handed_over=row.was_handed_over,
+        recoveries=Recoveries(*(getattr(row, f"recoveries_{outcome}") for outcome in Recoveries._fields)),
     )
 
 

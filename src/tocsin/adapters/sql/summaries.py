@@ -13,6 +13,7 @@ from sqlalchemy import (
     Connection,
     Select,
     Text,
+    and_,
     bindparam,
     case,
     func,
@@ -23,7 +24,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from ...domain.execution_record import Status
+from ...domain.execution_record import Recoveries, Status
 from ...domain.last_run import LastRun
 from ...ports.queries import DeadLetterQuery
 from ...ports.summaries import (
@@ -33,6 +34,9 @@ from ...ports.summaries import (
     End,
     EndCounts,
     ExecutionHead,
+    HandOver,
+    HandOverCount,
+    HandOvers,
     JobRuns,
     LetterGroup,
     LetterGroups,
@@ -221,6 +225,11 @@ class SqlSummaries:
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
         return await self._read(partial(_newest_of, jobs=jobs, limit=limit))
 
+    async def hand_overs(
+        self, since: datetime, *, limit: int, job: str | None = None, namespaces: Collection[str] | None = None
+    ) -> HandOvers:
+        return await self._read(partial(_hand_overs, since=since, limit=limit, job=job, namespaces=namespaces))
+
     async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
         def of_jobs(connection: Connection) -> Mapping[str, Streak]:
             streaks = ((job, _streak(connection, job)) for job in jobs)
@@ -297,6 +306,33 @@ def _newest_of(connection: Connection, *, jobs: Sequence[str], limit: int) -> Ma
         job: [execution_head(row) for row in connection.execute(_NEWEST_OF, {"job": job, "most": limit})]
         for job in jobs
     }
+
+
+def _hand_overs(
+    connection: Connection, *, since: datetime, limit: int, job: str | None, namespaces: Collection[str] | None
+) -> HandOvers:
+    recoveries = [tables.executions.c[f"recoveries_{outcome}"] for outcome in Recoveries._fields]
+    tried, successful, failed, _ = recoveries
+    is_recovering = and_(_EXECUTIONS.completed_at.is_(None), tried > successful + failed)
+    shared = (_EXECUTIONS.job_name, _EXECUTIONS.definition, _EXECUTIONS.status, _EXECUTIONS.was_handed_over)
+    newest = (
+        select(*shared, is_recovering.label("is_recovering"), *recoveries, _EXECUTIONS.scheduled_time)
+        .where(_EXECUTIONS.scheduled_time >= since, *within(namespaces, _EXECUTIONS.job_name))
+        .where(*(() if job is None else (_EXECUTIONS.job_name == job,)))
+        .order_by(_EXECUTIONS.scheduled_time.desc(), _EXECUTIONS.execution_id.desc())
+        .limit(limit)
+        .subquery()
+    )
+    group = [newest.c[column.name] for column in (*shared, is_recovering.label("is_recovering"))]
+    sums = [func.sum(newest.c[column.name]) for column in recoveries]
+    statement = select(*group, func.count(), func.min(newest.c.scheduled_time), *sums).group_by(*group)
+    groups, earliest = dict[HandOver, HandOverCount](), list[datetime]()
+    for name, definition, status, was_handed_over, recovering, count, first, *numbers in connection.execute(statement):
+        key = HandOver(name, definition, status, was_handed_over, bool(recovering))
+        groups[key] = HandOverCount(count, Recoveries(*map(int, numbers)))
+        earliest.append(first)
+    is_cut = sum(count.executions for count in groups.values()) == limit
+    return HandOvers(min(earliest) if is_cut else since, groups)
 
 
 def _streak(connection: Connection, job: str) -> Streak | None:

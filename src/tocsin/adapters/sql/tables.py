@@ -117,6 +117,11 @@ executions: Final = Table(
     Column("start_delay_ms", Integer),
     Column("queue", Text),
     Column("job_state", Text),
+    Column("was_handed_over", Boolean, nullable=False, server_default=false()),
+    Column("recoveries_tried", Integer, nullable=False, server_default="0"),
+    Column("recoveries_successful", Integer, nullable=False, server_default="0"),
+    Column("recoveries_failed", Integer, nullable=False, server_default="0"),
+    Column("recoveries_abandoned", Integer, nullable=False, server_default="0"),
 )
 _NEWEST: Final = executions.c.scheduled_time, executions.c.execution_id
 for _name, _columns, _where in (

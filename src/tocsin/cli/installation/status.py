@@ -279,8 +279,7 @@ def stats(
 ) -> None:
     """Count the executions that were handed over, lost and recovered.
 
-    Counts the executions that began after `--since` and the recoveries tried after it, as far as the log still holds them: archived
-    events do not count. An execution is handed over when an executor claims it or, on a queue with external executors, reports on it;
+    Counts the executions that were scheduled after `--since` and their recoveries, as far as the history has them. An execution is handed over when an executor claims it or, on a queue with external executors, reports on it;
     its later success or failure does not matter. Executions that were skipped, or cancelled before they were handed over, do not count.
 
     Example: `tocsin stats --since 7d`
@@ -291,8 +290,8 @@ def stats(
 
 
 async def _count(session: Session, since: datetime, job: str | None) -> Statistics:
-    async with session.installation() as installation:
-        return await statistics(installation.log, since=since, job=job)
+    async with session.installation() as installation, session.history(installation) as history:
+        return await statistics(history.summaries, since=since, now=await installation.log.now(), job=job)
 
 
 def _page(counts: Statistics) -> list[RenderableType]:

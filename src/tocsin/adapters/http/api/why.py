@@ -1,6 +1,5 @@
 """`/v1/jobs/{name}/why` explains an occurrence, and `/v1/stats` counts executions."""
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
@@ -15,6 +14,7 @@ from ....ports.queries import in_utc
 from ....services.execution_stats import statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Gap, Outcome, Verdict
 from ..auth.security import HistoryReader
+from ..auth.visible_runs import VisibleRuns
 from .dependencies import Calculate, Here
 from .events import StoredFact
 from .jobs import JobName
@@ -74,9 +74,12 @@ class WhyAnswers(BaseModel):
 
 
 class StatisticsAnswer(BaseModel):
-    """Figures counted from the log, from `since` to `until`."""
+    """Counts of the executions that were scheduled from `since` to `until`, and of their recoveries."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     since: datetime
+    """Later than requested if there are too many executions."""
     until: datetime
     executions: ExecutionStats
     recoveries: RecoveryStats
@@ -128,20 +131,18 @@ async def get_statistics(
 ) -> StatisticsAnswer:
     """Count the executions that reached a worker, were lost, and were recovered.
 
-    Only those that the caller may see.
+    Only those that the caller may see. They come from the history, which lags a moment and has archived executions too.
     """
     if job is not None and not await here.visibility.may_see(caller, job):
         raise JobNotFound(job)
     begin = since or await here.log.now() - timedelta(days=1)
     begin = in_utc("since", begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
-    seen = dict[str, Callable[[datetime], bool]]()
-
-    async def sees(name: str, at: datetime) -> bool:
-        if name not in seen:
-            seen[name] = await here.visibility.seen_times(caller, name, begin)
-        return seen[name](at)
-
-    counts = await statistics(here.log, since=begin, job=job, sees=sees)
+    now = await here.log.now()
+    await here.registry.jobs()
+    sees = VisibleRuns(here.visibility, caller, here.registry.last_listed)
+    counts = await statistics(
+        here.history.summaries, since=begin, now=now, job=job, sees=sees, namespaces=caller.reached
+    )
     return StatisticsAnswer(
         since=counts.since, until=counts.until, executions=counts.executions, recoveries=counts.recoveries
     )

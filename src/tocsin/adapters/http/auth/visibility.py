@@ -5,9 +5,8 @@ to the same registration, but cannot show it to more: a new author of a deleted 
 before. Other events are judged by the definition that was in force when they were stored.
 """
 
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -210,26 +209,6 @@ class Visibility:
             return False
         definitions = await self._definitions_of(run)
         return all(_sees(caller, definition) for definition in definitions)
-
-    async def seen_times(self, caller: Principal, job: str, since: datetime) -> Callable[[datetime], bool]:
-        """Return the decision whether a caller sees what began at a time since `since`.
-
-        It decides as `may_see_run` does for a run without a known definition, and reads the definitions since then once.
-        """
-        if caller.may(Permission.ADMINISTER) or not caller.reaches(job):
-            decision = caller.reaches(job)
-            return lambda _: decision
-        newest = await self._newest_of(job)
-        known: KnownDefinition | _Unknown | None = newest
-        times, seen = list[datetime](), list[bool]()  # the newest first
-        while isinstance(known, KnownDefinition):
-            is_hidden = newest is not None and known.registered_at == newest.registered_at and not _sees(caller, newest)
-            times.append(known.stored_at)
-            seen.append(_sees(caller, known) and not is_hidden)
-            known = await self._before(job, known) if known.stored_at > since and len(times) < MAX_BACK else _UNKNOWN
-        times.reverse()
-        seen = [_sees(caller, known), *reversed(seen)]
-        return lambda at: seen[bisect_right(times, at)]
 
     async def permits(self, caller: Principal, permission: Permission, run: Run) -> bool:
         """Check that a caller has a permission for an execution or a dead letter."""

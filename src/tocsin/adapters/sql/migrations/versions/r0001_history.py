@@ -66,6 +66,11 @@ def _executions() -> None:
         sa.Column("start_delay_ms", sa.Integer),
         sa.Column("queue", sa.Text),
         sa.Column("job_state", sa.Text),
+        sa.Column("was_handed_over", sa.Boolean, nullable=False, server_default=sa.false()),
+        *(
+            sa.Column(f"recoveries_{outcome}", sa.Integer, nullable=False, server_default="0")
+            for outcome in ("tried", "successful", "failed", "abandoned")
+        ),
     )
     newest = ["scheduled_time", "execution_id"]
     for name, columns, where in (
