@@ -100,6 +100,7 @@ class JobFields(WorkFields, total=False):
     input: Mapping[str, JsonValue]
     args: Sequence[JsonValue]
     execution_timeout: Duration
+    recovery: Mapping[str, Any]
     overlap_policy: OverlapPolicy
     lock: bool
     concurrent: bool

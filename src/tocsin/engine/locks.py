@@ -104,7 +104,8 @@ def with_fence(first: Planned | Admitted, states: States) -> Planned | Admitted:
     An execution without need of a lock has it, if an earlier delivery of its trigger took it by a definition that was in force before. Another
     process may have handled that delivery, so the lock is read again, once for all decisions of a wave.
     """
-    if isinstance(first, Planned) or not states.is_repeated:
+    is_begun = states.guess(execution_state(first.job, first.execution_id)).status is not Status.UNKNOWN
+    if isinstance(first, Planned) or not states.is_repeated or is_begun:
         return first
     fence = fence_of(first, states.fresh(lock_state(first.job, first.plan.shard)))
     return first if fence is None else first.model_copy(update={"fence": fence})
