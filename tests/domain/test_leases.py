@@ -18,6 +18,7 @@ from tocsin.domain.events import (
     Death,
     Dispatched,
     Failed,
+    Failure,
     LeaseTimer,
     Message,
     Recorded,
@@ -146,6 +147,17 @@ def test_next_task_knows_the_lost_workers(lost: int, max_deaths: int, runs_alone
         facts += [*execution.dispatch_missing(execution.fold(recorded(facts)), at=NOON, key=KEY), claim()]
     newest = [fact for fact in facts if isinstance(fact, Dispatched)][-1]
     assert (newest.deaths, newest.runs_alone) == (lost, bool(runs_alone))
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 2, 10_000])
+def test_report_takes_back_no_lost_worker(claimed: int) -> None:
+    known = (DEATH, DEATH)
+    facts: list[Message] = [admitted(plan(retry=TWICE)), task(), claim(), released(2, deaths=known), task(), claim()]
+    state = execution.fold(recorded(facts))
+    error = Failure(type="ValueError", deaths=(Death(agent="innocent", at=NOON),) * claimed)
+    [retried] = execution.fail(state, report("failed", claim=state.steps["main"].claim, error=error), at=NOON)
+    deaths = execution.fold(recorded([*facts, retried])).deaths["main"]
+    assert (deaths[:2], len(deaths)) == (known, 2 + min(claimed, 1))
 
 
 def newest_of_each(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
