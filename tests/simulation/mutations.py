@@ -501,6 +501,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "False",
     ),
     _bug(
+        "go on after the last worker that may be lost",
+        lease_keeper.LeaseKeeper._on_lease,
+        "if len(deaths) >= state.request.plan.max_deaths:",
+        "if False:",
+    ),
+    _bug(
         "report that one lease of an attempt is over",
         lease_keeper.LeaseKeeper._on_lease,
         'report.proof or "", f"{subject}.{lease.task}"',
@@ -606,8 +612,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "assign tasks before the decisions of operators are read",
         Matcher._take_turn,
-        "not self._decisions.is_complete",
-        "False",
+        " and self._decisions.is_complete",
+        "",
     ),
     _bug(
         "purge what is dispatched later",

@@ -30,6 +30,7 @@ CAUGHT = (
     "be done when the first step is",
     "cancel no step behind a failure",
     "try once more than allowed",
+    "go on after the last worker that may be lost",
     "move the recorder's place without the rows",
 )
 
