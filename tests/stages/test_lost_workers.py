@@ -8,7 +8,9 @@ import pytest
 
 from tests.stages.test_matcher import Agent, Hall
 from tocsin.domain.events import Completed, DeadLettered, Dispatched, Failed, RetryScheduled
+from tocsin.services.agents import backlogs
 from tocsin.stages.matcher.agents import SILENCE_S
+from tocsin.stages.matcher.backlog_display import INTERVAL_S
 
 ROUND_S = SILENCE_S + 1
 KILLER, INNOCENT = "killer", "innocent"
@@ -110,6 +112,27 @@ async def test_attempts_and_deaths_are_counted_apart(hall: Hall) -> None:
     [failed] = await hall.world.stored(Failed)
     assert failed.error is not None
     assert (failed.attempt, failed.error.type, fleet.deaths) == (2, "worker_lost", 3)
+
+
+@pytest.mark.parametrize("max_deaths", [3, 5])
+async def test_queue_names_jobs_that_lost_two_workers(hall: Hall, max_deaths: int) -> None:
+    """The job with another limit is named as early, and no longer after the end."""
+    await hall.job(KILLER, timeout=600, recovery={"max_deaths": max_deaths})
+    await hall.job(INNOCENT, timeout=600)
+    await hall.matcher()
+    await hall.trigger(KILLER)
+    await hall.trigger(INNOCENT)
+    fleet = Fleet(hall, 2)
+
+    async def named() -> tuple[str, ...]:
+        await hall.passes(INTERVAL_S)
+        return (await backlogs(hall.world.projections))["default"].deadly_jobs
+
+    for deaths in range(max_deaths):
+        assert await named() == ((KILLER,) if deaths > 1 else ())
+        await fleet.round()
+    await hall.trigger(KILLER)
+    assert await named() == ()
 
 
 @pytest.mark.parametrize("agents", [1, 2, 3])

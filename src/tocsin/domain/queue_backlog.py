@@ -67,6 +67,8 @@ class QueueBacklog(DocumentedModel):
     """The limit of the queue, or of its namespace, that holds back its tasks; absent: none does."""
     held_back: HeldBack | None = None
     """The tasks that limits of their jobs hold back."""
+    deadly_jobs: tuple[str, ...] = ()
+    """Jobs with a task that lost two or more workers."""
 
     @property
     def all_held_back(self) -> int:

@@ -407,6 +407,14 @@ class TaskBoard:
         """The open claims of tasks whose workers were lost before."""
         return self._suspects.values()
 
+    def deadly_jobs(self, deaths: int) -> Mapping[str, set[str]]:
+        """Return the jobs with a task that lost so many workers or more, by queue."""
+        jobs: dict[str, set[str]] = {}
+        for task in (*self._open.suspects(), *(claim.task for claim in self.suspects)):
+            if task.deaths >= deaths:
+                jobs.setdefault(task.queue, set()).add(task.job)
+        return jobs
+
     def claim_of(self, scope: str, step: str) -> AgentClaim | None:
         """Return the open claim of a step."""
         return self._claims.get((scope, step))

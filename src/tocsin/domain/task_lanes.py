@@ -262,6 +262,12 @@ class TaskLanes:
             oldest[queue] = min(oldest.get(queue, of_lane), of_lane)
         return oldest
 
+    def suspects(self) -> Iterator[OpenTask]:
+        """Yield the tasks whose workers were lost before."""
+        jobs = (job for lane in self._lanes.values() for job in lane.jobs.values())
+        lines = (line for job in jobs for line in job.lines.values())
+        return (task for line in lines if line.first.deaths for task in line.tasks.values())
+
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task."""
         return (line.tasks[key] for key, line in self._lines.items())

@@ -10,8 +10,8 @@ from uuid import UUID
 from tests.clocks import ShiftedClock
 from tests.system.processes import environment_of, run_command
 from tests.system.running import running, settings
-from tocsin import Context, Worker, bootstrap
-from tocsin.domain.events import OwnershipAssigned, Shard, ShardState
+from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.domain.events import Death, Dispatched, OwnershipAssigned, Released, Shard, ShardState, Started
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.health import status
@@ -70,6 +70,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
             "oldest": None,
             "functions": {"f": 1},
             "held_back": 0,
+            "deadly_jobs": [],
             "unattended": True,
         }
         unattended = "1 task in queue `default`, and no worker requests tasks from it"
@@ -162,6 +163,7 @@ async def test_matched_queue_shows_the_functions_that_wait(nats_url: str, tmp_pa
             "oldest": None,
             "functions": {"mail/send": 1},
             "held_back": 0,
+            "deadly_jobs": [],
             "unattended": False,
         }
         result = (await program(tocsin.settings, "status")).stdout
@@ -196,3 +198,36 @@ async def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
         result = await program(of, command)
         assert result.returncode == 4
         assert result.stderr.startswith("error: no NATS server answers at nats://127.0.0.1:9: nothing listens there")
+
+
+async def test_job_that_lost_two_workers_is_named(nats_url: str, tmp_path: Path) -> None:
+    async with running(nats_url, tmp_path) as tocsin:
+        await tocsin.apply({"name": "job", "function": "f", "recovery": {"max_deaths": 5}})
+        await tocsin.trigger("job")
+        [first] = await tocsin.stored("execution.job.>", Dispatched, 1)
+        deaths = tuple(Death(agent=f"mail.{number}", at=first.time) for number in (1, 2))
+        of: dict[str, Any] = {
+            "job": "job",
+            "execution_id": first.message.execution_id,
+            "step": "main",
+            "attempt": 1,
+            "delivery": 1,
+        }
+        started = Started(**of, worker="mail")
+        released = Released(**of, task=first.sequence, reason="lease_over", deaths=deaths)
+        for fact in (started, released):
+            await tocsin.log.append(fact, expect=await tocsin.log.tail(subjects.scope_of(fact)))
+        sentence = "two or more workers were lost with one task of job; see `tocsin doctor`"
+
+        async def named() -> bool:
+            seen = json.loads((await program(tocsin.settings, "status", "-o", "json")).stdout)
+            return sentence in seen["problems"] and seen["queues"][0]["deadly_jobs"] == ["job"]
+
+        await tocsin.until(named)
+        assert sentence in (await program(tocsin.settings, "status")).stdout
+        assert (await program(tocsin.settings, "executions", "cancel", first.message.execution_id)).returncode == 0
+
+        async def forgotten() -> bool:
+            return sentence not in (await program(tocsin.settings, "status")).stdout
+
+        await tocsin.until(forgotten)

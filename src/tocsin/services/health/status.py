@@ -91,13 +91,15 @@ def _leaders(seen: "Status") -> Iterator[str]:
 
 
 def _queues(seen: "Status") -> Iterator[str]:
-    """Yield a sentence for each queue without a worker for its tasks or its functions."""
+    """Yield a sentence for each unserved queue, and one on tasks that lose workers."""
     unattended = [queue for queue in seen.queues if queue.is_unattended]
     for queue in unattended:
         yield f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it"
     for name, number in sorted(seen.unserved.items()):
         if name not in {queue.name for queue in unattended}:
             yield f"{line_of(name, number)}; see `tocsin doctor`"
+    if deadly := sorted({job for queue in seen.queues for job in queue.deadly_jobs}):
+        yield f"two or more workers were lost with one task of {', '.join(deadly)}; see `tocsin doctor`"
 
 
 def _shards(seen: "Status") -> Iterator[str]:
@@ -180,6 +182,8 @@ class Queue:
     """The functions with the most tasks that wait, if the queue is matched."""
     held_back: int = 0
     """Tasks that limits hold back, if the queue is matched."""
+    deadly_jobs: tuple[str, ...] = ()
+    """Jobs with a task that lost two or more workers, if the queue is matched."""
 
     @property
     def is_unattended(self) -> bool:
@@ -457,6 +461,7 @@ async def _matched_queues(target: HealthTarget) -> list[Queue]:
             backlog.oldest,
             backlog.functions,
             backlog.all_held_back,
+            backlog.deadly_jobs,
         )
         for queue in queues
         for backlog in (waiting.get(queue, QueueBacklog(queue=queue)),)

@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from ... import telemetry
 from ...domain.namespaces import declared_of
+from ...domain.notification_rule import ALARMING_DEATHS
 from ...domain.queue_backlog import QueueBacklog
 from ...domain.task_board import TaskBoard
 from ...ports import Clock, LogUnavailable, OutdatedState, Projections
@@ -17,6 +18,8 @@ MAX_FUNCTIONS: Final = 100
 
 MAX_GROUPS: Final = 20
 """The number of groups in an entry that a limit of their job holds back."""
+MAX_DEADLY: Final = 20
+"""The number of jobs in an entry whose tasks lost workers."""
 _UNLIMITED: Final = 1 << 62
 
 _log = telemetry.get_logger("tocsin.matcher")
@@ -76,6 +79,7 @@ def backlogs(
         by_queue.setdefault(queue, {})[function] = number
     running, purging, oldest = board.running, board.purging, board.oldest_times()
     held_back, full = board.held_back(most=MAX_GROUPS), board.full_namespaces()
+    deadly = board.deadly_jobs(ALARMING_DEATHS)
 
     def held_by(queue: str) -> Literal["concurrency", "namespace", "rate"] | None:
         if not by_queue[queue]:
@@ -96,6 +100,7 @@ def backlogs(
             purging=purging.get(queue, 0),
             held_by=held_by(queue),
             held_back=held_back.get(queue),
+            deadly_jobs=tuple(sorted(deadly.get(queue, ()))[:MAX_DEADLY]),
         )
         for queue, functions in by_queue.items()
     ]
