@@ -386,6 +386,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug("hand over what another task was", mq_tasks.envelope, "token=task.token", "token=''"),
     _bug(
+        "hand over the number of the lock as the fence",
+        mq_tasks.envelope,
+        "fence=recorded.sequence",
+        "fence=task.fence or 1",
+    ),
+    _bug(
         "take an answer for the attempt that is current",
         MqBridge._candidates,
         "answer.attempt in {None, attempt}",

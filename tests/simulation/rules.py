@@ -155,8 +155,9 @@ def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -
         if missing[0] not in cancelled or ended_before:
             yield f"I3: it was never handed over: {missing}"
     for named, data in taken.items():
-        task = tasks[named].message if named in tasks else None
-        if task is None or (task.token, task.function, task.fence) != (data.token, data.function, data.fence):
+        task = tasks.get(named)
+        dispatched = None if task is None else (task.message.token, task.message.function, task.sequence)
+        if dispatched != (data.token, data.function, data.fence):
             yield f"I3: it was handed over, and is not what was dispatched: {named}"
 
 
