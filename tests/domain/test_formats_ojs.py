@@ -13,6 +13,7 @@ from tocsin.domain.definition import (
     JobDefinition,
     JobDependency,
     Notify,
+    RecoveryPolicy,
     RetryPolicy,
     Step,
 )
@@ -215,6 +216,7 @@ SAYABLE = st.builds(
         backoff=st.sampled_from(["exponential", "linear", "polynomial", "none"]),
         non_retryable_errors=st.lists(TEXT, max_size=2).map(tuple),
     ),
+    recovery=st.builds(RecoveryPolicy, max_deaths=st.integers(1, 20)),
     overlap_policy=st.sampled_from(["skip", "allow", "cancel_previous", "enqueue"]),
     max_waiting=st.integers(1, 100_000),
     priority=st.integers(-100, 100),

@@ -27,6 +27,7 @@ from tocsin.domain.definition import (
     JobDefinition,
     JobDependency,
     Notify,
+    RecoveryPolicy,
     RetryPolicy,
     Step,
 )
@@ -90,6 +91,7 @@ _DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
     ),
 }
 CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
+    RecoveryPolicy: {"max_deaths": st.integers(1, 20)},
     RetryPolicy: {
         "max_attempts": st.integers(1, 100),
         "initial_delay": st.floats(0, 1e6),

@@ -33,6 +33,7 @@ VALUES: Final = (
 ENDLESS: Final = "streamEvents"
 
 
+@pytest.mark.timeout(480)  # every parameter of every endpoint
 async def test_parameters_of_every_endpoint(world: World) -> None:
     await world.given()
     answer = await world.ask("POST", "/v1/jobs/job/trigger", {})

@@ -20,7 +20,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from ...domain.text import printable_lines
-from ..runtime.errors import OUTPUT_CLOSED, Exit, UsageError
+from ..runtime.errors import Exit, UsageError
 from . import Format
 
 _CONTROLS: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -133,7 +133,7 @@ def until_closed() -> Iterator[None]:
         raise UsageError(
             "the output is incomplete, because its reader closed the pipe: run the command again",
             Exit.INTERRUPTED,
-            code=OUTPUT_CLOSED,
+            code="output-closed",
         ) from None
 
 

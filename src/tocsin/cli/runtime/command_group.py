@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ... import telemetry
 from ..command_tree import COMMANDS, LazyGroup, tidy
-from .errors import OUTPUT_CLOSED, Exit
+from .errors import Exit
 
 GLOBAL: Final = (
     "--nats",
@@ -95,7 +95,7 @@ def _report(error: Exception, args: Sequence[str]) -> Exit:
     if "json" in (_value(args, "--output"), _value(args, "-o")):
         print(json.dumps(failure.as_json()), file=sys.stderr)
     # A group without a command has printed its help already, and a reader that closed the pipe has what it wanted.
-    elif failure.message and failure.error_code != OUTPUT_CLOSED:
+    elif failure.message and failure.error_code != "output-closed":
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
         typer.echo(printable_lines(failure.message), err=True)
     telemetry.get_logger("tocsin.cli").debug("command failed", action="command-failed", code=failure.code.value)

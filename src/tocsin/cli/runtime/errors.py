@@ -90,8 +90,6 @@ MEANINGS: Final = {
     Exit.UNFORESEEN: "unexpected error; --log-level debug shows the traceback",
 }
 
-OUTPUT_CLOSED: Final = "output-closed"
-"""The code of an error that only JSON reports."""
 HELP: Final = "Exit codes: " + " · ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items())
 
 
