@@ -98,6 +98,7 @@ async def test_debug_lines_show_the_way_of_an_execution(nats_url: str, tmp_path:
         "retry-timer",
         "dispatched",
         "execution-completed",
+        "cron.triggered",
     }
     assert {line.get("trace_id") for line in way} == {TRACE_ID}
     assert stages["admitted"] == "planner"
@@ -135,7 +136,7 @@ async def test_every_line_names_its_execution(nats_url: str, tmp_path: Path) -> 
     way = [line for line in lines if execution_id in json.dumps(line)]
     of_execution = {"job": "etl", "execution_id": execution_id, "trace_id": TRACE_ID}
     assert [line for line in way if not line.items() >= of_execution.items()] == []
-    assert {line["action"] for line in way if "step" not in line} == {"acquired", "admitted"}
+    assert {line["action"] for line in way if "step" not in line} == {"acquired", "admitted", "cron.triggered"}
     assert {line["step"] for line in way if "step" in line} == {"extract", "load"}
     assert {line["logger"] for line in way} >= {"my.library", "my.program", "tocsin.task", "tocsin.worker"}
     attempts = [line["attempt"] for line in way if line["logger"] == "my.program"]
@@ -182,7 +183,7 @@ async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_pa
         actions[end.type] = {line["action"] for line in way}
         stages |= {line["stage"] for line in way if "stage" in line}
         about_all_steps = {"acquired", "planned", "admitted", "execution-skipped", "dead-lettered"}
-        about_all_steps |= {"cron.answer", "cron.skipped"}
+        about_all_steps |= {"cron.answer", "cron.skipped", "cron.triggered"}
         assert {line["action"] for line in way if "step" not in line} <= about_all_steps
     assert actions["skipped"] == {"planned", "execution-skipped", "cron.answer", "cron.skipped"}
     assert actions["failed"] >= {
@@ -192,6 +193,7 @@ async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_pa
         "retry-scheduled",
         "dispatched",
         "dead-lettered",
+        "cron.triggered",
     }
     assert stages >= {"planner", "lock_keeper", "dag_advancer", "matcher", "retrier", "dead_letter_sink"}
 
