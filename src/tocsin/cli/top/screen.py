@@ -1,13 +1,11 @@
 """The screen of `tocsin top`: the head, four tables, and the keys."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
-from pydantic import BaseModel
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
@@ -17,10 +15,8 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, Static, TabbedContent
 from typing_extensions import override
 
-from ... import __version__
-from ...domain.text import counted
 from ...ports.queries import ExecutionQuery
-from ...subjects import TICKER_LEASE
+from .head import Head, head_of
 from .operator_thread import OperatorThread
 from .pane import Keys, LogScreen, PanelPane, Question
 from .panels import panels_of
@@ -30,49 +26,6 @@ T = TypeVar("T")
 
 MAX_PROBLEMS: Final = 2
 """Problems below the first line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The state of an installation as a whole."""
-
-    line: str
-    problems: tuple[str, ...]
-
-
-class _Server(BaseModel):
-    version: str = "unknown"
-
-
-class _Lease(BaseModel):
-    name: str
-    holder: str
-
-
-class _Status(BaseModel):
-    """The fields of a status that are shown. An older API leaves out the problems."""
-
-    root: str
-    server: _Server = _Server()
-    leases: list[_Lease] | None = None
-    problems: list[str] = []
-
-
-def head_of(document: Mapping[str, Any]) -> Head:
-    """Return the head of the screen for the document of `tocsin status`."""
-    status = _Status.model_validate(document)
-    problems = counted(len(status.problems), "problem") if status.problems else "no problems"
-    versions = f"tocsin {__version__} · nats-server {plain(status.server.version)}"
-    line = f"{plain(status.root)} · {problems} · {_leader(status)} · {versions}"
-    return Head(line, tuple(status.problems))
-
-
-def _leader(status: _Status) -> str:
-    """Return the process whose ticker decides when jobs run."""
-    if status.leases is None:
-        return "leader unknown"
-    holder = next((lease.holder for lease in status.leases if lease.name == TICKER_LEASE), None)
-    return "no leader" if holder is None else f"leader {plain(holder)}"
 
 
 class NowScreen(Screen[None]):
