@@ -119,7 +119,7 @@ async def test_declined_question_changes_nothing(screen: Screen, tocsin: Running
         await screen.until_that(lambda text: "Escape declines" not in text)
     assert await tocsin.of_executions("long", Cancelled) == []
     assert await tocsin.facts("ledger.long.paused", Paused) == []
-    assert len(await tocsin.facts("trigger.>", Trigger)) == 2  # those that the fixture asked for
+    assert len(await tocsin.facts("trigger.>", Trigger)) == 2  # those of the fixture
 
 
 async def test_log_lines_are_followed_to_the_end(screen: Screen, functions: Functions) -> None:
