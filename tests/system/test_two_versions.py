@@ -24,8 +24,8 @@ from tocsin import bootstrap
 from tocsin.domain.events import Completed, DeadLettered, Failed
 from tocsin.subjects import name
 
-OLD: Final = "9b7b8604b7be1e653abafb739839e9d29855967d"
-"""The first commit with one revision of the history's tables. A release, and another layout, need a later commit."""
+OLD: Final = "ab77c925334c105f9b291eec31410c338f2b7c16"
+"""The first commit with the present columns of the history. A release, and another layout, need a later commit."""
 WITH_HISTORY: Final = ("recorder", "archiver")
 """Stages that open the history: the new version migrates its tables, so these never go back."""
 STAGES: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage not in {"screener", "mq_bridge", *WITH_HISTORY})
