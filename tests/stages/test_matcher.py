@@ -155,9 +155,9 @@ class Hall:
         await own.enter_async_context(self.channel.hold_lists(matcher.receive))
         await own.enter_async_context(self.channel.absences(matcher.receive_absence))
         await own.enter_async_context(self.fetches.requests(matcher.receive_fetch))
+        self._follow(matcher, own)
         for loop in (matcher.follow_completions(), matcher.follow_decisions(), matcher.follow_reports()):
             own.callback(asyncio.create_task(loop).cancel)
-        self._follow(matcher, own)
         self._matchers[matcher] = own
         await settle()
         return matcher
@@ -972,8 +972,11 @@ async def test_end_that_no_matcher_saw_frees_the_slot(hall: Hall) -> None:
     assert len(await hall.world.stored(Released)) == 0
 
 
+@pytest.mark.parametrize("is_saved_again", [False, True])
 @pytest.mark.parametrize("outcome", ["completed", "failed"])
-async def test_new_leader_knows_all_ends_since_oldest_task(hall: Hall, outcome: str) -> None:
+async def test_new_leader_knows_all_ends_since_oldest_task(
+    hall: Hall, outcome: str, monkeypatch: pytest.MonkeyPatch, *, is_saved_again: bool
+) -> None:
     hall.queues["default"] = Queue(transport="matched", concurrency=2)
     await hall.job("unserved", function="no-worker-has-this")
     await hall.job()
@@ -986,6 +989,15 @@ async def test_new_leader_knows_all_ends_since_oldest_task(hall: Hall, outcome: 
         await agent.reports(outcome=outcome)
     await hall.stop(old)
     hall.world.clock.advance(1)
+    places = iter([await hall.world.projections.get(Bucket.CURSORS, CURSOR)])
+    newest = str(await hall.world.log.end(Stream.LOG)).encode(), 1
+    get = hall.world.projections.get
+
+    async def moving(bucket: Bucket, key: str) -> tuple[bytes, int] | None:
+        return next(places, newest) if (bucket, key) == (Bucket.CURSORS, CURSOR) else await get(bucket, key)
+
+    if is_saved_again:
+        monkeypatch.setattr(hall.world.projections, "get", moving)
     await hall.matcher()
     successor = await hall.agent(TWO, "mail-2")
     await hall.trigger()

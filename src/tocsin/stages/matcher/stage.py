@@ -138,6 +138,7 @@ class Matcher:
         self._changed = asyncio.Event()
         self._is_roll_called = False
         self._place = SavedPlace(projections, clock, CURSOR)
+        self._starts_after = asyncio.get_running_loop().create_future()
 
     # --- loops -----------------------------------------------------------------------------------------------------------
 
@@ -147,9 +148,10 @@ class Matcher:
 
     async def follow(self) -> None:
         """Follow tasks, claims and ends."""
-        async for batch in self._log.follow(
-            Stream.LOG, *FILTERS, after=await self._place.load(), decode=followed_tasks.unread
-        ):
+        after = await self._place.load()
+        if not self._starts_after.done():  # a leader may save a later place meanwhile
+            self._starts_after.set_result(after)
+        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=after, decode=followed_tasks.unread):
             for recorded in batch.messages:
                 self.learn(recorded)
             self._upto = batch.upto
@@ -158,11 +160,8 @@ class Matcher:
             self._changed.set()
 
     async def follow_completions(self) -> None:
-        """Follow the completions since the oldest open task.
-
-        Their reports may have been stored before this matcher listened.
-        """
-        async for batch in self._log.watch(Stream.LOG, *subjects.COMPLETIONS, after=await self._place.load()):
+        """Follow completions since the oldest open task; their reports may precede this matcher."""
+        async for batch in self._log.watch(Stream.LOG, *subjects.COMPLETIONS, after=await self._starts_after):
             for heading in batch.headings:
                 self._followed.complete(heading)
             self._knows_completions = self._knows_completions or batch.caught_up
