@@ -99,7 +99,8 @@ def security_of(nats: Nats) -> Credentials:
         missing, present = ("user", "password") if nats.user is None else ("password", "user")
         wrong(f"nats.{missing}", f"`{present}` is set without a `{missing}`. Set both, or neither", code="required")
     credentials = Credentials(nats)
-    credentials.context()
+    if nats.tls.is_required:  # a context takes as long as a short command
+        credentials.context()
     credentials.identity("")
     return credentials
 
