@@ -9,6 +9,7 @@ import msgspec
 from .. import ids, retry
 from ..events import (
     Advanced,
+    Cancelled,
     Completed,
     Death,
     Dispatched,
@@ -18,6 +19,8 @@ from ..events import (
     Failure,
     LeaseTimer,
     Message,
+    Plan,
+    PlannedStep,
     Recorded,
     Released,
     ReleasedReason,
@@ -25,7 +28,7 @@ from ..events import (
     RetryScheduled,
     Started,
 )
-from .lifecycle import unstarted_steps
+from .lifecycle import cancel, unstarted_steps
 from .state import Execution, Status, WorkflowSteps, identity_fields, planned_step, terminal_fields, with_step
 from .steps import IN_FLIGHT, RUNNING, Phase, Step, StepStates
 from .tasks import dispatch, is_ready
@@ -33,6 +36,8 @@ from .workflow import callbacks
 
 WORKER_LOST: Final = "worker_lost"
 """The error type of a step that lost too many workers."""
+MAX_ADOPTED_AT_ONCE: Final = 64
+"""Steps that are adopted in one write; their results may have 64 KiB each."""
 
 
 class ClaimDenied(msgspec.Struct, frozen=True):
@@ -257,3 +262,64 @@ def _cause(state: Execution, last: str) -> Failure | None:
         return None
     failed = (step for name, step in state.steps.items() if step.phase is Phase.EXHAUSTED and name not in called)
     return next((step.error for step in failed), None)
+
+
+# --- steps that a replay adopts ------------------------------------------------------------------------------------------
+# The replay names the failed execution, whose scope has ended and so never changes. Each adopted step is an event of the replay with
+# the result, so that nothing of the replay depends on the earlier scope afterwards.
+
+
+def adoptable_steps(before: Execution, plan: Plan) -> frozenset[str]:
+    """Return the steps of a plan that an earlier execution completed.
+
+    A step counts if its work and input are the same, and if all steps on which it depends count too.
+    """
+    earlier = {step.name: step for step in before.request.plan.steps}
+    steps = {
+        step.name
+        for step in plan.steps
+        if step.name in earlier
+        and before.steps[step.name].phase is Phase.COMPLETED
+        and _work(step, plan) == _work(earlier[step.name], before.request.plan)
+    }
+    while unfounded := {
+        step.name for step in plan.steps if step.name in steps and not steps.issuperset(step.depends_on)
+    }:
+        steps -= unfounded
+    return frozenset(steps)
+
+
+def adopt(state: Execution, before: Execution) -> list[Advanced | Cancelled]:
+    """Adopt some of the steps that `before` completed; return nothing after the last.
+
+    The execution is cancelled if `before` was archived, or if no step remains.
+    """
+    requested = state.requested
+    if state.status is not Status.ADMITTED or requested is None or not requested.failed_only:
+        return []
+    if any(step.phase not in {Phase.WAITING, Phase.COMPLETED} for step in state.steps.values()):
+        return []  # a step was dispatched, so all are adopted
+    if before.status is not Status.FAILED:
+        gone = f"the results of execution {requested.replay_of} are not in the log any more; replay all steps"
+        return [*cancel(state, reason=gone)]
+    names = adoptable_steps(before, requested.plan)
+    if len(names) == len(requested.plan.steps):
+        return [*cancel(state, reason=f"execution {requested.replay_of} completed every step of the plan")]
+    missing = [name for name, step in state.steps.items() if name in names and step.phase is Phase.WAITING]
+    return [
+        Advanced(
+            **identity_fields(state),
+            step=name,
+            attempt=0,
+            result=before.steps[name].result,
+            adopted_from=requested.replay_of,
+        )
+        for name in missing[:MAX_ADOPTED_AT_ONCE]
+    ]
+
+
+def _work(step: PlannedStep, plan: Plan) -> tuple[object, ...]:
+    """Return what the result of a step depends on, beside the results of earlier steps."""
+    input_ = plan.input if step.input is None else step.input
+    args = plan.args if step.args is None else step.args
+    return step.function, step.builtin, step.bind, step.depends_on, input_, args

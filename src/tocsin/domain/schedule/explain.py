@@ -19,7 +19,7 @@ from .schedule import Schedule
 _INSTANTS: Final = 5
 
 
-# A mistake of either engine then shows at registration. croniter works on naive wall-clock time, and the rules for clock changes are
+# Registration compares both engines, so a mistake of either shows there. croniter works on naive wall-clock time, and the rules for clock changes are
 # applied here, because croniter follows other rules. Expressions that croniter is known to read differently are not compared.
 
 _WITH_SECONDS: Final = 6
