@@ -420,47 +420,38 @@ async def test_quorum_is_registered_on_three_replicas() -> None:
 COMMAND = ["df", "-k"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "where"),
-    [
-        ({"command": COMMAND, "queue": "mail"}, ("queue", None)),
-        ({"queue": "mail", "dag": [{"name": "size", "command": COMMAND}]}, ("queue", "size")),
-        ({"dag": [{"name": "a", "function": "f"}, {"name": "b", "command": COMMAND, "queue": "mail"}]}, ("queue", "b")),
-    ],
-)
-async def test_command_for_executors_outside_is_refused(
-    world: World, fields: dict[str, Any], where: tuple[str, str]
-) -> None:
-    wanted = JobDefinition.model_validate({"name": "disk", **fields})
-    registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
-    with pytest.raises(DefinitionError, match="mail") as planned:
-        await registry.plan([wanted])
-    with pytest.raises(DefinitionError) as defined:
-        await registry.define(wanted)
-    [problem] = planned.value.problems
-    assert (problem.code, problem.field, problem.step, problem.job) == ("no-builtin-worker", *where, "job `disk`")
-    assert defined.value.problems == planned.value.problems
-    assert await world.facts("disk") == []
-    assert await world.registry.define(wanted) == "create"  # without such queues
-
-
 SECRET = {"database": {"passwords": ["x", "${env:PASSWORD}"]}}
 STEPS = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "queue": "mail"}]
 
 
 @pytest.mark.parametrize(
-    ("fields", "where"),
+    ("fields", "code", "where"),
     [
-        ({"function": "f", "queue": "mail", "input": SECRET}, ("input", None)),
-        ({"function": "f", "queue": "mail", "input": {"key": "a ${file:/run/key} b"}}, ("input", None)),
-        ({"function": "f", "queue": "mail", "args": [1, "${env:PASSWORD}"]}, ("args", None)),
-        ({"input": SECRET, "dag": STEPS}, ("input", "b")),
-        ({"dag": [STEPS[0], {**STEPS[1], "input": SECRET}]}, ("input", "b")),
-        ({"dag": [STEPS[0], {**STEPS[1], "args": ["${env:PASSWORD}"]}]}, ("args", "b")),
+        ({"command": COMMAND, "queue": "mail"}, "no-builtin-worker", ("queue", None)),
+        ({"queue": "mail", "dag": [{"name": "size", "command": COMMAND}]}, "no-builtin-worker", ("queue", "size")),
+        (
+            {"dag": [{"name": "a", "function": "f"}, {"name": "b", "command": COMMAND, "queue": "mail"}]},
+            "no-builtin-worker",
+            ("queue", "b"),
+        ),
+        ({"function": "f", "queue": "mail", "input": SECRET}, "secret-reference-not-allowed", ("input", None)),
+        (
+            {"function": "f", "queue": "mail", "input": {"key": "a ${file:/run/key} b"}},
+            "secret-reference-not-allowed",
+            ("input", None),
+        ),
+        (
+            {"function": "f", "queue": "mail", "args": [1, "${env:PASSWORD}"]},
+            "secret-reference-not-allowed",
+            ("args", None),
+        ),
+        ({"input": SECRET, "dag": STEPS}, "secret-reference-not-allowed", ("input", "b")),
+        ({"dag": [STEPS[0], {**STEPS[1], "input": SECRET}]}, "secret-reference-not-allowed", ("input", "b")),
+        ({"dag": [STEPS[0], {**STEPS[1], "args": ["${env:PASSWORD}"]}]}, "secret-reference-not-allowed", ("args", "b")),
     ],
 )
-async def test_secret_for_executors_outside_is_refused(
-    world: World, fields: dict[str, Any], where: tuple[str, str | None]
+async def test_work_for_executors_outside_is_refused(
+    world: World, fields: dict[str, Any], code: str, where: tuple[str, str | None]
 ) -> None:
     wanted = JobDefinition.model_validate({"name": "disk", **fields})
     registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
@@ -469,7 +460,7 @@ async def test_secret_for_executors_outside_is_refused(
     with pytest.raises(DefinitionError) as defined:
         await registry.define(wanted)
     [problem] = planned.value.problems
-    assert (problem.code, problem.field, problem.step) == ("secret-reference-not-allowed", *where)
+    assert (problem.code, problem.field, problem.step, problem.job) == (code, *where, "job `disk`")
     assert defined.value.problems == planned.value.problems
     assert await world.facts("disk") == []
     assert await world.registry.define(wanted) == "create"  # without such queues

@@ -19,6 +19,7 @@ from tocsin.domain.events import (
     CronTriggered,
     Dispatched,
     Due,
+    Message,
     Passed,
     Planned,
     PoisonMessage,
@@ -39,6 +40,21 @@ from tocsin.subjects import Bucket, Stream
 
 def job(**more: object) -> dict[str, object]:
     return {"name": "nightly", "schedule": "0 * * * *", "function": "f", **more}
+
+
+async def deliver_and_die(world: World, trigger: Recorded[Message]) -> None:
+    """Deliver a trigger to a planner that dies before it admits the execution."""
+    write = world.log.write
+
+    async def stops(writes: Sequence[Write]) -> list[Written]:
+        if any(isinstance(w, Append) and isinstance(w.events[0], Admitted | Dispatched) for w in writes):
+            raise LogUnavailable("the process is gone")
+        return await write(writes)
+
+    world.log.write = stops  # type: ignore[method-assign]
+    with pytest.raises(LogUnavailable):
+        await world.deliver(world.planner.subscriptions[1], trigger, log=world.log)
+    world.log.write = write  # type: ignore[method-assign]
 
 
 async def test_due_instant_with_free_lock_is_admitted(world: World) -> None:
@@ -97,17 +113,7 @@ async def test_stopped_planner_keeps_the_lock_for_its_execution(world: World) ->
     await world.trigger("nightly", "second")
     triggers = world.planner.subscriptions[1]
     [first, second] = await world.log.read("trigger.>")
-    write = world.log.write
-
-    async def stops(writes: Sequence[Write]) -> list[Written]:
-        if any(isinstance(w, Append) and isinstance(w.events[0], Admitted | Dispatched) for w in writes):
-            raise LogUnavailable("the process is gone")
-        return await write(writes)
-
-    world.log.write = stops  # type: ignore[method-assign]
-    with pytest.raises(LogUnavailable):
-        await world.deliver(triggers, first, log=world.log)
-    world.log.write = write  # type: ignore[method-assign]
+    await deliver_and_die(world, first)
     [acquired] = await world.stored(Acquired)
     assert await world.stored(Admitted) == []
     await world.deliver(triggers, second, log=world.log)
@@ -137,17 +143,7 @@ async def test_holder_keeps_its_fence_after_an_edit(world: World, copy: str, edi
     await world.deliver(triggers, before, store=old)
     [admitted] = await world.stored(Admitted)
     await world.given(_completed(admitted))
-    write = world.log.write
-
-    async def stops(writes: Sequence[Write]) -> list[Written]:
-        if any(isinstance(w, Append) and isinstance(w.events[0], Admitted | Dispatched) for w in writes):
-            raise LogUnavailable("the process is gone")
-        return await write(writes)
-
-    world.log.write = stops  # type: ignore[method-assign]
-    with pytest.raises(LogUnavailable):
-        await world.deliver(triggers, first, log=world.log)
-    world.log.write = write  # type: ignore[method-assign]
+    await deliver_and_die(world, first)
     [_, acquired] = await world.recorded(Acquired)
     await world.deliver(triggers, second, log=world.log)
     await world.run(world.lock_keeper)

@@ -102,8 +102,8 @@ async def test_shard_waits_for_an_agent_that_declares_it(hall: Hall) -> None:
     await owner.announce(ended=True)
     await hall.trigger()
     assert got(other) == {"s2": 1}, "s1 was declared once, and waits"
-    heir = await hall.agent(THREE, "c", shards=["s1"])
-    assert got(heir) == {"s1": 1}
+    successor = await hall.agent(THREE, "c", shards=["s1"])
+    assert got(successor) == {"s1": 1}
     assert await terms(hall) == [("a", "vacant"), ("c", "ended")]
     assert await violations(hall) == []
 
@@ -114,19 +114,19 @@ async def test_silent_owner_loses_its_shards_and_their_tasks(hall: Hall) -> None
     lost = await hall.agent(ONE, "a", max_concurrent_jobs=9, shards=["*"])
     await hall.trigger()
     assert got(lost) == Counter(["s1", "s2"])
-    heir = await hall.agent(TWO, "b", max_concurrent_jobs=9, shards=["*"])
+    successor = await hall.agent(TWO, "b", max_concurrent_jobs=9, shards=["*"])
     await lost.holds(*(task for _, task in lost.got))
     await hall.work()
     await hall.passes(SILENCE_S - 1)
-    await heir.announce()
+    await successor.announce()
     await hall.work()
-    assert heir.got == [], "a running task keeps its shard where it is"
+    assert successor.got == [], "a running task keeps its shard where it is"
     await hall.passes(2)
     assert (await terms(hall))[2:] == [("b", "silent")] * 2
     assert len(await hall.world.stored(Released)) == 2
     for index in range(2):  # of tasks that were lost, an agent gets one at a time
-        await heir.reports(index)
-    assert got(heir) == Counter(["s1", "s2"])
+        await successor.reports(index)
+    assert got(successor) == Counter(["s1", "s2"])
     assert len(await hall.world.stored(Completed)) == 2
     assert await violations(hall) == []
 
@@ -136,7 +136,7 @@ async def test_owner_that_leaves_is_replaced(reason: str, hall: Hall) -> None:
     await fan_out(hall, ids=["s1"])
     await hall.matcher()
     owner = await hall.agent(ONE, "a", shards=["s1"])
-    heir = await hall.agent(TWO, "b", shards=["s1"])
+    successor = await hall.agent(TWO, "b", shards=["s1"])
     changes: dict[str, dict[str, object]] = {
         "draining": {"mode": "draining"},
         "disabled": {"mode": "disabled"},
@@ -147,18 +147,18 @@ async def test_owner_that_leaves_is_replaced(reason: str, hall: Hall) -> None:
     assert await terms(hall) == [("a", "vacant")]
     await hall.trigger()
     assert await terms(hall) == [("a", "vacant"), ("b", reason)]
-    assert (owner.got, len(heir.got)) == ([], 1)
+    assert (owner.got, len(successor.got)) == ([], 1)
 
 
 async def test_disabled_name_loses_its_shard(hall: Hall) -> None:
     await fan_out(hall, ids=["s1"])
     await hall.matcher()
     await hall.agent(ONE, "a", shards=["s1"])
-    heir = await hall.agent(TWO, "b", shards=["s1"])
+    successor = await hall.agent(TWO, "b", shards=["s1"])
     await decide(hall, AgentSwitched(name="a", enabled=False))
     await hall.trigger()
     assert (await terms(hall))[-1] == ("b", "disabled")
-    assert len(heir.got) == 1
+    assert len(successor.got) == 1
 
 
 @pytest.mark.parametrize("fields", [{"functions": ["other"]}, {"queues": ["mail"]}], ids=["function", "queue"])
