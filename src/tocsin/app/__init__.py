@@ -15,10 +15,9 @@ The definition that a decorator makes is that of a job file. A worker of the app
     job, step     decorated functions
     trace         plans of graphs
     stand_ins     unknown results
-    fields        fields of decorators
+    declarations  fields of decorators, and handlers
     signature     types of parameters and results
     operations    its client
-    handler       handlers
     errors        wrong signatures and inputs
 """
 

@@ -34,7 +34,7 @@ class WebhookQueue(Protocol):
         ...
 
 
-# Only the screener uses this.
+# Submissions are for the screener only.
 
 
 class Submission(NamedTuple):

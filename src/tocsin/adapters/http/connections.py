@@ -48,7 +48,7 @@ _IPV6_CLIENT_BITS: Final = 64
 """An IPv6 client usually has a network of this prefix length for itself."""
 
 
-# They have the shape that the path calls for, as those of the application do.
+# These answers have the shape that their path requires, as the answers of the application have.
 
 
 def _refusing(problem: Problem) -> OjsHeaders:

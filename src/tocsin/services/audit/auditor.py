@@ -47,8 +47,6 @@ SHOWN: Final = 1_000
 """Number of violations that a report lists; the others are counted."""
 
 
-# Memory: the newest declaration.
-
 D = TypeVar("D", NamespacesDefined, PolicyDefined)
 
 
@@ -98,11 +96,11 @@ def of_namespaces(*, is_whole: bool = True) -> Versions[NamespacesDefined]:
     return Versions(NamespacesDefined, "the namespaces", lambda fact: fact.namespaces, (), is_whole=is_whole)
 
 
-# Memory: a digest for each completed step of executions that are open, or failed and have a dead letter.
-
-
 class Adoptions:
-    """Compares each adopted result with the recorded result."""
+    """Compares each adopted result with the recorded result.
+
+    Memory: a digest for each completed step of executions that are open, or failed and have a dead letter.
+    """
 
     def __init__(self, since: datetime | None) -> None:
         """Do not judge results of executions that may have started before `since` (UTC)."""
@@ -195,11 +193,11 @@ def _violation(message: StoredMessage, reason: str) -> Violation:
     return Violation("I9", f"message {message.sequence:,} of {message.stream}", reason, (proof,))
 
 
-# Memory: the namespaces with a daily quota, and one skip of each other namespace.
-
-
 class DailyQuotaSkips:
-    """Judges whether skipped executions had a quota that could be used up."""
+    """Judges whether skipped executions had a quota that could be used up.
+
+    Memory: the namespaces with a daily quota, and one skip of each other namespace.
+    """
 
     def __init__(self, *, is_whole: bool) -> None:
         """`is_whole`: the log is read from its beginning."""

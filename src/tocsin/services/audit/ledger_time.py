@@ -19,7 +19,7 @@ from ...domain.schedule.clock_changes import local_time
 from . import check
 from .check import Debt, Handler, Proof, Taken, Violation
 
-# It shares nothing with the search of the schedule, which looks at spans of closed days, so that each is a check of the other.
+# `closing` shares no code with the search of the schedule, which looks at spans of closed days, so each checks the other.
 
 
 def closing(rule: JobDefinition, at: datetime) -> str | None:

@@ -50,7 +50,7 @@ UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreac
 """Errors that leave a part of the status unknown."""
 
 
-# `tocsin doctor` examines more, and says what to do about each.
+# `tocsin doctor` examines more than these problems, and says what to do about each finding.
 
 
 def problems_of(seen: "Status") -> tuple[str, ...]:

@@ -39,7 +39,7 @@ router = APIRouter(
 )
 
 
-# A name that exists nowhere may be misspelled, and its worker would wait in vain. It may also be that of a queue whose first job is still to come, so
+# The name of an unknown queue may be misspelled, and its worker would wait in vain. Its first job may also be still to come, so
 # the answer warns, and is otherwise that of an empty queue.
 
 MAX_WARNINGS: Final = 10
