@@ -8,6 +8,7 @@ import pytest
 
 from tests.domain.given import NOON
 from tests.stages.world import Reads, World
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import execution, execution_plan, ids, job_record, ledger
 from tocsin.domain.definition import JobDefinition
@@ -155,6 +156,8 @@ async def test_holder_keeps_its_fence_after_an_edit(world: World, copy: str, edi
     await world.run(world.lock_keeper)
     [_, holder] = await world.stored(Admitted)
     assert (holder.execution_id, holder.fence) == (acquired.message.execution_id, acquired.sequence)
+    audited = (await StoredEvents.of(world.log)).audited()
+    assert [violation for violation in audited.violations if violation.invariant == "I5"] == []
     await world.given(_completed(holder))
     await world.run(world.lock_keeper)
     assert len(await world.stored(Admitted)) == 3

@@ -114,11 +114,9 @@ class Locks:
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
         admitted, entity = recorded.message, check.execution(recorded.message.job, recorded.message.execution_id)
         policy = admitted.plan.overlap_policy
-        if (admitted.fence is None) != (policy == "allow"):
-            yield check.violation(
-                "I5", entity, f"it runs under fence {admitted.fence} with policy {policy!r}", recorded
-            )
         if admitted.fence is None:
+            if policy != "allow":
+                yield check.violation("I5", entity, f"it runs without a fence with policy {policy!r}", recorded)
             return
         if self._is_whole and admitted.fence not in self._tokens.get(check.key_of(admitted), ()):
             yield check.violation(
