@@ -246,7 +246,7 @@ def test_open_days_are_those_of_the_model(rules: DayRules, starts: list[int]) ->
         assert open_days.next_business(start) == business
         assert open_days.closed_from(start + 1) == first(days, closed.__getitem__)
         if closed[start]:
-            assert open_days.reopens(start) == (first(days, lambda day: not closed[day]) or FAR)
+            assert open_days.turn(start) == (first(days, lambda day: not closed[day]) or FAR)
 
 
 def model_days(rules: DayRules, pattern: Pattern, first: date, last: date) -> dict[date, set[int]]:

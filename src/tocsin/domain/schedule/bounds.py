@@ -4,24 +4,15 @@ As in `every 5 minutes from 2027-03-01T09:00 until 2027-04-01T00:00`.
 """
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from .clock_changes import parse_moment
-from .errors import ScheduleError
+from .errors import ScheduleError, placed
 from .instants import DstPolicy
 
 _BOUND: Final = re.compile(r"\s+(from|until)\s+(?=\d{4}-\d)", re.IGNORECASE | re.ASCII)
 _EXAMPLE: Final = "every 5 minutes from 2027-03-01T09:00 until 2027-04-01T00:00"
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The moments (UTC) between which a schedule fires, both included; None: no limit."""
-
-    starts_at: datetime | None = None
-    ends_at: datetime | None = None
 
 
 def without_bounds(text: str) -> str:
@@ -30,15 +21,15 @@ def without_bounds(text: str) -> str:
     return text if first is None else text[: first.start()]
 
 
-def bounds_of(text: str, timezone: str, dst: DstPolicy) -> Bounds:
-    """Return the bounds with which a text ends.
+def bounds_of(text: str, timezone: str, dst: DstPolicy) -> tuple[datetime | None, datetime | None]:
+    """Return the moments (UTC) between which a text fires, both included; None: no limit.
 
     Raises:
         ScheduleError: a moment cannot be read, or the bounds are not in order.
     """
     words = list(_BOUND.finditer(text))
     if not words:
-        return Bounds()
+        return None, None
     if [word[1].lower() for word in words] not in (["from", "until"], ["from"], ["until"]):
         raise ScheduleError(
             "expression: a schedule has at most one `from`, and then at most one `until`",
@@ -50,12 +41,10 @@ def bounds_of(text: str, timezone: str, dst: DstPolicy) -> Bounds:
         )
     moments: dict[str, datetime] = {}
     for word, end in zip(words, [*(word.start() for word in words[1:]), len(text)], strict=True):
-        try:
+        with placed(text, word.end()):
             moments[word[1].lower()] = parse_moment(text[word.end() : end].rstrip(), timezone, dst)
-        except ScheduleError as error:
-            raise error.within(text, word.end()) from None
-    bounds = Bounds(moments.get("from"), moments.get("until"))
-    if bounds.starts_at is not None and bounds.ends_at is not None and bounds.ends_at < bounds.starts_at:
+    starts_at, ends_at = moments.get("from"), moments.get("until")
+    if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise ScheduleError(
             "expression: it ends before it starts",
             text=text,
@@ -64,7 +53,7 @@ def bounds_of(text: str, timezone: str, dst: DstPolicy) -> Bounds:
             suggestion=_EXAMPLE,
             code="never-fires",
         )
-    return bounds
+    return starts_at, ends_at
 
 
 def place_of_end(text: str) -> tuple[int, int]:

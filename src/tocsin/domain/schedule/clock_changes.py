@@ -11,7 +11,7 @@ from .closed_time import ClosedTime
 from .errors import ScheduleError
 from .instants import CalendarRule, DstPolicy, instant, seconds, wall_time
 from .schedule import Schedule
-from .timezones import EPOCH, FARTHEST, Span
+from .timezones import EPOCH, Span
 
 
 def instants_of(timezone: str, local: datetime) -> tuple[datetime, ...]:
@@ -104,15 +104,9 @@ def shifted(timezone: str, local: datetime) -> datetime:
 
 
 def _reached(timezone: str, local: datetime) -> tuple[Span, int]:
-    """Return the first span whose clocks show the time, and the time in wall seconds.
-
-    If the clocks skip the time, it is the span after the gap.
-    """
-    zone, wall = timezones.zone(timezone), (local.replace(tzinfo=UTC) - EPOCH) // _SECOND
-    span = zone.span(wall - FARTHEST)
-    while span.wall_end <= wall:
-        span = zone.span(span.end)
-    return span, wall
+    """Return the span that shows the time (`Zone.showing`), and the time in wall seconds."""
+    wall = (local.replace(tzinfo=UTC) - EPOCH) // _SECOND
+    return timezones.zone(timezone).showing(wall), wall
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from heapq import merge
 from typing import Final
 
 from . import timezones
-from .day_rules import FAR, Blackout, DayRules, DaySet, NamedDays, OpenDays, date_of
+from .day_rules import FAR, Blackout, DayRules, DaySet, NamedDays, OpenDays, date_of, joined
 from .instants import instant, seconds
 from .pattern import DAY
-from .timezones import FARTHEST, Zone
+from .timezones import Zone
 
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """The end of a span that does not end."""
@@ -71,21 +71,12 @@ class ClosedTime:
         return self.days.size + len(self.blackouts)
 
     def spans(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Yield the spans [start, end) that begin by `until` and end after `after`.
+        """Return the spans [start, end) that begin by `until` and end after `after`.
 
         They are in order and do not overlap.
         """
-        start: datetime | None = None
-        end = after
-        for other, stop in merge(self._closed_days(after, until), self._blackouts(after, until)):
-            if start is not None and other <= end:
-                end = max(end, stop)
-                continue
-            if start is not None:
-                yield start, end
-            start, end = other, stop
-        if start is not None:
-            yield start, end
+        blackouts = ((start, end) for start, end, _ in self.blackouts if end > after and start <= until)
+        return joined(merge(self._closed_days(after, until), blackouts))
 
     def end_at(self, at: datetime) -> datetime | None:
         """Return the end of the span that contains an instant; None: the instant is open."""
@@ -109,14 +100,11 @@ class ClosedTime:
         calendars = tuple(calendar for calendar in self.rules.exclude if number in DaySet((calendar,)))
         return Exclusion(day, None, calendars, self.rules.only)
 
-    def _blackouts(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
-        return ((start, end) for start, end, _ in self.blackouts if end > after and start <= until)
-
     def _closed_days(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
         zone = timezones.zone(self.timezone)
         day = self.days.closed_from(_day(zone, after) - 1)
         while day is not None:
-            end_day = self.days.reopens(day)
+            end_day = self.days.turn(day)
             start, end = _midnight(zone, day), NEVER if end_day == FAR else _midnight(zone, end_day)
             if start > until:
                 return
@@ -134,7 +122,5 @@ def _day(zone: Zone, at: datetime) -> int:
 def _midnight(zone: Zone, day: int) -> datetime:
     """Return the first instant of a local day; the clocks may skip its midnight."""
     wall = day * DAY
-    span = zone.span(wall - FARTHEST)
-    while span.wall_end <= wall:
-        span = zone.span(span.end)
+    span = zone.showing(wall)
     return instant(max(wall, span.wall) - span.offset)

@@ -6,8 +6,10 @@ Everything is text and numbers, as a job's definition stores it, so that decisio
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date
-from typing import Final, Literal, TypeAlias
+from datetime import date, datetime
+from typing import Final, Literal, TypeAlias, TypeVar
+
+T = TypeVar("T", int, datetime)
 
 Shift: TypeAlias = Literal["skip", "next_business_day"]
 Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
@@ -116,26 +118,24 @@ def compact_ranges(written: Iterable[str]) -> tuple[str, ...]:
         ValueError: one cannot be read.
     """
     texts: list[str] = []
-    for start, end in joined(map(range_of, written)):
+    for start, end in joined(sorted(map(range_of, written))):
         first, last = date_of(start).isoformat(), date_of(end - 1).isoformat()
         texts.append(first if first == last else f"{first}/{last}")
     return tuple(texts)
 
 
-def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield ranges [start, end) in order; those that touch become one."""
-    begin: int | None = None
-    stop = 0
-    for start, end in sorted(ranges):
-        if begin is None:
-            begin, stop = start, end
-        elif start > stop:
-            yield begin, stop
-            begin, stop = start, end
-        else:
-            stop = max(stop, end)
-    if begin is not None:
-        yield begin, stop
+def joined(ordered: Iterable[tuple[T, T]]) -> Iterator[tuple[T, T]]:
+    """Yield ranges [start, end), given in order; those that touch become one."""
+    last: tuple[T, T] | None = None
+    for start, end in ordered:
+        if last is not None and start <= last[1]:
+            last = last[0], max(last[1], end)
+            continue
+        if last is not None:
+            yield last
+        last = start, end
+    if last is not None:
+        yield last
 
 
 class DaySet:
@@ -145,7 +145,7 @@ class DaySet:
 
     def __init__(self, calendars: Iterable[NamedDays]) -> None:
         calendars = tuple(calendars)
-        ranges = list(joined(range_of(text) for calendar in calendars for text in calendar.days))
+        ranges = list(joined(sorted(range_of(text) for calendar in calendars for text in calendar.days)))
         self._starts = [start for start, _ in ranges]
         self._ends = [end for _, end in ranges]
         self._weekdays = frozenset(WEEKDAYS.index(name) for calendar in calendars for name in calendar.weekdays)
@@ -191,18 +191,11 @@ class OpenDays:
 
     def closed_from(self, day: int) -> int | None:
         """Return the first closed day at or after a day."""
-        closed = day if self.is_closed(day) else self._turn(day)
+        closed = day if self.is_closed(day) else self.turn(day)
         return None if closed >= FAR else closed
 
-    def reopens(self, day: int) -> int:
-        """Return the first open day after a closed day; FAR: no day is open."""
-        return self._turn(day)
-
-    def _turn(self, day: int) -> int:
-        """Return the next day that is open if this day is closed, and the reverse.
-
-        FAR: no day is.
-        """
+    def turn(self, day: int) -> int:
+        """Return the next day that is open if this day is closed, and the reverse; FAR: no day is."""
         is_closed = self.is_closed(day)
         return self._search(day, self._steady_until, lambda later: self.is_closed(later) is not is_closed)
 
@@ -235,14 +228,14 @@ class OpenDays:
         """Return the first business day after a day; None: no business day follows."""
         begin, end = self._gap
         if not begin <= day < end:
-            found = self._search(day, self._next_candidate, lambda d: self.is_business(d) or begin <= d < end)
+            found = self._search(
+                day,
+                lambda d: self.turn(d) if self.is_closed(d) else d + 1,  # no day between them is a business day
+                lambda d: self.is_business(d) or begin <= d < end,
+            )
             end = found if found >= FAR or self.is_business(found) else end
             self._gap = day, end
         return None if end >= FAR else end
-
-    def _next_candidate(self, day: int) -> int:
-        """Return a later day; no day between them is a business day."""
-        return self._turn(day) if self.is_closed(day) else day + 1
 
     def first_moved_to(self, day: int) -> int:
         """Return the first day whose instants may move to `day` or a later day."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from .errors import ScheduleError
-from .fields import DAY_OF_MONTH, DAY_OF_WEEK, NOTHING, Values, parse_item, read_value
+from .errors import placed
+from .fields import DAY_OF_MONTH, DAY_OF_WEEK, NOTHING, Values, field_error, parse_item, read_value
 
 _WEEK: Final = 7
 _SATURDAY, _SUNDAY = 6, 0
@@ -124,17 +124,18 @@ def parse_month_days(text: str) -> MonthDays:
     values, last, last_weekday, nearest, start = NOTHING, False, False, list[int](), 0
     for item in text.split(","):
         upper = item.upper()
-        try:
+        with placed("", start):
             if upper == "L":
                 last = True
             elif upper == "LW":
                 last_weekday = True
             elif upper.endswith("W"):
                 nearest.append(_weekday_near(item))
+            elif upper.startswith("L"):
+                problem = f"day of month: {item!r} is not a value; allowed are 1-31, L, LW and a day with W as in 15W"
+                raise field_error(problem, item)
             else:
-                values |= _plain_days(item)
-        except ScheduleError as error:
-            raise error.within("", start) from None
+                values |= parse_item(DAY_OF_MONTH, item)
         start += len(item) + 1
     return MonthDays(values, last, last_weekday, tuple(nearest))
 
@@ -148,7 +149,7 @@ def parse_week_days(text: str) -> WeekDays:
     """
     values, last, nth, start = NOTHING, list[int](), list[tuple[int, int]](), 0
     for item in text.split(","):
-        try:
+        with placed("", start):
             weekday, hash_sign, n = item.partition("#")
             if hash_sign:
                 nth.append((read_value(DAY_OF_WEEK, weekday, 0) % _WEEK, _nth(n, len(weekday) + 1)))
@@ -156,54 +157,29 @@ def parse_week_days(text: str) -> WeekDays:
                 last.append(_last(item[:-1]))
             else:
                 values |= parse_item(DAY_OF_WEEK, item)
-        except ScheduleError as error:
-            raise error.within("", start) from None
         start += len(item) + 1
     return WeekDays(values, tuple(last), tuple(nth))
 
 
-def _plain_days(item: str) -> Values:
-    if item[:1] in ("L", "l"):
-        raise ScheduleError(
-            f"day of month: {item!r} is not a value; allowed are 1-31, L, LW and a day with W as in 15W",
-            length=len(item),
-            code="invalid-field",
-        )
-    return parse_item(DAY_OF_MONTH, item)
-
-
 def _last(weekday: str) -> int:
     if not weekday:
-        raise ScheduleError(
-            "day of week: L needs a weekday before it, whose last occurrence in the month is meant",
-            suggestion="5L for the last Friday",
-            code="invalid-field",
-        )
+        problem = "day of week: L needs a weekday before it, whose last occurrence in the month is meant"
+        raise field_error(problem, "L", suggestion="5L for the last Friday")
     return read_value(DAY_OF_WEEK, weekday, 0) % _WEEK
 
 
 def _weekday_near(item: str) -> int:
     day = item[:-1]
     if not (day.isascii() and day.isdigit()):
-        raise ScheduleError(
-            f"day of month: W needs one day before it, as in 15W, not {day!r}",
-            length=len(item),
-            suggestion="15W",
-            code="invalid-field",
-        )
+        problem = f"day of month: W needs one day before it, as in 15W, not {day!r}"
+        raise field_error(problem, item, suggestion="15W")
     return read_value(DAY_OF_MONTH, day, 0)
 
 
 def _nth(text: str, start: int) -> int:
     if text in {"1", "2", "3", "4", "5"}:
         return int(text)
-    raise ScheduleError(
-        f"day of week: #{text} is out of range; allowed are #1 to #5",
-        start=start,
-        length=len(text),
-        suggestion="5#3, 5L",
-        code="invalid-field",
-    )
+    raise field_error(f"day of week: #{text} is out of range; allowed are #1 to #5", text, start, "5#3, 5L")
 
 
 def _first_on(weekday: int, first: int) -> int:

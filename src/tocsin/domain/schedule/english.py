@@ -10,7 +10,7 @@ from typing import Final
 
 from .day_rules import DayRules
 from .days import DayRule
-from .fields import HOUR, MINUTE, SECOND, Field
+from .fields import HOUR, MINUTE, SECOND, Field, values_of
 from .pattern import Pattern
 from .rules import IntervalRule, format_duration
 from .schedule import Schedule
@@ -98,9 +98,9 @@ def _duration(interval: timedelta) -> str:
 
 
 def _times(pattern: Pattern) -> str:
-    seconds, minutes, hours = (_values(mask) for mask in (pattern.seconds, pattern.minutes, pattern.hours))
+    seconds, minutes, hours = (values_of(mask) for mask in (pattern.seconds, pattern.minutes, pattern.hours))
     exact = seconds != [0]
-    if len(seconds) * len(minutes) * len(hours) <= _FEW:
+    if pattern.per_day <= _FEW:
         return "at " + listed([_clock(h, m, s, exact=exact) for h in hours for m in minutes for s in seconds])
     if len(minutes) == 1 and not exact:
         at = "" if minutes == [0] else f", at minute {minutes[0]}"
@@ -140,7 +140,7 @@ def _clock(hour: int, minute: int, second: int, *, exact: bool) -> str:
 
 
 def _days(pattern: Pattern) -> str:
-    months = _values(pattern.months)
+    months = values_of(pattern.months)
     in_week, in_month = _weekly(pattern.days), _monthly(pattern.days)
     days = " or ".join(filter(None, (in_month, in_week)))
     if len(months) == _YEAR:
@@ -150,18 +150,14 @@ def _days(pattern: Pattern) -> str:
 
 def _daily(pattern: Pattern) -> str:
     # "Every 15 minutes" says it already; "at 09:00" does not.
-    return (
-        ""
-        if pattern.hours.bit_count() * pattern.minutes.bit_count() * pattern.seconds.bit_count() > _FEW
-        else "every day"
-    )
+    return "" if pattern.per_day > _FEW else "every day"
 
 
 def _monthly(days: DayRule) -> str:
     rule = days.month
     if rule.values.starred:
         return ""
-    parts = [f"the {text}" for text in _in_runs(_values(rule.values.mask), ordinal)]
+    parts = [f"the {text}" for text in _in_runs(values_of(rule.values.mask), ordinal)]
     parts += ["the last day"] * rule.last
     parts += ["the last weekday (Monday to Friday)"] * rule.last_weekday
     parts += [f"the weekday (Monday to Friday) nearest the {ordinal(day)}" for day in rule.nearest]
@@ -172,7 +168,7 @@ def _weekly(days: DayRule) -> str:
     rule = days.week
     if rule.values.starred:
         return ""
-    parts = _weekdays(_values(rule.values.mask))
+    parts = _weekdays(values_of(rule.values.mask))
     parts += [f"the {ordinal(n)} {WEEKDAYS[day]} of the month" for day, n in rule.nth]
     parts += [f"the last {WEEKDAYS[day]} of the month" for day in rule.last]
     return f"on {listed(parts)}"
@@ -197,7 +193,3 @@ def _in_runs(values: Sequence[int], name: Callable[[int], str]) -> list[str]:
     for run in runs(values):
         texts += [f"{name(run[0])} to {name(run[-1])}"] if len(run) >= _SHORTEST_RUN else [name(value) for value in run]
     return texts
-
-
-def _values(mask: int) -> list[int]:
-    return [value for value in range(mask.bit_length()) if mask >> value & 1]

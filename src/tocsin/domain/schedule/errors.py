@@ -1,6 +1,7 @@
 """The calendar's error class."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from ..errors import TocsinError
@@ -90,3 +91,12 @@ class ScheduleError(TocsinError, ValueError):
         begin = max(0, self.start - _EXCERPT // 2) if len(self.text) > _EXCERPT else 0
         window = self.text[begin : begin + _EXCERPT]
         return "".join(c if c.isprintable() else " " for c in window), self.start - begin
+
+
+@contextmanager
+def placed(text: str, start: int) -> Iterator[None]:
+    """Refer the errors of a block to `text`, in which the parsed part begins at `start`."""
+    try:
+        yield
+    except ScheduleError as error:
+        raise error.within(text, start) from None

@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from .days import DayRule, parse_days, parse_month_days, parse_week_days
 from .english import MONTHS, listed
-from .errors import ScheduleError
-from .fields import HOUR, MINUTE, MONTH, NOTHING, SECOND, parse_field
+from .errors import ScheduleError, placed
+from .fields import HOUR, MINUTE, MONTH, NOTHING, SECOND, parse_field, values_of
 from .pattern import LENGTHS, Pattern
 
 ALIASES: Final = MappingProxyType(
@@ -76,7 +76,7 @@ def parse_expression(text: str) -> Expression:
     )
     if not _possible(days, month.mask):
         raise ScheduleError(
-            f"day of month: {month_days} never comes in {_names(_in(month.mask))}: the expression could never fire",
+            f"day of month: {month_days} never comes in {_names(values_of(month.mask))}: the expression could never fire",
             text=text,
             start=start,
             length=len(month_days),
@@ -91,23 +91,17 @@ def parse_expression(text: str) -> Expression:
 
 def _read(text: str, start: int, read: Callable[..., _T], *given: object) -> _T:
     """Parse a token that begins at `start`; its errors refer to the whole text."""
-    try:
+    with placed(text, start):
         return read(*given)
-    except ScheduleError as error:
-        raise error.within(text, start) from None
 
 
 def _lengths(month: int) -> tuple[int, ...]:
     return (_ALWAYS, _LEAP_FEBRUARY) if month == 2 else (LENGTHS[month],)  # noqa: PLR2004
 
 
-def _in(months: int) -> list[int]:
-    return [month for month in range(1, 13) if months >> month & 1]
-
-
 @lru_cache(maxsize=1024)
 def _possible(days: DayRule, months: int) -> bool:
-    return any(days.possible(length) for month in _in(months) for length in _lengths(month))
+    return any(days.possible(length) for month in values_of(months) for length in _lengths(month))
 
 
 @lru_cache(maxsize=1024)
@@ -116,7 +110,7 @@ def _months_without(days: DayRule, months: int) -> tuple[str, ...]:
     warnings = []
     written = days.month.values.written | set(days.month.nearest)
     for day in sorted(day for day in written if day > _ALWAYS):
-        never = [month for month in _in(months) if day > _lengths(month)[-1]]
+        never = [month for month in values_of(months) if day > _lengths(month)[-1]]
         if never:
             warnings.append(f"day {day} does not exist in {_names(never)}; nothing fires for it there")
         elif day == _LEAP_FEBRUARY and months >> 2 & 1:

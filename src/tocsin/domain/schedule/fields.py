@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from .errors import ScheduleError
+from .errors import ScheduleError, placed
 
 _NO_NAMES: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -94,6 +94,16 @@ class Values:
 NOTHING: Final = Values(0)
 
 
+def field_error(problem: str, text: str, start: int = 0, suggestion: str = "") -> ScheduleError:
+    """Return the error of a part of a field, `text`, that begins at `start`."""
+    return ScheduleError(problem, start=start, length=len(text), suggestion=suggestion, code="invalid-field")
+
+
+def values_of(mask: int) -> list[int]:
+    """Return the values that a mask names, in ascending order."""
+    return [value for value in range(mask.bit_length()) if mask >> value & 1]
+
+
 @lru_cache(maxsize=4096)
 def parse_field(kind: Field, text: str) -> Values:
     """Parse a field that allows only `*`, `,`, `-` and `/`.
@@ -103,10 +113,8 @@ def parse_field(kind: Field, text: str) -> Values:
     """
     values, start = NOTHING, 0
     for item in text.split(","):
-        try:
+        with placed("", start):
             values |= parse_item(kind, item)
-        except ScheduleError as error:
-            raise error.within("", start) from None
         start += len(item) + 1
     return values
 
@@ -130,12 +138,8 @@ def parse_item(kind: Field, text: str) -> Values:
         return Values(mask, stepping=bool(slash), written=frozenset((first,)))
     last = read_value(kind, last_text, len(first_text) + 1)
     if first > last and not kind.cyclic:
-        raise ScheduleError(
-            f"{kind.name}: the range {body} runs backwards; allowed are ascending ranges within {kind.allowed}",
-            length=len(body),
-            suggestion=f"{first}-{kind.high},{kind.low}-{last}",
-            code="invalid-field",
-        )
+        problem = f"{kind.name}: the range {body} runs backwards; allowed are ascending ranges within {kind.allowed}"
+        raise field_error(problem, body, suggestion=f"{first}-{kind.high},{kind.low}-{last}")
     return Values(_walk(kind, first, last, step), stepping=True, written=frozenset((first, last)))
 
 
@@ -145,43 +149,25 @@ def read_value(kind: Field, text: str, start: int) -> int:
         number = int(text)
         if kind.low <= number <= kind.high:
             return number
-        raise ScheduleError(
-            f"{kind.name}: {text} is out of range; allowed are {kind.allowed}",
-            start=start,
-            length=len(text),
-            code="invalid-field",
-        )
-    value = kind.names.get(text.upper())
-    if value is None:
-        raise ScheduleError(
-            _unreadable(kind, text),
-            start=start,
-            length=len(text),
-            suggestion=_instead(kind, text),
-            code="invalid-field",
-        )
-    return value
+        raise field_error(f"{kind.name}: {text} is out of range; allowed are {kind.allowed}", text, start)
+    upper = text.upper()
+    if upper in kind.names:
+        return kind.names[upper]
+    problem = f"{text!r} is not a value" if text else "a value is missing"
+    meant = f"{upper[:3]} (three-letter names)" if upper[:3] in kind.names else _FOREIGN.get(upper[:1], "")
+    raise field_error(f"{kind.name}: {problem}; allowed are {kind.allowed}", text, start, meant)
 
 
 def _step(kind: Field, text: str, start: int) -> int:
     size = _top(kind) - kind.low + 1
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise ScheduleError(
-            f"{kind.name}: the step {text!r} is invalid; allowed are whole numbers from 1 to {size}",
-            start=start,
-            length=len(text),
-            code="invalid-field",
-        )
+        problem = f"{kind.name}: the step {text!r} is invalid; allowed are whole numbers from 1 to {size}"
+        raise field_error(problem, text, start)
     step = int(text)
     if step > size:
         unit = kind.name[0] if kind in (SECOND, MINUTE, HOUR) else ""
-        raise ScheduleError(
-            f"{kind.name}: the step {step} is larger than the field, which has {size} values",
-            start=start,
-            length=len(text),
-            suggestion=f"@every {step}{unit}" if unit else "",
-            code="invalid-field",
-        )
+        problem = f"{kind.name}: the step {step} is larger than the field, which has {size} values"
+        raise field_error(problem, text, start, f"@every {step}{unit}" if unit else "")
     return step
 
 
@@ -199,16 +185,3 @@ def _walk(kind: Field, first: int, last: int, step: int) -> int:
     for value in range(first, last + 1, step):
         mask |= 1 << (value - kind.low) % size + kind.low
     return mask
-
-
-def _unreadable(kind: Field, text: str) -> str:
-    if not text:
-        return f"{kind.name}: a value is missing; allowed are {kind.allowed}"
-    return f"{kind.name}: {text!r} is not a value; allowed are {kind.allowed}"
-
-
-def _instead(kind: Field, text: str) -> str:
-    upper = text.upper()
-    if upper[:3] in kind.names:
-        return f"{upper[:3]} (three-letter names)"
-    return _FOREIGN.get(upper[:1], "")

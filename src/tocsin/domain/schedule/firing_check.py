@@ -1,10 +1,8 @@
 """The refusal of schedules that fire at no time, with the reason."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from ..text import utc_text
 from .bounds import place_of_end
@@ -16,22 +14,6 @@ from .schedule import Schedule
 LAST: Final = datetime.max.replace(tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_Reason = Literal["excluded", "skipped", "too-late"]
-
-_REASONS: Final[Mapping[_Reason, tuple[str, str]]] = MappingProxyType(
-    {
-        "excluded": (
-            "it fires at no time: `exclude`, `only` and `blackout` leave out each of its times",
-            "other days, or a calendar that is known for a longer time",
-        ),
-        "skipped": (
-            "it fires at no time that exists: the clocks of {timezone} skip each of its times",
-            "another hour, or `dst.gap: shift`",
-        ),
-        "too-late": ("it fires at no time up to the year 9999", "an earlier year"),
-    }
-)
-"""Each reason, and what to write instead."""
 
 
 def check_fires(schedule: Schedule, now: datetime) -> None:
@@ -43,18 +25,7 @@ def check_fires(schedule: Schedule, now: datetime) -> None:
     if schedule.only_instant is not None and schedule.days is None:
         return
     if schedule.next_after(now, anchor=now) is None:
-        raise _past_end(schedule, now) or _error(schedule, _reason(schedule, now))
-
-
-def check_bounds(schedule: Schedule) -> None:
-    """Check that a schedule with bounds fires between them.
-
-    Raises:
-        ScheduleError: it does not, with the reason.
-    """
-    start = schedule.starts_at
-    if start is not None:
-        check_fires(schedule, start - _SECOND)
+        raise _past_end(schedule, now) or _never_fires(schedule, now)
 
 
 def _past_end(schedule: Schedule, now: datetime) -> ScheduleError | None:
@@ -80,22 +51,23 @@ def _past_end(schedule: Schedule, now: datetime) -> ScheduleError | None:
     )
 
 
-def _reason(schedule: Schedule, now: datetime) -> _Reason:
-    """Return why a schedule fires at no time after `now`, also without its end."""
+def _never_fires(schedule: Schedule, now: datetime) -> ScheduleError:
+    """Return the error of a schedule that fires at no time after `now`, also without its end."""
     if schedule.days is not None:
-        return "excluded"
-    zone = schedule.timezone
-    after = seconds(local_time(zone, max(now, schedule.starts_at or now)).replace(tzinfo=UTC))
-    walls = (rule.pattern.next(after) for rule in schedule.calendar_rules)
-    return "skipped" if any(wall is not None and wall <= seconds(LAST) for wall in walls) else "too-late"
-
-
-def _error(schedule: Schedule, reason: _Reason) -> ScheduleError:
-    problem, suggestion = _REASONS[reason]
+        problem = "it fires at no time: `exclude`, `only` and `blackout` leave out each of its times"
+        suggestion = "other days, or a calendar that is known for a longer time"
+    elif _names_time(schedule, now):
+        problem = f"it fires at no time that exists: the clocks of {schedule.timezone} skip each of its times"
+        suggestion = "another hour, or `dst.gap: shift`"
+    else:
+        problem, suggestion = "it fires at no time up to the year 9999", "an earlier year"
+    text = schedule.text
     return ScheduleError(
-        "expression: " + problem.format(timezone=schedule.timezone),
-        text=schedule.text,
-        length=len(schedule.text),
-        suggestion=suggestion,
-        code="never-fires",
+        f"expression: {problem}", text=text, length=len(text), suggestion=suggestion, code="never-fires"
     )
+
+
+def _names_time(schedule: Schedule, now: datetime) -> bool:
+    after = seconds(local_time(schedule.timezone, max(now, schedule.starts_at or now)).replace(tzinfo=UTC))
+    walls = (rule.pattern.next(after) for rule in schedule.calendar_rules)
+    return any(wall is not None and wall <= seconds(LAST) for wall in walls)

@@ -7,18 +7,19 @@ characters are a cron expression, and everything else is English. `from` and `un
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+from ..text import utc_text
 from . import timezones
 from .bounds import bounds_of, without_bounds
 from .clock_changes import first_shown, local_time, parse_moment, shifted
 from .closed_time import ClosedTime
 from .day_rules import LONGEST_SHIFT, DayRules, OpenDays
-from .errors import ScheduleError
+from .errors import ScheduleError, placed
 from .expression import ALIASES, parse_expression
-from .firing_check import check_bounds
+from .firing_check import check_fires
 from .instants import SPECIFIED, CalendarRule, DstPolicy
 from .moved_pattern import MovedPattern
 from .pattern import Pattern
@@ -41,16 +42,12 @@ _SPECIAL: Final = f"{', '.join(ALIASES)} and @every <duration>"
 _MOVED_BOUND: Final = DstPolicy(gap="shift")
 """A blackout that begins or ends at a skipped wall time does so when the clocks have passed it."""
 _JUST_BEFORE: Final = timedelta(microseconds=1)
+_SECOND: Final = timedelta(seconds=1)
 _EPOCH: Final = date(1970, 1, 1)
 
 
-def with_days(schedule: Schedule, rules: DayRules) -> Schedule:
-    """Return a schedule under rules about days.
-
-    Raises:
-        ScheduleError: a time of a blackout cannot be read.
-        ValueError: a day of a calendar cannot be read.
-    """
+@lru_cache(maxsize=2**14)
+def _on_days(schedule: Schedule, rules: DayRules, _: timezones.TimezoneDatabase) -> Schedule:
     days = OpenDays(rules)
     spans = [(_moment(b.start, schedule), _moment(b.end, schedule), b) for b in rules.blackout]
     closed = ClosedTime(rules, days, schedule.timezone, tuple(sorted(spans, key=lambda span: span[:2])))
@@ -123,11 +120,6 @@ def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None, day
     return schedule if days is None else _on_days(schedule, days, timezones.database())
 
 
-@lru_cache(maxsize=2**14)
-def _on_days(schedule: Schedule, days: DayRules, _: timezones.TimezoneDatabase) -> Schedule:
-    return with_days(schedule, days)
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.TimezoneDatabase) -> Schedule:
     timezones.validate(timezone, database.names)
@@ -146,28 +138,25 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
     moment = _MOMENT.match(text, start)
     if moment:
         return _once(text, moment.end(), timezone, dst)
-    bounds = bounds_of(text, timezone, dst)
+    starts_at, ends_at = bounds_of(text, timezone, dst)
     repeated = without_bounds(text)
     if not repeated.strip():
-        raise _unbounded(text)
+        raise ScheduleError(
+            "expression: there is nothing before its bounds",
+            text=text,
+            suggestion="every 5 minutes until 2027-04-01T00:00",
+            code="invalid-expression",
+        )
     try:
         schedule = _repeated(repeated, start, warnings, timezone, dst)
     except ScheduleError as error:
         raise error.within(text, 0) if error.text else error from None
-    if bounds.starts_at is None and bounds.ends_at is None:
+    if starts_at is None and ends_at is None:
         return schedule
-    bounded = replace(schedule, text=text, starts_at=bounds.starts_at, ends_at=bounds.ends_at)
-    check_bounds(bounded)
+    bounded = replace(schedule, text=text, starts_at=starts_at, ends_at=ends_at)
+    if starts_at is not None:
+        check_fires(bounded, starts_at - _SECOND)
     return bounded
-
-
-def _unbounded(text: str) -> ScheduleError:
-    return ScheduleError(
-        "expression: there is nothing before its bounds",
-        text=text,
-        suggestion="every 5 minutes until 2027-04-01T00:00",
-        code="invalid-expression",
-    )
 
 
 def _repeated(text: str, start: int, warnings: tuple[str, ...], timezone: str, dst: DstPolicy) -> Schedule:
@@ -251,10 +240,8 @@ def _special(text: str, start: int, warnings: tuple[str, ...], timezone: str, ds
 
 
 def _every(text: str, written: str, start: int, timezone: str, dst: DstPolicy) -> Schedule:
-    try:
+    with placed(text, start):
         interval = parse_duration(written)
-    except ScheduleError as error:
-        raise error.within(text, start) from None
     shown = format_duration(interval)
     warnings: tuple[str, ...] = ()
     if interval.microseconds:
@@ -265,15 +252,9 @@ def _every(text: str, written: str, start: int, timezone: str, dst: DstPolicy) -
 
 
 def _once(text: str, start: int, timezone: str, dst: DstPolicy) -> Schedule:
-    try:
+    with placed(text, start):
         at = parse_moment(text[start:].rstrip(), timezone, dst)
-    except ScheduleError as error:
-        raise error.within(text, start) from None
-    return Schedule(text, timezone, dst, (f"@at {_iso(at)}",), rule=OnceRule(at))
-
-
-def _iso(at: datetime) -> str:
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    return Schedule(text, timezone, dst, (f"@at {utc_text(at)}",), rule=OnceRule(at))
 
 
 def _calendar(

@@ -45,14 +45,12 @@ class OpenRule:
         return None
 
     def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
-        closed = (piece for piece in self._pieces(after, until) if piece[2])
-        return self.named.count(after, until, anchor) - sum(
-            self.named.count(begin, end, anchor) for begin, end, _ in closed
-        )
+        return self.named.count(after, until, anchor) - self.count_excluded(after, until, anchor)
 
     def count_excluded(self, after: datetime, until: datetime, anchor: datetime) -> int:
         """Return the number of instants in (after, until] that do not fire."""
-        return self.named.count(after, until, anchor) - self.count(after, until, anchor)
+        closed = (piece for piece in self._pieces(after, until) if piece[2])
+        return sum(self.named.count(begin, end, anchor) for begin, end, _ in closed)
 
     def excluded_instants(self, after: datetime, until: datetime, anchor: datetime) -> Iterator[datetime]:
         """Yield the instants in (after, until] that do not fire, oldest first."""
@@ -189,8 +187,8 @@ class Schedule:
         """Return the moment after which the first instant later than `after` is searched."""
         return after if self.starts_at is None else max(after, self.starts_at - _JUST_BEFORE)
 
-    def _end(self, until: datetime) -> datetime:
-        return until if self.ends_at is None else min(until, self.ends_at)
+    def _within(self, after: datetime, until: datetime) -> tuple[datetime, datetime]:
+        return self._begin(after), until if self.ends_at is None else min(until, self.ends_at)
 
     def _anchor(self, anchor: datetime) -> datetime:
         """Return the moment from which an interval counts; the first instant is `starts_at` itself."""
@@ -198,13 +196,13 @@ class Schedule:
 
     def latest_until(self, until: datetime, *, after: datetime, anchor: datetime) -> datetime | None:
         """Return the last instant in (after, until], searched backwards, or None."""
-        begin, end = self._begin(after), self._end(until)
+        begin, end = self._within(after, until)
         return self._firing.latest_until(end, begin, self._anchor(anchor)) if begin < end else None
 
     def count(self, after: datetime, until: datetime, *, anchor: datetime, most: int | None = None) -> int:
         """Return the number of instants in (after, until] that fire; at most `most`."""
         if most is None or type(self.rule) is not UnionRule:
-            begin, end = self._begin(after), self._end(until)
+            begin, end = self._within(after, until)
             count = self._firing.count(begin, end, self._anchor(anchor)) if begin < end else 0
             return count if most is None else min(most, count)
         # A union counts by enumerating, because its parts may share instants.
@@ -219,21 +217,21 @@ class Schedule:
         firing comes first. Instants in closed time are reported together, a local day at a time. Adjoining windows therefore tile:
         together they report everything exactly once.
         """
-        begin, end = self._begin(after), self._end(until)
+        begin, end = self._within(after, until)
         if begin >= end:
             return iter(())
         return self._firing.occurrences(begin, end, self._anchor(anchor))
 
     def count_excluded(self, after: datetime, until: datetime, *, anchor: datetime) -> int:
         """Return the number of instants in (after, until] that calendars exclude."""
-        begin, end = self._begin(after), self._end(until)
+        begin, end = self._within(after, until)
         if not isinstance(self._firing, OpenRule) or begin >= end:
             return 0
         return self._firing.count_excluded(begin, end, self._anchor(anchor))
 
     def excluded_instants(self, after: datetime, until: datetime, *, anchor: datetime) -> Iterator[datetime]:
         """Yield the instants in (after, until] that calendars exclude, oldest first."""
-        begin, end = self._begin(after), self._end(until)
+        begin, end = self._within(after, until)
         if isinstance(self._firing, OpenRule) and begin < end:
             yield from self._firing.excluded_instants(begin, end, self._anchor(anchor))
 

@@ -105,6 +105,13 @@ class Zone:
         starts, spans = chunk
         return spans[bisect_right(starts, instant) - 1]
 
+    def showing(self, wall: int) -> Span:
+        """Return the first span whose clocks show a wall time; if they skip the time, the span after the gap."""
+        span = self.span(wall - FARTHEST)
+        while span.wall_end <= wall:
+            span = self.span(span.end)
+        return span
+
     def _explore(self, number: int) -> tuple[list[int], list[Span]]:
         start, end = number * _CHUNK - _MARGIN, (number + 1) * _CHUNK + _MARGIN
         looks = [(at, self._offset(at)) for at in (*range(start, end, _LOOK), end)]
@@ -146,44 +153,28 @@ _LONGEST: Final = 64
 
 _INSTEAD: Final = MappingProxyType(
     {
-        "EST": "America/New_York",
-        "EDT": "America/New_York",
-        "EST5EDT": "America/New_York",
+        **dict.fromkeys(("EST", "EDT", "EST5EDT"), "America/New_York"),
         "CST": "America/Chicago (or Asia/Shanghai, or America/Havana)",
-        "CDT": "America/Chicago",
-        "CST6CDT": "America/Chicago",
+        **dict.fromkeys(("CDT", "CST6CDT"), "America/Chicago"),
         "MST": "America/Denver (or America/Phoenix, without daylight saving)",
-        "MDT": "America/Denver",
-        "MST7MDT": "America/Denver",
-        "PST": "America/Los_Angeles",
-        "PDT": "America/Los_Angeles",
-        "PST8PDT": "America/Los_Angeles",
+        **dict.fromkeys(("MDT", "MST7MDT"), "America/Denver"),
+        **dict.fromkeys(("PST", "PDT", "PST8PDT"), "America/Los_Angeles"),
         "AKST": "America/Anchorage",
         "HST": "Pacific/Honolulu",
         "BST": "Europe/London (or Asia/Dhaka)",
         "IST": "Asia/Kolkata (or Europe/Dublin, or Asia/Jerusalem)",
         "WET": "Europe/Lisbon",
-        "CET": "Europe/Berlin",
-        "CEST": "Europe/Berlin",
-        "MET": "Europe/Berlin",
-        "EET": "Europe/Athens",
-        "EEST": "Europe/Athens",
+        **dict.fromkeys(("CET", "CEST", "MET"), "Europe/Berlin"),
+        **dict.fromkeys(("EET", "EEST"), "Europe/Athens"),
         "MSK": "Europe/Moscow",
         "JST": "Asia/Tokyo",
-        "KST": "Asia/Seoul",
-        "ROK": "Asia/Seoul",
+        **dict.fromkeys(("KST", "ROK"), "Asia/Seoul"),
         "PRC": "Asia/Shanghai",
         "ROC": "Asia/Taipei",
         "SGT": "Asia/Singapore",
-        "AEST": "Australia/Sydney",
-        "AEDT": "Australia/Sydney",
-        "NZST": "Pacific/Auckland",
-        "NZDT": "Pacific/Auckland",
-        "Z": "UTC",
-        "UCT": "UTC",
-        "GMT0": "UTC",
-        "GMT+0": "UTC",
-        "GMT-0": "UTC",
+        **dict.fromkeys(("AEST", "AEDT"), "Australia/Sydney"),
+        **dict.fromkeys(("NZST", "NZDT"), "Pacific/Auckland"),
+        **dict.fromkeys(("Z", "UCT", "GMT0", "GMT+0", "GMT-0"), "UTC"),
         "LOCALTIME": "the zone's own name, as in Europe/Berlin",
     }
 )

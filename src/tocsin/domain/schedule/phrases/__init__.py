@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import ScheduleError
-from .clauses import ClauseSet, Interval, Marks, Pace, Times, Weekdays, Window
+from .clauses import ClauseSet, Interval, Marks, Pace, Times, Weekdays, Window, phrase_error
 from .days import day_fields
 from .hours import times_of_day
 
@@ -41,7 +41,10 @@ def parse_phrase(text: str) -> Phrase:
 
     clauses = read_clauses(text)
     try:
-        expressions = _compose_all([ClauseSet(phrase) for phrase in clauses])
+        phrases = [ClauseSet(phrase) for phrase in clauses]
+        if len(phrases) > 1 and not all(phrase.has(Times, Interval) for phrase in phrases):
+            raise phrase_error("with 'and every …' each part needs its own time", "every monday and friday at 9am")
+        expressions = [_compose(phrase) for phrase in phrases]
     except ScheduleError as error:
         raise ScheduleError(
             error.problem, text=text, length=len(text), suggestion=error.suggestion, code=error.code
@@ -52,25 +55,14 @@ def parse_phrase(text: str) -> Phrase:
     )
 
 
-def _compose_all(phrases: list[ClauseSet]) -> list[Phrase]:
-    if len(phrases) > 1 and not all(phrase.has(Times, Interval) for phrase in phrases):
-        raise ScheduleError(
-            "phrase: with 'and every …' each part needs its own time",
-            suggestion="every monday and friday at 9am",
-            code="invalid-phrase",
-        )
-    return [_compose(phrase) for phrase in phrases]
-
-
 def _compose(clauses: ClauseSet) -> Phrase:
     _check_pace(clauses)
     window = clauses.get(Window)
     times, days = times_of_day(clauses), day_fields(clauses)
     if window is not None and window.start > window.end and days != ["* * *"]:
-        raise ScheduleError(
-            "phrase: the window runs over midnight, and it is open whose day the hours after midnight belong to",
-            suggestion="two phrases, one for each side of midnight",
-            code="invalid-phrase",
+        raise phrase_error(
+            "the window runs over midnight, and it is open whose day the hours after midnight belong to",
+            "two phrases, one for each side of midnight",
         )
     warnings = () if times else ("no time of day was given: midnight is meant",)
     return Phrase(tuple(f"{time} {day}" for time in times or [_MIDNIGHT] for day in days), warnings)
@@ -85,8 +77,7 @@ def _check_pace(clauses: ClauseSet) -> None:
     counts = {"day": len(times.times) if times else 1, "week": len(weekdays.days) if weekdays else 1}.get(pace.unit, 1)
     if clauses.has(Interval, Marks) or counts != pace.times:
         example = {"day": "twice a day at 8am and 8pm", "week": "twice a week on monday and thursday at 9am"}
-        raise ScheduleError(
-            f"phrase: it promises {pace.times} times a {pace.unit} and names {counts}",
-            suggestion=example.get(pace.unit, f"once a {pace.unit}"),
-            code="invalid-phrase",
+        raise phrase_error(
+            f"it promises {pace.times} times a {pace.unit} and names {counts}",
+            example.get(pace.unit, f"once a {pace.unit}"),
         )

@@ -1,8 +1,8 @@
 """The clauses of a phrase, before they are combined."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from ..errors import ScheduleError
 
@@ -111,6 +111,16 @@ Clause: TypeAlias = (
 _C = TypeVar("_C")
 
 
+def phrase_error(problem: str, suggestion: str) -> ScheduleError:
+    """Return the error of a phrase that contradicts itself or is ambiguous."""
+    return ScheduleError(f"phrase: {problem}", suggestion=suggestion, code="invalid-phrase")
+
+
+def said_twice(subject: str, suggestion: str) -> ScheduleError:
+    """Return the error of a phrase that has two clauses on one subject."""
+    return phrase_error(f"it says twice {subject}; it may say so once", suggestion)
+
+
 class ClauseSet:
     """The clauses of one phrase, at most one of each kind.
 
@@ -122,10 +132,9 @@ class ClauseSet:
         self._clauses: dict[type, Clause] = {}
         for clause in clauses:
             if type(clause) in self._clauses:
-                raise ScheduleError(
-                    f"phrase: it says twice {_SUBJECTS.get(type(clause).__name__, 'when')}; it may say so once",
-                    suggestion="one phrase for each, joined by 'and every …', or a list such as 'at 9am and 5pm'",
-                    code="invalid-phrase",
+                raise said_twice(
+                    _SUBJECTS.get(type(clause), "when"),
+                    "one phrase for each, joined by 'and every …', or a list such as 'at 9am and 5pm'",
                 )
             self._clauses[type(clause)] = clause
 
@@ -139,13 +148,11 @@ class ClauseSet:
         return any(kind in self._clauses for kind in kinds)
 
 
-_SUBJECTS = {
-    "Interval": "how often",
-    "Period": "how often",
-    "Pace": "how often",
-    "Weekdays": "on which weekdays",
-    "MonthDays": "on which days",
-    "Months": "in which months",
-    "Times": "at what time",
-    "Window": "between which times",
+_SUBJECTS: Final[Mapping[type[Clause], str]] = {
+    **dict.fromkeys((Interval, Period, Pace), "how often"),
+    Weekdays: "on which weekdays",
+    MonthDays: "on which days",
+    Months: "in which months",
+    Times: "at what time",
+    Window: "between which times",
 }

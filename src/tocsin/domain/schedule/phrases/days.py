@@ -6,16 +6,25 @@ from itertools import pairwise
 from typing import Final
 
 from ..english import runs
-from ..errors import ScheduleError
-from .clauses import ClauseSet, Dates, Exclusion, MonthDays, Months, Pace, Period, Unit, Weekdays
+from .clauses import (
+    ClauseSet,
+    Dates,
+    Exclusion,
+    MonthDays,
+    Months,
+    Pace,
+    Period,
+    Unit,
+    Weekdays,
+    phrase_error,
+    said_twice,
+)
 
 _EVERY_WEEKDAY: Final = frozenset(range(7))
 _QUARTERS: Final = frozenset((1, 4, 7, 10))
 _MONTHS: Final = 12
-
-
-_LONGEST_PLAIN = 2
-_SHORTEST_STEP = 4
+_LONGEST_PLAIN: Final = 2
+_SHORTEST_STEP: Final = 4
 
 
 def listed(values: Iterable[int], low: int, high: int) -> str:
@@ -73,10 +82,9 @@ def day_fields(clauses: ClauseSet) -> list[str]:
     weekdays = _weekdays(clauses)
     dates, month_days, months = clauses.get(Dates), clauses.get(MonthDays), clauses.get(Months)
     if sum(choice is not None for choice in (weekdays, dates, month_days)) > 1:
-        raise ScheduleError(
-            "phrase: it names weekdays and days of the month; cron fires on either, so both at once cannot be written",
-            suggestion="first monday of the month, or on the 1st of the month",
-            code="invalid-phrase",
+        raise phrase_error(
+            "it names weekdays and days of the month; cron fires on either, so both at once cannot be written",
+            "first monday of the month, or on the 1st of the month",
         )
     if dates is not None:
         return _dates(dates, period, months)
@@ -97,21 +105,16 @@ def _period(clauses: ClauseSet) -> Period | None:
     period, pace = clauses.get(Period), clauses.get(Pace)
     if pace is not None and pace.unit not in {"second", "minute", "hour"}:
         if period is not None:
-            raise ScheduleError(
-                "phrase: it says twice how often; it may say so once",
-                suggestion="twice a day at 8am and 8pm",
-                code="invalid-phrase",
-            )
+            raise said_twice("how often", "twice a day at 8am and 8pm")
         period = Period(pace.unit)
     if period is None or period.count == 1:
         return period
     if period.unit == "month" and period.count and _MONTHS % period.count == 0:
         return period
     hours = {"day": 24, "week": 168}.get(period.unit, 0) * period.count
-    raise ScheduleError(
-        f"phrase: every {period.count} {period.unit}s is not a rule on the calendar: it needs a day to count from",
-        suggestion=f"@every {hours}h, which counts from registration" if hours else f"every {period.unit}",
-        code="invalid-phrase",
+    raise phrase_error(
+        f"every {period.count} {period.unit}s is not a rule on the calendar: it needs a day to count from",
+        f"@every {hours}h, which counts from registration" if hours else f"every {period.unit}",
     )
 
 
@@ -120,27 +123,17 @@ def _weekdays(clauses: ClauseSet) -> frozenset[int] | None:
     if excluded is None:
         return weekdays.days if weekdays else None
     if clauses.has(MonthDays, Dates):
-        raise ScheduleError(
-            "phrase: weekdays can be left out of weekdays only",
-            suggestion="every day except sunday at 9am",
-            code="invalid-phrase",
-        )
+        raise phrase_error("weekdays can be left out of weekdays only", "every day except sunday at 9am")
     days = (weekdays.days if weekdays else _EVERY_WEEKDAY) - excluded.days
     if not days:
-        raise ScheduleError(
-            "phrase: the exception leaves no day", suggestion="every day except sunday at 9am", code="invalid-phrase"
-        )
+        raise phrase_error("the exception leaves no day", "every day except sunday at 9am")
     return days
 
 
 def _months(period: Period | None, months: Months | None) -> frozenset[int]:
     if period is not None and (period.unit in {"quarter", "year"} or period.count > 1):
         if months is not None:
-            raise ScheduleError(
-                "phrase: it says twice in which months; it may say so once",
-                suggestion="on the 1st, in june",
-                code="invalid-phrase",
-            )
+            raise said_twice("in which months", "on the 1st, in june")
         if period.unit == "month":
             return frozenset(range(1, _MONTHS + 1, period.count))
         return _QUARTERS if period.unit == "quarter" else frozenset((1,))
@@ -158,11 +151,7 @@ def _month_days(days: MonthDays, period: Period | None, months: frozenset[int]) 
         months = _first_or_last(days, unit)
     elif days.months:
         if months:
-            raise ScheduleError(
-                "phrase: it says twice in which months; it may say so once",
-                suggestion="on the 1st, in june",
-                code="invalid-phrase",
-            )
+            raise said_twice("in which months", "on the 1st, in june")
         months = days.months
     return f"{','.join(days.month_days) or '*'} {_month_field(months)} {','.join(days.week_days) or '*'}"
 
@@ -175,20 +164,15 @@ def _first_or_last(days: MonthDays, unit: Unit) -> frozenset[int]:
         return first
     if all("L" in item for item in items):
         return frozenset((month + 2 for month in first) if unit == "quarter" else (12,))
-    raise ScheduleError(
-        f"phrase: only the first and the last days of a {unit} can be named, and not both at once",
-        suggestion=f"last day of the {unit}, or on the 15th, in january, april, july and october",
-        code="invalid-phrase",
+    raise phrase_error(
+        f"only the first and the last days of a {unit} can be named, and not both at once",
+        f"last day of the {unit}, or on the 15th, in january, april, july and october",
     )
 
 
 def _dates(dates: Dates, period: Period | None, months: Months | None) -> list[str]:
     if months is not None:
-        raise ScheduleError(
-            "phrase: it says twice in which months; it may say so once",
-            suggestion="on march 5th at 9am",
-            code="invalid-phrase",
-        )
+        raise said_twice("in which months", "on march 5th at 9am")
     _require(period, "year")
     by_day: dict[int, set[int]] = {}
     for month, day in dates.dates:
@@ -199,8 +183,7 @@ def _dates(dates: Dates, period: Period | None, months: Months | None) -> list[s
 def _require(period: Period | None, *units: Unit, same_as: Unit | None = None) -> None:
     if period is None or (period.unit in units and (same_as is None or period.unit in {"day", same_as})):
         return
-    raise ScheduleError(
-        f"phrase: 'every {period.unit}' and the days that it names do not fit together",
-        suggestion="every monday at 9am, on the 1st of the month, or on march 5th",
-        code="invalid-phrase",
+    raise phrase_error(
+        f"'every {period.unit}' and the days that it names do not fit together",
+        "every monday at 9am, on the 1st of the month, or on march 5th",
     )

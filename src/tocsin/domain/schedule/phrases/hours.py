@@ -3,10 +3,9 @@
 from datetime import timedelta
 from typing import Final
 
-from ..errors import ScheduleError
 from ..rules import format_duration
 from . import days
-from .clauses import ClauseSet, Interval, Marks, Pace, Times, Window
+from .clauses import ClauseSet, Interval, Marks, Pace, Times, Window, phrase_error
 
 _MINUTE: Final = 60
 _HOUR: Final = 3_600
@@ -24,10 +23,8 @@ def times_of_day(clauses: ClauseSet) -> list[str]:
     if pace is not None and pace.unit in {"second", "minute", "hour"}:
         interval = _once_per(pace, interval)
     if times is not None and (interval or marks or window):
-        raise ScheduleError(
-            "phrase: it names times of day and an interval; it may name one of the two",
-            suggestion="every 15 minutes, or at 9am",
-            code="invalid-phrase",
+        raise phrase_error(
+            "it names times of day and an interval; it may name one of the two", "every 15 minutes, or at 9am"
         )
     if times is not None:
         return days.times(times.times)
@@ -36,11 +33,7 @@ def times_of_day(clauses: ClauseSet) -> list[str]:
     if interval is not None:
         return _steps(interval.seconds, marks, window)
     if window is not None:
-        raise ScheduleError(
-            "phrase: it says between which times, but not how often",
-            suggestion="every hour between 9am and 5pm",
-            code="invalid-phrase",
-        )
+        raise phrase_error("it says between which times, but not how often", "every hour between 9am and 5pm")
     return []
 
 
@@ -48,10 +41,9 @@ def _once_per(pace: Pace, interval: Interval | None) -> Interval:
     size = {"second": 1, "minute": _MINUTE, "hour": _HOUR}[pace.unit]
     if interval is not None or pace.times != 1:
         even = size // pace.times if pace.times and size % pace.times == 0 else 0
-        raise ScheduleError(
-            f"phrase: it does not say when in the {pace.unit} the {pace.times} times are",
-            suggestion=f"every {even // _MINUTE} minutes" if even >= _MINUTE else "every 15 minutes",
-            code="invalid-phrase",
+        raise phrase_error(
+            f"it does not say when in the {pace.unit} the {pace.times} times are",
+            f"every {even // _MINUTE} minutes" if even >= _MINUTE else "every 15 minutes",
         )
     return Interval(size)
 
@@ -59,10 +51,9 @@ def _once_per(pace: Pace, interval: Interval | None) -> Interval:
 def _steps(step: int, marks: Marks | None, window: Window | None) -> list[str]:
     _require_even(step)
     if marks is not None and step % _HOUR:
-        raise ScheduleError(
-            "phrase: it names minutes past the hour and an interval in minutes; it may name one of the two",
-            suggestion="every hour at minute 15",
-            code="invalid-phrase",
+        raise phrase_error(
+            "it names minutes past the hour and an interval in minutes; it may name one of the two",
+            "every hour at minute 15",
         )
     if step < _MINUTE:
         return _seconds(step, window)
@@ -74,10 +65,9 @@ def _steps(step: int, marks: Marks | None, window: Window | None) -> list[str]:
 def _hours(step: int, window: Window | None) -> list[int]:
     """Return the hours whose minutes are named, without a window's last hour, in seconds."""
     if window is not None and (window.start % _HOUR or window.end % _HOUR):
-        raise ScheduleError(
-            "phrase: with minutes past the hour, the window must begin and end on the hour",
-            suggestion="every hour between 9am and 5pm at minute 15",
-            code="invalid-phrase",
+        raise phrase_error(
+            "with minutes past the hour, the window must begin and end on the hour",
+            "every hour between 9am and 5pm at minute 15",
         )
     hours = _grid(step, window)
     return [at for at in hours if window is None or at != window.end]
@@ -97,17 +87,12 @@ def _grid(step: int, window: Window | None) -> list[int]:
     if window is None:
         return list(range(0, _DAY, step))
     if step < _HOUR and (window.start % step or window.end % _MINUTE):
-        raise ScheduleError(
-            f"phrase: the window does not begin a multiple of {format_duration(timedelta(seconds=step))} past the hour",
-            suggestion="every 15 minutes between 9:00 and 17:00",
-            code="invalid-phrase",
+        raise phrase_error(
+            f"the window does not begin a multiple of {format_duration(timedelta(seconds=step))} past the hour",
+            "every 15 minutes between 9:00 and 17:00",
         )
     if window.start == window.end:
-        raise ScheduleError(
-            "phrase: the window begins and ends at the same time",
-            suggestion="every hour between 9am and 5pm",
-            code="invalid-phrase",
-        )
+        raise phrase_error("the window begins and ends at the same time", "every hour between 9am and 5pm")
     end = window.end if window.start < window.end else window.end + _DAY
     return [at % _DAY for at in range(window.start, end + 1, step)]
 
@@ -116,17 +101,14 @@ def _require_even(step: int) -> None:
     """Require an interval that divides the next larger unit, where cron starts again."""
     unit = _MINUTE if step < _MINUTE else _HOUR if step < _HOUR else _DAY
     if step == 0:
-        raise ScheduleError(
-            "phrase: an interval of 0 means nothing", suggestion="every 5 minutes", code="invalid-phrase"
-        )
+        raise phrase_error("an interval of 0 means nothing", "every 5 minutes")
     if unit % step:
         shown = format_duration(timedelta(seconds=step))
         name = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day"}[unit]
         below, above = _neighbours(step, unit)
-        raise ScheduleError(
-            f"phrase: {shown} does not divide the {name} evenly, so it is not a rule on the wall clock",
-            suggestion=f"@every {shown}, which counts from registration; or every {below}, or every {above}",
-            code="invalid-phrase",
+        raise phrase_error(
+            f"{shown} does not divide the {name} evenly, so it is not a rule on the wall clock",
+            f"@every {shown}, which counts from registration; or every {below}, or every {above}",
         )
 
 

@@ -11,7 +11,7 @@ from lark import Lark, Token, Transformer, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
 from ..english import MONTHS, WEEKDAYS
-from ..errors import ScheduleCode, ScheduleError
+from ..errors import ScheduleCode, ScheduleError, placed
 from . import words
 from .clauses import (
     Clause,
@@ -283,10 +283,8 @@ def _time(token: Token) -> int:
             f"{hour}am, {hour}pm, or {hour.zfill(2)}:00",
             code="invalid-time",
         )
-    try:
+    with placed("", token.start_pos or 0):
         return words.clock(token)
-    except ScheduleError as error:
-        raise error.within("", token.start_pos or 0) from None
 
 
 def _minute(token: Token, written: str) -> int:

@@ -1,6 +1,7 @@
 """The words of schedules and their values."""
 
 import re
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -9,43 +10,22 @@ from .clauses import Unit
 
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NUMBERS: Final = MappingProxyType(
-    {
-        "one": 1,
-        "two": 2,
-        "three": 3,
-        "four": 4,
-        "five": 5,
-        "six": 6,
-        "seven": 7,
-        "eight": 8,
-        "nine": 9,
-        "ten": 10,
-        "twelve": 12,
-        "fifteen": 15,
-        "twenty": 20,
-        "thirty": 30,
-    }
+_TO_TEN: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS: Final = {word: n for n, word in enumerate(_TO_TEN, 1)} | {
+    "twelve": 12,
+    "fifteen": 15,
+    "twenty": 20,
+    "thirty": 30,
+}
+_TO_TWELFTH: Final = (
+    *("first", "second", "third", "fourth", "fifth", "sixth"),
+    *("seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"),
 )
-_ORDINALS: Final = MappingProxyType(
-    {
-        "first": 1,
-        "second": 2,
-        "third": 3,
-        "fourth": 4,
-        "fifth": 5,
-        "sixth": 6,
-        "seventh": 7,
-        "eighth": 8,
-        "ninth": 9,
-        "tenth": 10,
-        "eleventh": 11,
-        "twelfth": 12,
-        "fifteenth": 15,
-        "twentieth": 20,
-        "thirtieth": 30,
-    }
-)
+_ORDINALS: Final = {word: n for n, word in enumerate(_TO_TWELFTH, 1)} | {
+    "fifteenth": 15,
+    "twentieth": 20,
+    "thirtieth": 30,
+}
 _UNITS: Final[MappingProxyType[str, Unit]] = MappingProxyType(
     {"s": "second", "mi": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "q": "quarter", "y": "year"}
 )
@@ -97,23 +77,21 @@ def month(word: str) -> int:
     return _MONTHS.index(word[:3].lower()) + 1
 
 
-def span(word: str, names: tuple[str, ...]) -> list[int]:
-    """`friday to monday`: indexes in `names` from first to last, wrapping around."""
-    lower = word.lower()
-    ends = re.findall("|".join(names), lower)
+def _span(word: str, names: tuple[str, ...]) -> Iterator[int]:
+    """Yield the indexes in `names` from first to last, wrapping around."""
+    ends = re.findall("|".join(names), word.lower())
     first, last = names.index(ends[0]), names.index(ends[-1])
-    length = (last - first) % len(names) + 1
-    return [(first + n) % len(names) for n in range(length)]
+    return ((first + n) % len(names) for n in range((last - first) % len(names) + 1))
 
 
 def weekday_span(word: str) -> frozenset[int]:
     """`mon-fri`."""
-    return frozenset(span(word, _DAYS))
+    return frozenset(_span(word, _DAYS))
 
 
 def month_span(word: str) -> frozenset[int]:
     """`june to august`."""
-    return frozenset(place + 1 for place in span(word, _MONTHS))
+    return frozenset(place + 1 for place in _span(word, _MONTHS))
 
 
 def clock(word: str) -> int:
