@@ -3,7 +3,7 @@
 import pytest
 
 from tests.domain.test_builtin_work import job, problems_of
-from tocsin.domain.definition.builtin_work import runs_code
+from tocsin.domain.definition import runs_code
 from tocsin.domain.definition.image import ImageError, covers, read_image, read_pattern
 
 DIGEST = "sha256:" + "0a" * 32

@@ -1,23 +1,21 @@
 """The graph of a job's steps: each mistake by its step and its reason, and every cycle found."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.definition.dependencies import cycle, namesakes, problems
+from tocsin.domain.definition import DefinitionProblem, Step
+from tocsin.domain.definition.step import cycle, graph_problems
 
 
-@dataclass(frozen=True)
-class Node:
-    name: str
-    depends_on: tuple[str, ...] = ()
+def nodes(**edges: str) -> list[Step]:
+    return [Step(name=name, function="f", depends_on=tuple(depends_on.split())) for name, depends_on in edges.items()]
 
 
-def nodes(**edges: str) -> list[Node]:
-    return [Node(name, tuple(depends_on.split())) for name, depends_on in edges.items()]
+def problems(steps: list[Step]) -> tuple[DefinitionProblem, ...]:
+    return tuple(graph_problems(steps))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +28,7 @@ def nodes(**edges: str) -> list[Node]:
     ],
     ids=["none", "one", "chain", "fan-out, written in any order"],
 )
-def test_a_graph(steps: list[Node]) -> None:
+def test_a_graph(steps: list[Step]) -> None:
     assert problems(steps) == ()
 
 
@@ -45,7 +43,7 @@ def test_a_graph(steps: list[Node]) -> None:
         (nodes(a="", b="a a"), ("duplicate-dependency", "b", "`a`")),
     ],
 )
-def test_mistake_names_the_step(steps: list[Node], expected: tuple[str, str, str]) -> None:
+def test_mistake_names_the_step(steps: list[Step], expected: tuple[str, str, str]) -> None:
     [problem] = problems(steps)
     code, step, hint = expected
     assert (problem.code, problem.step) == (code, step)
@@ -53,17 +51,24 @@ def test_mistake_names_the_step(steps: list[Node], expected: tuple[str, str, str
 
 
 def test_duplicate_names_are_distinct_from_edge_errors() -> None:
-    steps = [Node("a"), Node("a"), Node("b", ("a",))]
-    assert namesakes(steps) == {"a": 2}
-    assert problems(steps) == ()
+    for steps in ([*nodes(a="", b="a"), *nodes(a="")], [*nodes(a=""), *nodes(a="b", b="a")]):
+        [problem] = problems(steps)
+        assert (problem.code, problem.step) == ("duplicate-name", "a")
 
 
 def test_all_mistakes_at_once_without_echoes() -> None:
-    steps = [*nodes(a="b", b="a", c="c"), Node("c", ("nowhere",))]
+    steps = [*nodes(a="b", b="a", c="c"), *nodes(c="nowhere")]
     assert [(problem.code, problem.step) for problem in problems(steps)] == [
+        ("duplicate-name", "c"),
         ("dependency-cycle", "c"),
         ("unknown-step", "c"),
     ]
+
+
+def test_circle_begins_with_its_first_step() -> None:
+    [problem] = problems(nodes(x="", d="c", b="d x", c="b"))
+    reason = "the steps depend on each other in a circle: d → c → b → d"
+    assert (problem.step, problem.reason) == ("d", reason)
 
 
 EDGES = st.dictionaries(

@@ -36,7 +36,7 @@ from ..domain.definition import (
     is_name,
     show,
 )
-from ..domain.definition.callbacks import Callback
+from ..domain.definition.step import Callback
 from ..domain.formats import with_calendars
 from ..worker import Context, Worker
 from .errors import SignatureError

@@ -20,7 +20,8 @@ from .definition import (
     check_replay_input,
     show,
 )
-from .definition.builtin_work import SQL_FUNCTIONS, specification
+from .definition.builtin_work import SQL_FUNCTIONS
+from .definition.step import specification
 from .errors import TocsinError
 from .event_trigger import ignored_event
 from .events import (

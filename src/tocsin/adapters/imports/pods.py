@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from ...domain.definition.command import LONGEST_GRACE_S, MAX_SPECIFICATION_BYTES
+from ...domain.definition.builtin_work import MAX_SPECIFICATION_BYTES
+from ...domain.definition.command import LONGEST_GRACE_S
 from ...domain.definition.container_work import KubernetesName, Quantity
 from ...domain.definition.image import ImageError, read_image
 from .commands import allowed_variables, argument, worker_note

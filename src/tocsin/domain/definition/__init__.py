@@ -48,13 +48,14 @@ from .model import (
     MAX_DEFINITION_BYTES,
     MAX_STEPS,
     JobDefinition,
-    Step,
     check_input,
     fans_out,
+    runs_code,
     with_timezone,
 )
 from .notify import Notify, channel_name
 from .retry_policy import DEFAULT_MAX_DEATHS, RecoveryPolicy, RetryPolicy
+from .step import Step
 from .triggers import Batch, Debounce, EventTrigger, Source
 
 __all__ = [
@@ -112,6 +113,7 @@ __all__ = [
     "is_name",
     "json_problem",
     "problems_of",
+    "runs_code",
     "shorten",
     "show",
     "size_of",

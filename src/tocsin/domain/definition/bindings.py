@@ -7,16 +7,14 @@ handler gets these arguments and no others. Only constants may refer to secrets:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Final, Protocol, TypeAlias, TypeGuard
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, TypeAlias, TypeGuard
 
 from pydantic import BeforeValidator, JsonValue, ValidationInfo, WithJsonSchema
 
 from ..errors import TocsinError
-from ..secret_reference import SecretReferenceError, find_references
-from .builtin_work import is_builtin
-from .errors import DefinitionProblem, show
-from .fields import MAX_INPUT_BYTES, is_stored, json_problem, size_of, text_problem
+from .errors import show
+from .fields import is_stored, json_problem, size_of, text_problem
 
 UPSTREAM: Final = "upstream."
 INPUT: Final = "input."
@@ -31,30 +29,6 @@ class BindingError(TocsinError, ValueError):
     """An argument of a step's handler has no value."""
 
     code = "argument-without-value"
-
-
-class Bound(Protocol):
-    """A step, as far as its bindings are concerned."""
-
-    @property
-    def function(self) -> str:
-        """The name of the function."""
-
-    @property
-    def depends_on(self) -> Sequence[str]:
-        """The steps that complete first."""
-
-    @property
-    def bind(self) -> Mapping[str, JsonValue] | None:
-        """The bindings by parameter; None: the handler gets its input."""
-
-    @property
-    def input(self) -> Mapping[str, JsonValue] | None:
-        """The input of its own."""
-
-    @property
-    def args(self) -> Sequence[JsonValue] | None:
-        """The positional arguments of its own."""
 
 
 def _checked(value: object, info: ValidationInfo) -> object:
@@ -87,33 +61,6 @@ Bindings: TypeAlias = Annotated[
         }
     ),
 ]
-
-
-def binding_problems(step: Bound) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a step's bindings."""
-    if step.bind is None:
-        return
-    if is_builtin(step.function):
-        reason = "a built-in function has no parameters: use a template, such as `{{ upstream.extract.rows }}`"
-        yield DefinitionProblem(reason, field="bind", code="exclusive-fields")
-    for field in ("input", "args"):
-        if getattr(step, field) is not None:
-            reason = "`bind` names every argument of the handler: write a constant as `{value: …}` there"
-            yield DefinitionProblem(reason, field=field, code="exclusive-fields")
-    for name, binding in step.bind.items():
-        for reference in references(binding):
-            upstream = reference.removeprefix(UPSTREAM)
-            if reference.startswith(UPSTREAM) and upstream not in step.depends_on:
-                reason = f"the step does not depend on `{upstream}`: add it to `depends_on`"
-                yield DefinitionProblem(reason, field=f"bind.{name}", value=show(reference), code="unknown-step")
-    constants = {name: binding[VALUE] for name, binding in step.bind.items() if isinstance(binding, dict)}
-    try:
-        find_references(constants)
-    except SecretReferenceError as error:
-        yield DefinitionProblem(str(error), field="bind", code="malformed-secret-reference")
-    if (size := size_of(constants)) > MAX_INPUT_BYTES:
-        reason = f"{size:,} bytes of JSON in constants, more than {MAX_INPUT_BYTES:,}: keep large data in a store"
-        yield DefinitionProblem(reason, field="bind", code="too-large")
 
 
 def references(binding: JsonValue) -> tuple[str, ...]:
@@ -181,12 +128,7 @@ def _refuse_repetitions(
         )
 
 
-def _value(
-    name: str,
-    reference: str,
-    input_: Mapping[str, JsonValue],
-    upstream: Mapping[str, JsonValue],
-) -> JsonValue:
+def _value(name: str, reference: str, input_: Mapping[str, JsonValue], upstream: Mapping[str, JsonValue]) -> JsonValue:
     source, _, key = reference.partition(".")
     if f"{source}." == INPUT:
         if key not in input_:

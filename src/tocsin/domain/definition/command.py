@@ -6,16 +6,14 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from ..secret_reference import SecretReferenceError, find_references
-from ..template import TemplateError, check, is_template
+from ..template import is_template
+from .builtin_work import has_reference, size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Seconds, Text, Timeout, size_of
+from .fields import Seconds, Text, Timeout
 from .stored_model import StoredModel
 
 RESERVED_VARIABLES: Final = "TOCSIN_"
 """The beginning of the variables that every command gets."""
-MAX_SPECIFICATION_BYTES: Final = 65_536
-"""Bytes of the specification of a built-in function, as compact UTF-8 JSON. It is a part of every task."""
 MAX_ARGUMENTS: Final = 256
 LONGEST_GRACE_S: Final = 30.0
 """The recoverer ends an attempt that has not reported 60 seconds after its timeout (`recovery.grace`)."""
@@ -76,16 +74,6 @@ def command_problems(command: Command) -> Iterator[DefinitionProblem]:
     yield from size_problems("command", command, instead="install the program on the workers")
 
 
-def size_problems(field: str, work: StoredModel, *, instead: str) -> Iterator[DefinitionProblem]:
-    """Yield the problem of a specification that is too large for a task.
-
-    `instead`: what the author can do.
-    """
-    if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
-        reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: {instead}"
-        yield DefinitionProblem(reason, field=field, code="too-large")
-
-
 def program_problems(field: str, words: Sequence[str]) -> Iterator[DefinitionProblem]:
     """Yield the problem of the first of these words, if there are any: the program."""
     if words and (not words[0] or is_template(words[0])):
@@ -100,9 +88,8 @@ def _secret_problems(command: Command) -> Iterator[DefinitionProblem]:
         for text in written:
             if has_reference(text):
                 reason = "other users of the machine can see it; refer to the secret in `env`, or in `input`"
-                yield DefinitionProblem(
-                    reason, field=f"command.{field}", value=show(text), code="secret-reference-not-allowed"
-                )
+                value, code = show(text), "secret-reference-not-allowed"
+                yield DefinitionProblem(reason, field=f"command.{field}", value=value, code=code)
 
 
 def variable_problems(field: str, env: Mapping[str, str]) -> Iterator[DefinitionProblem]:
@@ -116,23 +103,3 @@ def variable_problems(field: str, env: Mapping[str, str]) -> Iterator[Definition
             yield DefinitionProblem(reason, field=field, value=show(name), code="reserved-name")
         else:
             yield from text_problems(f"{field}.{name}", text)
-
-
-def text_problems(place: str, text: str) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a template, and of the references to secrets in it."""
-    try:
-        check(text)
-    except TemplateError as error:
-        yield DefinitionProblem(str(error), field=place, code=error.code)
-    try:
-        find_references(text)
-    except SecretReferenceError as error:
-        yield DefinitionProblem(str(error), field=place, code="malformed-secret-reference")
-
-
-def has_reference(text: str) -> bool:
-    """Return whether a text refers to a secret."""
-    try:
-        return bool(find_references(text))
-    except SecretReferenceError:
-        return False  # a problem of its own

@@ -6,17 +6,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from .command import (
-    LONGEST_GRACE_S,
-    MAX_ARGUMENTS,
-    ExitCode,
-    ResultKind,
-    has_reference,
-    program_problems,
-    size_problems,
-    text_problems,
-    variable_problems,
-)
+from .builtin_work import has_reference, size_problems, text_problems
+from .command import LONGEST_GRACE_S, MAX_ARGUMENTS, ExitCode, ResultKind, program_problems, variable_problems
 from .errors import DefinitionProblem, show
 from .fields import Name, Seconds, Text
 from .image import ImageError, read_image

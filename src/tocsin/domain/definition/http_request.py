@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
 from ..template import TemplateError, check
-from .command import size_problems, text_problems
+from .builtin_work import size_problems, text_problems
 from .errors import DefinitionProblem, show
 from .fields import Json, Text
 from .stored_model import StoredModel

@@ -9,11 +9,8 @@ from pydantic import Field, JsonValue, ValidationInfo, model_validator
 from .. import schedule as calendar
 from ..json_text import same_text
 from ..schedule import DayRules, DstPolicy, Shift
-from . import dependencies
-from .bindings import Bindings, binding_problems
-from .builtin_work import FIELDS, given_fields, with_function, work_problems
+from .builtin_work import FIELDS, with_function
 from .calendars import Blackout, Calendars, day_problems, day_rules
-from .callbacks import Callback, callback_problems
 from .command import CommandField
 from .concurrency import Concurrency
 from .container_work import ContainerField
@@ -30,7 +27,6 @@ from .fields import (
     OverlapPolicy,
     Priority,
     Seconds,
-    StepName,
     Text,
     Timeout,
     is_stored,
@@ -49,6 +45,7 @@ from .notify import Notify
 from .partition import PartitionField, key_problems, partition_problems
 from .retry_policy import RecoveryPolicy, RetryPolicy, jitter_problems
 from .sql_work import ProcedureCall, SqlStatement
+from .step import Step, binding_problems, callback_problems, given_fields, graph_problems, work_problems
 from .stored_model import StoredModel
 from .triggers import Triggers, trigger_problems
 
@@ -65,50 +62,6 @@ DEFAULT_MAX_WAITING: Final = 10_000
 """Executions of a job that may wait for its lock, unless its definition says otherwise."""
 MAIN: Final = "main"
 """The name of the only step of a job without a DAG."""
-
-
-class Step(StoredModel):
-    """A node of a job's graph. An absent field has the job's value."""
-
-    name: StepName
-    """The name of the step, unique in its job."""
-    function: Function
-    """The name of the function; a worker needs a handler for it. Either this, or a built-in function such as `command`."""
-    command: CommandField | None = None
-    """A command, which a worker with `--builtin command` runs. A list is short for its `argv`."""
-    http: HttpField | None = None
-    """A request, which a worker with `--builtin http` sends. A text is short for its `url`."""
-    sql: SqlStatement | None = None
-    """A statement, which a worker with `--builtin sql` runs in a database."""
-    procedure: ProcedureCall | None = None
-    """A procedure of a database, which a worker with `--builtin procedure` calls."""
-    container: ContainerField | None = None
-    """A container, which a worker with `--builtin container` runs in Kubernetes. A text is short for its `image`."""
-    depends_on: tuple[Text, ...] = ()
-    """The steps that must complete before this step starts."""
-    callback: Callback | None = None
-    """Run this step after all steps without `callback`, in place of `depends_on`, also if one of them failed: `on_complete` always,
-    `on_success` if all completed, `on_failure` if one failed. The execution fails if one of them failed."""
-    timeout: Timeout | None = None
-    """The time limit of one attempt."""
-    input: Object | None = None
-    """The keyword arguments of the step's handler."""
-    args: Args | None = None
-    """The positional arguments of the step's handler."""
-    bind: Bindings | None = None
-    """Where the arguments of the step's handler come from, by parameter, in place of `input` and `args`: `upstream.STEP`, `input.KEY`, a
-    list of these, or `{value: …}`."""
-    queue: Name | None = None
-    """The queue from which workers take the tasks of this step."""
-    priority: Priority | None = None
-    """The priority of this step, also in an execution whose trigger names another."""
-    retry: RetryPolicy | None = None
-    """The rule for the retries of this step."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
-        return data if is_stored(info) else with_function(data)
 
 
 class JobDefinition(StoredModel):
@@ -397,12 +350,7 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     yield from acknowledgement_problems(
         definition.job_class, definition.acknowledgements, definition.acknowledgement_timeout
     )
-    for name, count in dependencies.namesakes(definition.dag).items():
-        yield DefinitionProblem(
-            f"{count} steps have this name, and each needs its own", field="name", step=name, code="duplicate-name"
-        )
-    for problem in dependencies.problems(definition.dag):
-        yield DefinitionProblem(problem.reason, field="depends_on", step=problem.step, code=problem.code)
+    yield from graph_problems(definition.dag)
     yield from callback_problems(definition.dag)
     wrong = [*_inputs_problems(definition)]
     yield from wrong or _size_problems(definition)  # one input that is too large makes the definition too large
@@ -410,15 +358,16 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
 
 def _work_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     """Yield a problem unless each job and step has exactly one work."""
-    fields = (*given_fields(definition), *(("dag",) if definition.dag else ()))
+    own = () if definition.function is None else definition.own_steps()
+    fields = (*(field for step in own for field in given_fields(step)), *(("dag",) if definition.dag else ()))
     if not fields:
         builtins = ", ".join(f"`{field}`" for field in FIELDS)
-        yield DefinitionProblem(
-            f"give either `function` or `dag`, or a built-in function, one of {builtins}", code="required"
-        )
+        reason = f"give either `function` or `dag`, or a built-in function, one of {builtins}"
+        yield DefinitionProblem(reason, code="required")
     elif len(fields) > 1:
         yield _both(fields)
-    yield from work_problems(definition)
+    for step in own:
+        yield from work_problems(step)
     for step in definition.dag:
         if len(fields := given_fields(step)) > 1:
             yield replace(_both(fields), step=step.name)
@@ -496,3 +445,16 @@ def _size_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
 def fans_out(definition: JobDefinition | None) -> bool:
     """Return whether an occurrence of a job becomes several executions."""
     return definition is not None and definition.partition is not None and not definition.partition.has_one
+
+
+_CODE: Final = ("command", "sql", "container")
+"""The fields with code of a job's author, which runs with the rights of a worker.
+
+The settings of a worker list the procedures and the URLs that jobs may name, so `procedure` and `http` run no such code. They list images too,
+but a job chooses the program in an image, and its arguments.
+"""
+
+
+def runs_code(definition: JobDefinition) -> bool:
+    """Return whether a step of a job runs a program or a statement."""
+    return any(getattr(work, field) is not None for work in (definition, *definition.dag) for field in _CODE)

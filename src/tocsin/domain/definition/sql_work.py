@@ -6,9 +6,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from ..secret_reference import SecretReferenceError, find_references
 from ..template import VARIABLES
-from .command import size_problems, text_problems
+from .builtin_work import has_reference, size_problems, text_problems
 from .errors import DefinitionProblem, show
 from .fields import Args, Name, Object, Text
 from .http_request import texts_in
@@ -60,7 +59,9 @@ def statement_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
             "a statement is no template, so that no value becomes SQL; write `:name`, and the template in `parameters`"
         )
         yield DefinitionProblem(reason, field=field, value=show(match_[0]))
-    yield from _secret_problems(field, work.statement)
+    if has_reference(work.statement):  # a malformed reference may be SQL, and nothing replaces it
+        reason = "databases write statements into their logs; refer to the secret in `parameters`"
+        yield DefinitionProblem(reason, field=field, value=show(work.statement), code="secret-reference-not-allowed")
     yield from _parameter_problems(work)
     yield from size_problems("sql", work, instead=_INSTEAD)
 
@@ -91,13 +92,3 @@ def _parameter_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
             yield DefinitionProblem(f"the statement has no `:{name}`", field=f"{field}.{name}", code="unknown-field")
         for text in texts_in(value):
             yield from text_problems(f"{field}.{name}", text)
-
-
-def _secret_problems(field: str, text: str) -> Iterator[DefinitionProblem]:
-    try:
-        references = find_references(text)
-    except SecretReferenceError:
-        return  # `${` may be SQL, and nothing replaces it
-    if references:
-        reason = "databases write statements into their logs; refer to the secret in `parameters`"
-        yield DefinitionProblem(reason, field=field, value=show(text), code="secret-reference-not-allowed")

@@ -14,8 +14,7 @@ from fastapi.security import HTTPBearer
 
 from .... import telemetry
 from ....domain.access import Permission, Principal, Role
-from ....domain.definition import JobDefinition
-from ....domain.definition.builtin_work import runs_code
+from ....domain.definition import JobDefinition, runs_code
 from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
 from ....ports import LogUnavailable

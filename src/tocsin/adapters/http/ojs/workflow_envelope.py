@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, cast, get_args
 from pydantic import JsonValue, ValidationError
 
 from ....domain.definition import MAX_COPIES_BYTES, DefinitionError, JobDefinition, Step, show, size_of
-from ....domain.definition.callbacks import Callback
 from ....domain.definition.fields import text_problem
+from ....domain.definition.step import Callback
 from ....domain.events import Actor, Enqueued, StepMeta, Workflow, WorkflowKind, WorkflowNode
 from ....domain.execution.workflow import ROOT, edges
 from ..api.problems import FieldError, Problem
