@@ -1,4 +1,4 @@
-"""Built-in functions: their names, the fields that name them, and the checks that their specifications share."""
+"""Built-in functions: their names, their fields, and the checks that their specifications share."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""A step of a job, and the rules about steps: their work, their graph, their callbacks and their bindings."""
+"""A step of a job, and the rules about steps: work, graph, callbacks and bindings."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -195,7 +195,10 @@ class OpenDays:
         return None if closed >= FAR else closed
 
     def turn(self, day: int) -> int:
-        """Return the next day that is open if this day is closed, and the reverse; FAR: no day is."""
+        """Return the next day that is open if this day is closed, and the reverse.
+
+        FAR: no day is.
+        """
         is_closed = self.is_closed(day)
         return self._search(day, self._steady_until, lambda later: self.is_closed(later) is not is_closed)
 

@@ -95,7 +95,7 @@ class ScheduleError(TocsinError, ValueError):
 
 @contextmanager
 def placed(text: str, start: int) -> Iterator[None]:
-    """Refer the errors of a block to `text`, in which the parsed part begins at `start`."""
+    """Place the errors of a block in `text`, whose part at `start` is parsed."""
     try:
         yield
     except ScheduleError as error:

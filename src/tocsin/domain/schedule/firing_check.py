@@ -52,7 +52,7 @@ def _past_end(schedule: Schedule, now: datetime) -> ScheduleError | None:
 
 
 def _never_fires(schedule: Schedule, now: datetime) -> ScheduleError:
-    """Return the error of a schedule that fires at no time after `now`, also without its end."""
+    """Return why a schedule fires at no time after `now`, also without its end."""
     if schedule.days is not None:
         problem = "it fires at no time: `exclude`, `only` and `blackout` leave out each of its times"
         suggestion = "other days, or a calendar that is known for a longer time"

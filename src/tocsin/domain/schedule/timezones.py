@@ -106,7 +106,7 @@ class Zone:
         return spans[bisect_right(starts, instant) - 1]
 
     def showing(self, wall: int) -> Span:
-        """Return the first span whose clocks show a wall time; if they skip the time, the span after the gap."""
+        """Return the first span that shows a wall time, or the span after its gap."""
         span = self.span(wall - FARTHEST)
         while span.wall_end <= wall:
             span = self.span(span.end)
