@@ -8,7 +8,8 @@ dead letter. Implements hip-62, Dead Letter Handling.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, TypeAlias, TypedDict, TypeVar
+from functools import reduce
+from typing import Any, Final, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -35,8 +36,6 @@ from .events import (
 )
 from .execution_plan import replay_id_of
 from .history import failure_summary
-
-F = TypeVar("F", bound=Message)
 
 MAX_TRACEBACKS: Final = 10
 """The number of newest attempts whose tracebacks a dead letter keeps."""
@@ -93,22 +92,20 @@ initial: Final = DeadLetter()
 def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
     """Return the state after an event; events of other kinds change nothing."""
     match recorded.message:
-        case DeadLettered() | PoisonMessage() as fact:
-            return replace(state, kept=_recorded(recorded, fact))
+        case DeadLettered() | PoisonMessage():
+            return replace(state, kept=cast("Recorded[DeadLettered | PoisonMessage]", recorded))
         case Replayed() as fact:
             replay = Replay(fact, recorded.time, recorded.sequence, replay_id_of(fact, recorded.time))
             return replace(state, replays=(*state.replays, replay))
-        case Resolved() as fact:
-            return replace(state, resolved=_recorded(recorded, fact))
+        case Resolved():
+            return replace(state, resolved=cast("Recorded[Resolved]", recorded))
         case _:
             return state
 
 
 def fold(facts: Iterable[Recorded[Message]], state: DeadLetter = initial) -> DeadLetter:
     """Return the state after events, oldest first."""
-    for recorded in facts:
-        state = evolve(state, recorded)
-    return state
+    return reduce(evolve, facts, state)
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------
@@ -163,10 +160,6 @@ def resolve(
     return [Resolved(job=state.fact.job, id=state.fact.id, execution_id=execution_id, by=by, reason=reason)]
 
 
-def _recorded(recorded: Recorded[Message], fact: F) -> Recorded[F]:
-    return Recorded(fact, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
-
-
 # --- dead letters of executions ---------------------------------------------------------------------------------------
 
 
@@ -176,19 +169,19 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
     attempts = attempts_of(history)
     times = [a.dispatched_at for a in attempts if a.dispatched_at] + [a.ended_at for a in attempts if a.ended_at]
     ends = times or [recorded.time for recorded in history] or [failed.scheduled_time]
+    request = next((recorded.message for recorded in history if isinstance(recorded.message, Requested)), None)
     letter = DeadLettered(
         job=failed.job,
         id=failed.execution_id,
         execution_id=failed.execution_id,
         scheduled_time=failed.scheduled_time,
         trigger=failed.trigger,
-        input=_input_of(history),
         attempts=_with_tracebacks_of_the_last(attempts),
         last_error=failed.first_error,
         first_attempt=min(ends),
         last_attempt=max(ends),
         shard=failed.shard,
-        **_asked(history),
+        **({} if request is None else _fields_of(request)),
     )
     return _fitting(letter)
 
@@ -205,10 +198,15 @@ def _fitting(letter: DeadLettered) -> DeadLettered:
 
 
 def _shortened(attempt: Attempt) -> Attempt:
+    message = "" if attempt.error is None else attempt.error.message[:_SHORT]
+    return _with_error(attempt, message=message, traceback=None, details=None)
+
+
+def _with_error(attempt: Attempt, **changes: object) -> Attempt:
+    """Return an attempt whose error, if it has one, is changed."""
     if attempt.error is None:
         return attempt
-    brief = {"message": attempt.error.message[:_SHORT], "traceback": None, "details": None}
-    return attempt.model_copy(update={"error": attempt.error.model_copy(update=brief)})
+    return attempt.model_copy(update={"error": attempt.error.model_copy(update=changes)})
 
 
 def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
@@ -216,12 +214,7 @@ def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt
 
     Hundreds of tracebacks would exceed the maximum message size; each traceback is also in the log.
     """
-    earlier = [
-        attempt.model_copy(update={"error": attempt.error.model_copy(update={"traceback": None})})
-        if attempt.error
-        else attempt
-        for attempt in attempts[:-MAX_TRACEBACKS]
-    ]
+    earlier = [_with_error(attempt, traceback=None) for attempt in attempts[:-MAX_TRACEBACKS]]
     return (*earlier, *attempts[-MAX_TRACEBACKS:])
 
 
@@ -252,34 +245,17 @@ def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
     return tuple(attempts.values())
 
 
-class _Asked(TypedDict, total=False):
-    definition: int
-    plan_input: Input
-    plan_args: tuple[JsonValue, ...]
-    replay_of: str | None
-
-
-def _asked(facts: Iterable[Recorded[Message]]) -> _Asked:
-    """Return the fields that a replay needs from the original request."""
-    for recorded in facts:
-        if isinstance(recorded.message, Requested):
-            requested, plan = recorded.message, recorded.message.plan
-            return {
-                "definition": plan.definition,
-                "plan_input": plan.input,
-                "plan_args": plan.args,
-                "replay_of": requested.replay_of,
-            }
-    return {}
-
-
-def _input_of(facts: Iterable[Recorded[Message]]) -> Input:
-    for recorded in facts:
-        if isinstance(recorded.message, Requested):
-            plan = recorded.message.plan
-            inputs = {step.name: step.input for step in plan.steps if step.input is not None}
-            return {**plan.input, **inputs}
-    return {}
+def _fields_of(request: Requested) -> dict[str, Any]:
+    """Return the input of an execution, and what a replay needs of its request."""
+    plan = request.plan
+    inputs = {step.name: step.input for step in plan.steps if step.input is not None}
+    return {
+        "input": {**plan.input, **inputs},
+        "definition": plan.definition,
+        "plan_input": plan.input,
+        "plan_args": plan.args,
+        "replay_of": request.replay_of,
+    }
 
 
 @dataclass(frozen=True, slots=True)

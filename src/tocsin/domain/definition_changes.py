@@ -103,17 +103,12 @@ def _changed(state: Ledger, after: JobDefinition | None, now: datetime) -> Ledge
     """Return the ledger after the change."""
     fact: Defined | Deleted
     if after is None:
-        fact = Deleted(job=state.job, previous=_previous(state))
+        fact = Deleted(job=state.job, previous=state.newest)
     elif facts := ledger.define(state, after):
         fact = facts[0]
     else:
         return state
-    sequence = _previous(state) + 1
-    return ledger.evolve(state, Recorded(fact, "", sequence, now))
-
-
-def _previous(state: Ledger) -> int:
-    return state.current.fact if state.current else 0
+    return ledger.evolve(state, Recorded(fact, "", state.newest + 1, now))
 
 
 def _compared(

@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from pydantic import JsonValue
 from typing_extensions import override
 
 from . import ids, start_jitter, trace_context
@@ -15,7 +14,6 @@ from .definition import (
     DefinitionError,
     DefinitionProblem,
     JobDefinition,
-    OverlapPolicy,
     Step,
     check_replay_input,
     show,
@@ -33,7 +31,6 @@ from .events import (
     Enqueued,
     EventIgnored,
     EventReference,
-    Input,
     Passed,
     Plan,
     Planned,
@@ -56,6 +53,9 @@ MAX_REFUSAL_CHARACTERS: Final = 4_000
 """Characters of a refusal's text; it may repeat what was sent."""
 _ROOM_BYTES: Final = 16_384
 """Bytes for the headers of an event, and for the identity and the keys of a request."""
+_SHARED: Final = ("by", "catch_up", "replay_of", "failed_only", "backfill", "traceparent", "event")
+"""The fields that a wish and a request share."""
+T = TypeVar("T")
 
 
 class _Wish(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ def from_due(due: Due, definition: JobDefinition, decided_at: datetime | None = 
 
     `decided_at`: the time of `due` in the log; None: that of the instant.
     """
-    return _from_due(_Occurrence(due, definition, decided_at))
+    return _from_due(_Same(due), _Same(definition), decided_at)
 
 
 def from_trigger(
@@ -196,14 +196,8 @@ def planned_again(
         request.execution_id,
         request.scheduled_time,
         request.trigger,
-        by=request.by,
-        catch_up=request.catch_up,
-        replay_of=request.replay_of,
-        failed_only=request.failed_only,
-        backfill=request.backfill,
-        traceparent=request.traceparent,
-        event=request.event,
         decided_at=decided_at,
+        **{name: getattr(request, name) for name in _SHARED},
     )
     again = _requested(definition, sequence, wish)
     return again if request.plan.shard is None else on_shard(again, request.plan.shard)
@@ -216,13 +210,10 @@ def replay_input(original: DeadLettered | Trigger, replayed: Replayed, before: J
     elif before is None:  # stored by an old version
         input_, args = original.plan_input or original.input, None
     else:
-        input_ = {key: value for key, value in original.plan_input.items() if _is_new(key, value, before.input)}
+        known = before.input
+        input_ = {key: value for key, value in original.plan_input.items() if key not in known or known[key] != value}
         args = None if original.plan_args == before.args else original.plan_args
     return Trigger(trigger="replay", input={**input_, **(replayed.input or {})}, args=args)
-
-
-def _is_new(key: str, value: JsonValue, known: Input) -> bool:
-    return key not in known or known[key] != value
 
 
 def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None = None) -> str:
@@ -407,26 +398,8 @@ def _fields(definition: JobDefinition, sequence: int, wish: _Wish) -> dict[str, 
         "scheduled_time": wish.scheduled_time,
         "trigger": wish.trigger,
         "plan": _plan(definition, sequence, wish),
-        "by": wish.by,
-        "catch_up": wish.catch_up,
-        "replay_of": wish.replay_of,
-        "failed_only": wish.failed_only,
-        "backfill": wish.backfill,
-        "traceparent": wish.traceparent,
-        "event": wish.event,
+        **{name: getattr(wish, name) for name in _SHARED},
     }
-
-
-def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapPolicy:
-    """Return the overlap policy of an execution.
-
-    Replays and backfills wait for the lock. They neither skip nor cancel a running execution.
-    """
-    return (
-        "enqueue"
-        if trigger in COMPENSATING_TRIGGERS and definition.overlap_policy != "allow"
-        else definition.overlap_policy
-    )
 
 
 def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
@@ -434,7 +407,7 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
     if given is not None and (given.input or given.args is not None or given.priority is not None):
         plan = _plan_of(definition, sequence, wish.trigger, given)
     else:
-        plan = _plan_without_input(_Source(definition, sequence, wish.trigger))
+        plan = _plan_without_input(_Same(definition), sequence, wish.trigger)
     if definition.jitter and wish.trigger == "cron":
         plan = start_jitter.delayed(plan, wish.execution_id, definition.jitter, wish.decided_at or wish.scheduled_time)
     if not wish.repeats_occurrence:
@@ -442,72 +415,47 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
     return plan.model_copy(update={"meta": {**plan.meta, **occurrence_meta(definition.name, wish.scheduled_time)}})
 
 
-class _Occurrence:
-    """A `due` event and its definition, compared by identity."""
+class _Same(Generic[T]):
+    """A value that is compared by identity, as a part of a key."""
 
-    __slots__ = ("decided_at", "definition", "due")
+    __slots__ = ("value",)
 
-    def __init__(self, due: Due, definition: JobDefinition, decided_at: datetime | None) -> None:
-        self.due = due
-        self.definition = definition
-        self.decided_at = decided_at
+    def __init__(self, value: T) -> None:
+        self.value = value
 
     @override
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Occurrence)
-            and self.due is other.due
-            and self.definition is other.definition
-            and self.decided_at == other.decided_at
-        )
+        return isinstance(other, _Same) and self.value is other.value
 
     @override
     def __hash__(self) -> int:
-        return hash((id(self.due), id(self.definition)))
+        return id(self.value)
 
 
 @lru_cache(1_024)
-def _from_due(occurrence: _Occurrence) -> Planned | Admitted:
+def _from_due(event: _Same[Due], definition: _Same[JobDefinition], decided_at: datetime | None) -> Planned | Admitted:
     """Return the request of a `due` event; each step of its decision has the same."""
-    due = occurrence.due
+    due = event.value
     wish = _Wish(
         *(ids.occurrence_id(due.job, due.scheduled_time), due.scheduled_time, "cron"),
         catch_up=due.catch_up,
-        decided_at=occurrence.decided_at,
+        decided_at=decided_at,
     )
-    return _requested(occurrence.definition, due.definition, wish)
-
-
-class _Source(msgspec.Struct, frozen=True, eq=False):
-    """The arguments of a plan without input of its own; definitions are compared by identity."""
-
-    definition: JobDefinition
-    sequence: int
-    trigger: TriggerKind
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Source)
-            and self.definition is other.definition
-            and (self.sequence, self.trigger) == (other.sequence, other.trigger)
-        )
-
-    @override
-    def __hash__(self) -> int:
-        return hash((id(self.definition), self.sequence, self.trigger))
+    return _requested(definition.value, due.definition, wish)
 
 
 @lru_cache(1_024)
-def _plan_without_input(source: _Source) -> Plan:
+def _plan_without_input(definition: _Same[JobDefinition], sequence: int, trigger: TriggerKind) -> Plan:
     """Return the plan that every trigger without input shares, so that it is encoded once."""
-    return _plan_of(source.definition, source.sequence, source.trigger, None)
+    return _plan_of(definition.value, sequence, trigger, None)
 
 
 def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, given: Trigger | None) -> Plan:
     given_input = (given.input if given else None) or {}
     given_args = given.args if given else None
     steps = definition.own_steps()
+    # Replays and backfills neither skip nor cancel a running execution.
+    waits_for_lock = trigger in COMPENSATING_TRIGGERS and definition.overlap_policy != "allow"
     return Plan.trusted(
         definition=sequence,
         steps=tuple(
@@ -530,7 +478,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         workflow=workflow_of(steps),
         input={**definition.input, **given_input},
         args=definition.args if given_args is None else given_args,
-        overlap_policy=_overlap_policy(definition, trigger),
+        overlap_policy="enqueue" if waits_for_lock else definition.overlap_policy,
         max_waiting=definition.max_waiting,
         concurrency=definition.concurrency,
         job_class=definition.job_class,

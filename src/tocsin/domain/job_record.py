@@ -126,18 +126,6 @@ def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
     )
 
 
-def _paused(record: JobRecord, _: Paused, at: datetime) -> JobRecord:
-    return replace(record, paused=True, changed_at=at)
-
-
-def _resumed(record: JobRecord, _: Resumed, at: datetime) -> JobRecord:
-    return replace(record, paused=False, changed_at=at)
-
-
-def _deleted(record: JobRecord, _: Deleted, at: datetime) -> JobRecord:
-    return replace(record, deleted=True, paused=False, changed_at=at)
-
-
 def _due(record: JobRecord, fact: Due, _: datetime) -> JobRecord:
     until = max(record.decided_until or fact.scheduled_time, fact.scheduled_time)
     return replace(record, decided_until=until, last_scheduled=fact.scheduled_time)
@@ -149,9 +137,9 @@ def _passed(record: JobRecord, fact: Passed, _: datetime) -> JobRecord:
 
 _EVOLVE: Final[Mapping[type[Message], Callable[[JobRecord, Any, datetime], JobRecord]]] = {
     Defined: _defined,
-    Paused: _paused,
-    Resumed: _resumed,
-    Deleted: _deleted,
+    Paused: lambda record, _, at: replace(record, paused=True, changed_at=at),
+    Resumed: lambda record, _, at: replace(record, paused=False, changed_at=at),
+    Deleted: lambda record, _, at: replace(record, deleted=True, paused=False, changed_at=at),
     Due: _due,
     Passed: _passed,
 }

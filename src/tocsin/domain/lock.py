@@ -11,6 +11,7 @@ it must be read or kept, except for the newest event of each type.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import reduce
 from operator import itemgetter
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -238,9 +239,7 @@ def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
 
 def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
     """Return the state after events, oldest first."""
-    for recorded in facts:
-        state = evolve(state, recorded)
-    return state
+    return reduce(evolve, facts, state)
 
 
 def first_needed(newest: Sequence[Recorded[Message]]) -> int:

@@ -46,7 +46,7 @@ def define(
             job=definition.name,
             definition=definition,
             paused=state.is_paused,
-            previous=_previous(state),
+            previous=state.newest,
             by=by,
             reason=reason,
             created_at=state.created_at,
@@ -148,7 +148,3 @@ def _existing(state: Ledger, job: str) -> Regime:
     if state.current is None or not state.current.definition:
         raise JobNotFound(job)
     return state.current
-
-
-def _previous(state: Ledger) -> int:
-    return state.current.fact if state.current else 0

@@ -203,7 +203,9 @@ def _verdicts(
         timetable = state.timetable
         # If an instant is due now, no catch-up fires beside it (ojs-cron §7.3: at most one).
         newest = 0 if timetable is None else _caught_up(timetable, is_due=len(late) < len(fireable))
-        newest = max(0, newest - _count_behind(state, undecided[-1][1], now)) if more else newest
+        if more and timetable is not None and timetable.schedule is not None:
+            anchor = anchor_of(state, state.regimes[-1])
+            newest = max(0, newest - schedule_of(timetable).count(undecided[-1][1].at, now, anchor=anchor))
         for i in late[: max(0, len(late) - newest)]:
             verdicts[i] = "missed"
     fired = [i for i, verdict in enumerate(verdicts) if verdict is None]
@@ -221,14 +223,6 @@ def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
             return 0 if is_due else 1
         case _:
             return 0
-
-
-def _count_behind(state: Ledger, last: Occurrence, now: datetime) -> int:
-    """Return the number of instants after the last occurrence of this decision."""
-    timetable = state.timetable
-    if timetable is None or timetable.schedule is None:
-        return 0
-    return schedule_of(timetable).count(last.at, now, anchor=anchor_of(state, state.regimes[-1]))
 
 
 def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> PassedReason | None:
@@ -266,10 +260,9 @@ def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime, s
 def _passed(
     state: Ledger, regime: Regime, occurrences: list[Occurrence], reason: PassedReason, start: datetime
 ) -> Passed:
-    instants = (
-        occurrences if reason in {"paused", "dst_skip"} else [o for o in occurrences if o.skipped_local is not None]
-    )
-    riding = 0 if reason in {"paused", "dst_skip"} else len(instants)
+    is_announced = reason in {"paused", "dst_skip"}
+    instants = occurrences if is_announced else [o for o in occurrences if o.skipped_local is not None]
+    riding = 0 if is_announced else len(instants)
     return Passed(
         job=state.job,
         start=start,

@@ -110,14 +110,11 @@ class Ledgers:
 def _plain(state: Ledger, sequence: int) -> Plain | None:
     if len(state.regimes) != 1 or len(state.definitions) != 1:
         return None
-    since, definition, paused, fact, previous = _fields(state.regimes[0])
-    known = state.definitions.get(definition)
-    if paused or fact != definition or known is None or known.since != since:
+    regime = state.regimes[0]
+    known = state.definitions.get(regime.definition)
+    if regime.paused or regime.fact != regime.definition or known is None or known.since != regime.since:
         return None
-    watermark, last_fired = state.watermark, state.last_fired
-    created_at, anchor = known.created_at, known.anchor
-    return Plain(sequence, definition, previous, since, known.timetable, watermark, last_fired, created_at, anchor)
-
-
-def _fields(regime: Regime) -> tuple[datetime, int, bool, int, int]:
-    return regime.since, regime.definition, regime.paused, regime.fact, regime.previous
+    return Plain(
+        *(sequence, regime.definition, regime.previous, regime.since, known.timetable),
+        *(state.watermark, state.last_fired, known.created_at, known.anchor),
+    )

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import reduce
 from itertools import pairwise
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ..definition import JobDefinition
 from ..events import (
@@ -108,6 +110,11 @@ class Ledger(msgspec.Struct, frozen=True):
         return self.definitions.get(self.current.definition) if self.current else None
 
     @property
+    def newest(self) -> int:
+        """Return the sequence of the newest event on a definition; 0: no event."""
+        return self.current.fact if self.current else 0
+
+    @property
     def is_paused(self) -> bool:
         """Return whether the job is paused."""
         return self.current is not None and self.current.paused
@@ -148,9 +155,7 @@ def fired_since(registered: datetime, last_fired: datetime | None) -> datetime |
 
 def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
     """Return the state after events, oldest first."""
-    for recorded in facts:
-        state = evolve(state, recorded)
-    return state
+    return reduce(evolve, facts, state)
 
 
 def without_definitions(state: Ledger) -> Ledger:
@@ -160,13 +165,8 @@ def without_definitions(state: Ledger) -> Ledger:
     """
     if all(known.definition is None for known in state.definitions.values()):
         return state
-    return msgspec.structs.replace(
-        state,
-        definitions={
-            s: KnownDefinition(known.since, known.timetable, None, known.created_at, anchor=known.anchor)
-            for s, known in state.definitions.items()
-        },
-    )
+    bare = {s: replace(known, definition=None, created_by=None) for s, known in state.definitions.items()}
+    return replace(state, definitions=bare)
 
 
 def missing_fact(state: Ledger) -> int | None:
@@ -216,6 +216,4 @@ def _trimmed(state: Ledger) -> Ledger:
     mark = state.watermark
     regimes = (*(a for a, b in pairwise(state.regimes) if b.since > mark), state.regimes[-1])
     definitions = {regime.definition for regime in regimes}
-    return msgspec.structs.replace(
-        state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in definitions}
-    )
+    return replace(state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in definitions})
