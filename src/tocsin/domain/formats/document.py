@@ -18,22 +18,15 @@ Path: TypeAlias = tuple[str | int, ...]
 """The path of a value in the normalized definition, e.g. `("retry", "max_delay")`."""
 
 _MISSPELT: Final = {
-    "cron": "schedule",
-    "expression": "schedule",
-    "every": "schedule",
-    "type": "function",
-    "task": "function",
-    "handler": "function",
-    "tz": "timezone",
-    "time_zone": "timezone",
+    **dict.fromkeys(("cron", "expression", "every", "cron_expression"), "schedule"),
+    **dict.fromkeys(("type", "task", "handler"), "function"),
+    **dict.fromkeys(("tz", "time_zone", "schedule_tz"), "timezone"),
     "steps": "dag",
-    "needs": "depends_on",
-    "after": "depends_on",
+    **dict.fromkeys(("needs", "after"), "depends_on"),
     "retries": "retry",
     "attempts": "max_attempts",
-    "payload": "input",
-    "id": "name",
-    "env": "input",
+    **dict.fromkeys(("payload", "env"), "input"),
+    **dict.fromkeys(("id", "job_name"), "name"),
     "schema": "input_schema",
     "schedule": "cron",
     "function": "type",
@@ -41,37 +34,27 @@ _MISSPELT: Final = {
     "multiplier": "backoff_coefficient",
     "max_delay": "max_interval",
     "disabled": "enabled",
-    "deadline": "execution_timeout",
-    "job_timeout": "execution_timeout",
-    "job_name": "name",
-    "cron_expression": "schedule",
-    "schedule_tz": "timezone",
+    **dict.fromkeys(("deadline", "job_timeout"), "execution_timeout"),
     "timezone": "schedule_tz",
 }
 _MISNAMED_POLICY: Final = {
-    "concurrent": "allow",
-    "parallel": "allow",
+    **dict.fromkeys(("concurrent", "parallel"), "allow"),
     "forbid": "skip",
-    "queue": "enqueue",
-    "buffer": "enqueue",
-    "replace": "cancel_previous",
-    "cancel": "cancel_previous",
+    **dict.fromkeys(("queue", "buffer"), "enqueue"),
+    **dict.fromkeys(("replace", "cancel"), "cancel_previous"),
 }
 _REASONS: Final = {
     "string_type": "must be text",
     "string_unicode": "half a surrogate pair is no character",
     "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
+    **dict.fromkeys(("int_type", "int_from_float"), "must be a whole number"),
     "float_type": "must be a number",
     "finite_number": "must be a finite number",
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "less_than_equal": "must be at most {le:g}",
     "tuple_type": "must be a list",
-    "dict_type": "must be a mapping",
-    "model_type": "must be a mapping",
-    "model_attributes_type": "must be a mapping",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a mapping"),
 }
 
 
@@ -105,6 +88,12 @@ class Document:
             if meant:
                 fields.setdefault(meant, value)
         return fields
+
+    def refuse(
+        self, field: str, value: object, reason: str, code: str = "invalid-value", *, step: str | None = None
+    ) -> None:
+        """Record the problem of a value that was written."""
+        self.problems.append(DefinitionProblem(reason, field=field, value=show(value), step=step, code=code))
 
     def definition(self) -> JobDefinition:
         """Return the definition.
@@ -155,13 +144,9 @@ class Document:
         if isinstance(cause, DefinitionError):
             return [replace(problem, field=self._respelled(problem)) for problem in cause.problems]
         path, step = self._addressed(details["loc"])
-        if details["type"] == "missing":
-            return [
-                DefinitionProblem(
-                    "required, and not given", field=_dotted(self.spelled(path)), step=step, code="required"
-                )
-            ]
         field, code = _dotted(self.spelled(path)), problem_code(details["type"], cause)
+        if details["type"] == "missing":
+            return [DefinitionProblem("required, and not given", field=field, step=step, code=code)]
         return [DefinitionProblem(_reason(details), field=field, value=show(details["input"]), step=step, code=code)]
 
     def _respelled(self, problem: DefinitionProblem) -> str:
@@ -197,9 +182,8 @@ def _reason(details: ErrorDetails) -> str:
 def _choice(given: object, expected: str) -> str:
     choices = [choice for choice in expected.replace(" or ", ", ").replace("'", "").split(", ") if choice]
     meant = nearest(given, choices, _MISNAMED_POLICY) if isinstance(given, str) else None
-    return f"must be one of {listed(choices).replace(' and ', ' or ')}" + (
-        f", did you mean `{meant}`?" if meant else ""
-    )
+    hint = f", did you mean `{meant}`?" if meant else ""
+    return f"must be one of {listed(choices).replace(' and ', ' or ')}{hint}"
 
 
 def _dotted(path: Path) -> str:

@@ -9,7 +9,7 @@ name (`EXTENSIONS`), so that writing loses nothing: `dst`, `catch_up`, `retentio
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ def reading(written: Mapping[Any, object]) -> Document:
         fields["function"] = _STAND_IN
     elif isinstance(kind := fields["function"], str) and not TYPE.fullmatch(kind):
         reason = "must be words of lower-case letters, digits and underscores, joined by dots, e.g. `report.generate`"
-        document.problems.append(DefinitionProblem(reason, field="type", value=show(kind)))
+        document.refuse("type", kind, reason)
         fields["function"] = _STAND_IN
     document.fields = {**fields, **_options(document, job.get("options"))}
     return document
@@ -140,9 +140,7 @@ def _unfolded(read: Document, written: Mapping[Any, object]) -> dict[Any, object
         if isinstance(template, Mapping):
             job = {**read.known(template, _TEMPLATE, under="job_template."), **job}
         else:
-            read.problems.append(
-                DefinitionProblem("must be a mapping", field="job_template", value=show(template), code="wrong-type")
-            )
+            read.refuse("job_template", template, "must be a mapping", "wrong-type")
     options = job.get("options", {})
     if "meta" in job and isinstance(options, Mapping):  # the HTTP binding and its clients write it here
         job["options"] = {"meta": job.pop("meta"), **options}
@@ -154,9 +152,7 @@ def _options(read: Document, written: object) -> dict[str, object]:
     if written is None:
         return {"retry": retry}
     if not isinstance(written, Mapping):
-        read.problems.append(
-            DefinitionProblem("must be a mapping", field="options", value=show(written), code="wrong-type")
-        )
+        read.refuse("options", written, "must be a mapping", "wrong-type")
         return {"retry": retry}
     options = read.known(_in_seconds(written), _OPTIONS, under="options.")
     policy = options.get("retry", {})
@@ -184,28 +180,23 @@ def _dead_letter(read: Document, written: object) -> bool:
     if isinstance(written, str) and written in _EXHAUSTION:
         return _EXHAUSTION[written]
     reason = "must be one of `discard` or `dead_letter`"
-    read.problems.append(
-        DefinitionProblem(reason, field="options.retry.on_exhaustion", value=show(written), code="unknown-choice")
-    )
+    read.refuse("options.retry.on_exhaustion", written, reason, "unknown-choice")
     return False
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _unsayable(definition: JobDefinition) -> list[DefinitionProblem]:
-    job = f"job `{definition.name}`"
+def _unsayable(definition: JobDefinition) -> Iterator[DefinitionProblem]:
+    job, code = f"job `{definition.name}`", "not-expressible"
     if definition.dag:
-        return [DefinitionProblem("a CronJob has no steps", field="dag", job=job, code="not-expressible")]
-    problems = []
+        yield DefinitionProblem("a CronJob has no steps", field="dag", job=job, code=code)
+        return
     if definition.schedule is None:
-        problems.append(DefinitionProblem("a CronJob needs a schedule", field="cron", job=job, code="not-expressible"))
+        yield DefinitionProblem("a CronJob needs a schedule", field="cron", job=job, code=code)
     if not TYPE.fullmatch(definition.function or ""):
         reason = "a CronJob's type is words joined by dots, e.g. `report.generate`"
-        problems.append(
-            DefinitionProblem(reason, field="type", value=show(definition.function), job=job, code="not-expressible")
-        )
-    return problems
+        yield DefinitionProblem(reason, field="type", value=show(definition.function), job=job, code=code)
 
 
 def _written_retry(retry: RetryPolicy, *, dead_letter: bool) -> dict[str, JsonValue]:

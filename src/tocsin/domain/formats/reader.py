@@ -49,15 +49,13 @@ def _switch(read: Document, job: dict[str, object], name: str, *, locks: bool) -
     """Read `lock`, or its opposite `concurrent`, as an overlap policy."""
     value = job.pop(name)
     if not isinstance(value, bool):
-        read.problems.append(
-            DefinitionProblem("must be true or false", field=name, value=show(value), code="wrong-type")
-        )
+        read.refuse(name, value, "must be true or false", "wrong-type")
         return
     locked = value is locks
     policy = job.setdefault("overlap_policy", "skip" if locked else "allow")
     if locked is (policy == "allow"):
         reason = f"`overlap_policy` is {show(policy)}, which contradicts it: leave one of them out"
-        read.problems.append(DefinitionProblem(reason, field=name, value=show(value), code="exclusive-fields"))
+        read.refuse(name, value, reason, "exclusive-fields")
 
 
 def _step(read: Document, written: Mapping[Any, object]) -> dict[str, object]:
@@ -65,11 +63,8 @@ def _step(read: Document, written: Mapping[Any, object]) -> dict[str, object]:
     name = called if isinstance(called, str) else None
     step = read.known(written, _STEP, step=name)
     if "step" in step and "name" in step:
-        read.problems.append(
-            DefinitionProblem(
-                "is the same as `step`: leave one of them out", field="name", step=name, code="exclusive-fields"
-            )
-        )
+        reason = "is the same as `step`: leave one of them out"
+        read.problems.append(DefinitionProblem(reason, field="name", step=name, code="exclusive-fields"))
     if "step" in step:
         step["name"] = step.pop("step")
     _retry(read, step, step=name)
@@ -117,18 +112,15 @@ def read(
     jobs, problems = _entries(document)
     definitions: list[tuple[str, JobDefinition]] = []
     for place, entry in jobs:
+        written = with_calendars(entry, calendars) if calendars and isinstance(entry, Mapping) else entry
         try:
-            definitions.append((place, read_job(_calendars_added(entry, calendars), place, connection=connection)))
+            definitions.append((place, read_job(written, place, connection=connection)))
         except DefinitionError as error:
             problems.extend(error.problems)
     problems.extend(_duplicates(definitions))
     if problems:
         raise DefinitionError(*(replace(problem, source=source) for problem in problems))
     return tuple(definition for _, definition in definitions)
-
-
-def _calendars_added(entry: object, calendars: Mapping[str, Mapping[str, object]]) -> object:
-    return with_calendars(entry, calendars) if calendars and isinstance(entry, Mapping) else entry
 
 
 def with_calendars(
@@ -155,18 +147,12 @@ def read_job(written: object, place: str | None = None, *, connection: str | Non
         DefinitionError: with all problems.
     """
     if not isinstance(written, Mapping):
-        raise DefinitionError(
-            DefinitionProblem(f"a job is a mapping, and this is {show(written)}", job=place, code="wrong-type")
-        )
+        reason = f"a job is a mapping, and this is {show(written)}"
+        raise DefinitionError(DefinitionProblem(reason, job=place, code="wrong-type"))
     if "apiVersion" in written and "kind" in written:
-        raise DefinitionError(
-            DefinitionProblem(
-                f"a manifest of Kubernetes ({show(written['kind'])}), and not a job: `tocsin import kubernetes FILE` writes the jobs of "
-                "CronJobs",
-                job=place,
-                code="kubernetes-manifest",
-            )
-        )
+        kind = f"a manifest of Kubernetes ({show(written['kind'])}), and not a job"
+        reason = f"{kind}: `tocsin import kubernetes FILE` writes the jobs of CronJobs"
+        raise DefinitionError(DefinitionProblem(reason, job=place, code="kubernetes-manifest"))
     try:
         return _reading({name: value for name, value in written.items() if name != "$schema"}, connection).definition()
     except DefinitionError as error:
@@ -189,13 +175,9 @@ def _duplicates(definitions: Iterable[tuple[str, JobDefinition]]) -> list[Defini
     places: dict[str, list[str]] = {}
     for place, definition in definitions:
         places.setdefault(definition.name, []).append(place)
-    return [
-        DefinitionProblem(
-            f"defined {len(where)} times: {' and '.join(where)}", job=f"job `{name}`", code="duplicate-name"
-        )
-        for name, where in places.items()
-        if len(where) > 1
-    ]
+    several = {name: where for name, where in places.items() if len(where) > 1}
+    reasons = {name: f"defined {len(where)} times: {' and '.join(where)}" for name, where in several.items()}
+    return [DefinitionProblem(reason, job=f"job `{name}`", code="duplicate-name") for name, reason in reasons.items()]
 
 
 def _reading(job: Mapping[Any, object], connection: str | None) -> Document:
@@ -215,12 +197,8 @@ def _entries(document: object) -> tuple[list[tuple[str, object]], list[Definitio
         case Mapping():
             return _wrapped(document)
         case _:
-            return [], [
-                DefinitionProblem(
-                    f"expected a mapping with `jobs`, a list of jobs or one job, and this is {show(document)}",
-                    code="wrong-type",
-                )
-            ]
+            reason = f"expected a mapping with `jobs`, a list of jobs or one job, and this is {show(document)}"
+            return [], [DefinitionProblem(reason, code="wrong-type")]
 
 
 def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:
@@ -238,10 +216,8 @@ def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], 
     inner = Document(spelled=lambda path: path)
     jobs = inner.known(beside, {key})[key]
     if not isinstance(jobs, list | tuple):
-        return [], [
-            *inner.problems,
-            DefinitionProblem("must be a list of jobs", field=key, value=show(jobs), code="wrong-type"),
-        ]
+        inner.refuse(key, jobs, "must be a list of jobs", "wrong-type")
+        return [], inner.problems
     return _numbered(key, jobs), inner.problems
 
 

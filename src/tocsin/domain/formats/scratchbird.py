@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from .. import duration
-from ..definition import DefinitionProblem, JobDefinition, RetryPolicy, show
+from ..definition import DefinitionProblem, JobDefinition, RetryPolicy
 from ..definition.sql_work import BOUND
 from ..errors import TocsinError
 from .document import Document, Path
@@ -169,7 +169,7 @@ def reading(written: Mapping[Any, object], connection: str | None = None) -> Doc
     for name in job.keys() & MANAGED:
         del job[name]
     for name in sorted(job.keys() & _NOT_SERVED.keys()):
-        _refuse(document, name, job.pop(name), _NOT_SERVED[name], "not-expressible")
+        document.refuse(name, job.pop(name), _NOT_SERVED[name], "not-expressible")
     fields = {name: job[name] for name in job.keys() & (_SAME | EXTENSIONS)}
     _name(document, job, fields)
     _work(document, job, fields)
@@ -224,31 +224,30 @@ def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
     return spelled
 
 
-def _refuse(document: Document, field: str, value: object, reason: str, code: str = "invalid-value") -> None:
-    document.problems.append(DefinitionProblem(reason, field=field, value=show(value), code=code))
+def _is_twice(document: Document, job: Mapping[str, object], name: str, same: str) -> bool:
+    """Return whether a job has `same` beside `name`, which is refused."""
+    if name in job and same in job:
+        document.refuse(same, job[same], f"is the same as `{name}`: leave one of them out", "exclusive-fields")
+    return name in job and same in job
 
 
 def _name(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    if "job_name" not in job:
-        return
-    if "name" in job:
-        _refuse(document, "name", job["name"], "is the same as `job_name`: leave one of them out", "exclusive-fields")
-    fields["name"] = job["job_name"]
+    _is_twice(document, job, "job_name", "name")
+    if "job_name" in job:
+        fields["name"] = job["job_name"]
 
 
 def _work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
     """Read `external_command`, `job_sql` and `procedure`, and compare `job_type` with the work."""
     if "external_command" in job:
         written = job["external_command"]
-        if "command" in job:
-            reason = "is the same as `external_command`: leave one of them out"
-            _refuse(document, "command", job["command"], reason, "exclusive-fields")
+        _is_twice(document, job, "external_command", "command")
         fields["command"] = written
         if isinstance(written, str):
             try:
                 fields["command"] = split_command(written)
             except CommandLineError as error:
-                _refuse(document, "external_command", written, str(error))
+                document.refuse("external_command", written, str(error))
                 fields["command"] = ["command"]  # a stand-in, so that it is reported once
     _database_work(document, job, fields)
     if "job_type" not in job:
@@ -256,21 +255,17 @@ def _work(document: Document, job: Mapping[str, object], fields: dict[str, objec
     kind = _choice(document, "job_type", job["job_type"], tuple(_TYPES))
     if kind is not None and not any(job.get(field) is not None for field in _TYPES[kind]):
         reason = f"such a job has `{_TYPES[kind][0]}`; the type follows from the work, so leave it out"
-        _refuse(document, "job_type", kind, reason, "exclusive-fields")
+        document.refuse("job_type", kind, reason, "exclusive-fields")
 
 
 def _partition(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
     """Read `partition_rule`."""
-    if "partition_rule" not in job:
+    if "partition_rule" not in job or _is_twice(document, job, "partition_rule", "partition"):
         return
     rule = job["partition_rule"]
-    if "partition" in job:
-        reason = "is the same as `partition_rule`: leave one of them out"
-        _refuse(document, "partition", job["partition"], reason, "exclusive-fields")
-        return
     partition = partition_of(rule)
     if isinstance(partition, str):
-        _refuse(document, "partition_rule", rule, partition)
+        document.refuse("partition_rule", rule, partition)
     else:
         fields["partition"] = partition
 
@@ -284,7 +279,7 @@ def _database_work(document: Document, job: Mapping[str, object], fields: dict[s
     if "job_sql" not in job and not is_call:
         if "connection" in job:
             reason = "only `job_sql` and `procedure` run in a database: leave it out"
-            _refuse(document, "connection", job["connection"], reason, "exclusive-fields")
+            document.refuse("connection", job["connection"], reason, "exclusive-fields")
         return
     connection = job.get("connection")
     if connection is None:
@@ -296,8 +291,7 @@ def _database_work(document: Document, job: Mapping[str, object], fields: dict[s
         connection = "connection"  # a stand-in, so that it is reported once
     if "job_sql" in job:
         statement = job["job_sql"]
-        if "sql" in job:
-            _refuse(document, "sql", job["sql"], "is the same as `job_sql`: leave one of them out", "exclusive-fields")
+        _is_twice(document, job, "job_sql", "sql")
         names = BOUND.findall(statement) if isinstance(statement, str) else ()
         parameters = {name: f"{{{{ input.{name} }}}}" for name in names}
         fields["sql"] = {"connection": connection, "statement": statement, "parameters": parameters}
@@ -311,7 +305,7 @@ def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, o
     given = [field for field in SCHEDULES.values() if field in job]
     if len(given) > 1:
         names = " and ".join(f"`{field}`" for field in given)
-        _refuse(document, given[1], job[given[1]], f"{names} exclude each other: give one", "exclusive-fields")
+        document.refuse(given[1], job[given[1]], f"{names} exclude each other: give one", "exclusive-fields")
     _kind(document, job, given)
     if "schedule_tz" in job:
         fields["timezone"] = job["schedule_tz"]
@@ -319,7 +313,7 @@ def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, o
     if not given:
         for field in bounds:
             reason = "it limits a schedule: give `cron_expression` or `interval_seconds` too"
-            _refuse(document, field, job[field], reason, "required")
+            document.refuse(field, job[field], reason, "required")
         return
     written = job[given[0]]
     match given[0]:
@@ -327,9 +321,8 @@ def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, o
             moment = _moment(document, "timestamp", written)
             fields["schedule"] = f"at {moment}" if moment else "@daily"  # a stand-in, so that it is reported once
             for field in bounds:
-                _refuse(
-                    document, field, job[field], "a job that runs once has no bounds: leave it out", "exclusive-fields"
-                )
+                reason = "a job that runs once has no bounds: leave it out"
+                document.refuse(field, job[field], reason, "exclusive-fields")
             return
         case "interval_seconds":
             fields["schedule"] = _every(document, written)
@@ -345,20 +338,20 @@ def _kind(document: Document, job: Mapping[str, object], given: list[str]) -> No
         kind = _choice(document, "schedule_kind", job["schedule_kind"], tuple(SCHEDULES))
         if kind is not None and SCHEDULES[kind] not in given:
             reason = f"such a schedule has `{SCHEDULES[kind]}`"
-            _refuse(document, "schedule_kind", kind, reason, "exclusive-fields" if given else "required")
+            document.refuse("schedule_kind", kind, reason, "exclusive-fields" if given else "required")
     if "schedule_type" in job:
         kind = _choice(document, "schedule_type", job["schedule_type"], ("ONE_TIME", "RECURRING"))
         if kind is not None and (not given or (kind == "ONE_TIME") is not ("timestamp" in given)):
             allowed = "`timestamp`" if kind == "ONE_TIME" else "`cron_expression` or `interval_seconds`"
             reason = f"such a schedule has {allowed}"
-            _refuse(document, "schedule_type", kind, reason, "exclusive-fields" if given else "required")
+            document.refuse("schedule_type", kind, reason, "exclusive-fields" if given else "required")
 
 
 def _every(document: Document, written: object) -> str:
     try:
         return f"@every {duration.short(duration.parse(written))}"
     except duration.DurationError as error:
-        _refuse(document, "interval_seconds", written, str(error), error.code)
+        document.refuse("interval_seconds", written, str(error), error.code)
         return "@daily"  # a stand-in, so that it is reported once
 
 
@@ -376,7 +369,7 @@ def _moment(document: Document, field: str, written: object) -> str | None:
     if is_moment:
         return text
     reason = 'must be a date and a time as text, such as "2027-03-01T09:00" or "2027-03-01T09:00:00Z"'
-    _refuse(document, field, written, reason, "invalid-instant" if isinstance(written, str) else "wrong-type")
+    document.refuse(field, written, reason, "invalid-instant" if isinstance(written, str) else "wrong-type")
     return None
 
 
@@ -384,20 +377,20 @@ def _retry(document: Document, job: Mapping[str, object], fields: dict[str, obje
     """Read the rule for retries; `retry` is the rule of a definition."""
     if "retry" in job:
         for field in sorted(job.keys() & {"max_retries", "retry_backoff"}):
-            _refuse(document, field, job[field], "`retry` has it too: leave one of them out", "exclusive-fields")
+            document.refuse(field, job[field], "`retry` has it too: leave one of them out", "exclusive-fields")
         return
     retries, backoff = job.get("max_retries", DEFAULT_RETRIES), DEFAULT_BACKOFF_S
     if isinstance(retries, bool) or not isinstance(retries, int):
-        _refuse(document, "max_retries", retries, "must be a whole number", "wrong-type")
+        document.refuse("max_retries", retries, "must be a whole number", "wrong-type")
         retries = DEFAULT_RETRIES
     elif not 0 <= retries <= MAX_RETRIES:
-        _refuse(document, "max_retries", retries, f"must be from 0 to {MAX_RETRIES}", "out-of-range")
+        document.refuse("max_retries", retries, f"must be from 0 to {MAX_RETRIES}", "out-of-range")
         retries = DEFAULT_RETRIES
     if "retry_backoff" in job:
         try:
             backoff = duration.parse(job["retry_backoff"])
         except duration.DurationError as error:
-            _refuse(document, "retry_backoff", job["retry_backoff"], str(error), error.code)
+            document.refuse("retry_backoff", job["retry_backoff"], str(error), error.code)
     fields["retry"] = retry_policy(retries, backoff).model_dump()
 
 
@@ -408,7 +401,7 @@ def _choices(document: Document, job: Mapping[str, object], fields: dict[str, ob
         fields["enabled"] = state != "DISABLED"
         if state == "PAUSED":
             reason = "a pause is not a part of a definition: register the job, and run `tocsin jobs pause`; or write DISABLED"
-            _refuse(document, "state", job["state"], reason, "not-expressible")
+            document.refuse("state", job["state"], reason, "not-expressible")
     if "on_completion" in job:
         end = _choice(document, "on_completion", job["on_completion"], ("PRESERVE", "DROP"))
         fields["on_completion"] = (end or "PRESERVE").lower()
@@ -419,10 +412,9 @@ def _choices(document: Document, job: Mapping[str, object], fields: dict[str, ob
 
 def _choice(document: Document, field: str, written: object, allowed: tuple[str, ...]) -> str | None:
     """Return the choice that a text names in any case; None: it is refused."""
-    choice = next(
-        (name for name in allowed if isinstance(written, str) and written.casefold() == name.casefold()), None
-    )
+    folded = written.casefold() if isinstance(written, str) else None
+    choice = next((name for name in allowed if name.casefold() == folded), None)
     if choice is None:
         names = ", ".join(f"`{name}`" for name in allowed)
-        _refuse(document, field, written, f"must be one of {names}", "unknown-choice")
+        document.refuse(field, written, f"must be one of {names}", "unknown-choice")
     return choice

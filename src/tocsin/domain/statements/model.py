@@ -1,66 +1,57 @@
 """The statements, as they were read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from ..statement_error import Place
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Statement:
+class _Statement(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     text: str
     """The text of the statement."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobStatement(_Statement):
+class _JobStatement(_Statement, frozen=True, kw_only=True):
     job: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateJob(_JobStatement):
+class CreateJob(_JobStatement, frozen=True, kw_only=True):
     """`CREATE JOB`: the fields in the names of ScratchBird, and their places."""
 
-    fields: Mapping[str, object] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    fields: Mapping[str, object] = {}
+    places: Mapping[str, Place] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterJob(CreateJob):
+class AlterJob(CreateJob, frozen=True):
     """`ALTER JOB … SET`: the fields that change."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropJob(_JobStatement):
+class DropJob(_JobStatement, frozen=True):
     """`DROP JOB`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecuteJob(_JobStatement):
+class ExecuteJob(_JobStatement, frozen=True):
     """`EXECUTE JOB`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRun(_Statement):
+class CancelRun(_Statement, frozen=True, kw_only=True):
     """`CANCEL JOB RUN`."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowJobs(_Statement):
+class ShowJobs(_Statement, frozen=True):
     """`SHOW JOBS`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowCreateJob(_JobStatement):
+class ShowCreateJob(_JobStatement, frozen=True):
     """`SHOW CREATE JOB`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Select(_Statement):
+class Select(_Statement, frozen=True):
     """`SELECT` over the views `sys.…`."""
 
 

@@ -74,16 +74,15 @@ def parse_tree(text: str, is_spent: IsSpent = never_spent) -> Tree[Token]:
         StatementError: placed at the first unexpected word, or at the word where the work ended.
     """
     if len(text) > MAX_CHARACTERS:
-        raise StatementError(
-            f"the text has {len(text):,} characters, more than {MAX_CHARACTERS:,}: divide it", Place(1, 1)
-        )
+        reason = f"the text has {len(text):,} characters, more than {MAX_CHARACTERS:,}: divide it"
+        raise StatementError(reason, Place(1, 1))
     parser = _grammar().parse_interactive(text)
     last: Token | None = None
     try:
         for token in parser.iter_parse():
             last = token
             if is_spent():
-                raise StatementError("the text needs too much work up to here: divide it", _place_of(token))
+                raise StatementError("the text needs too much work up to here: divide it", _token_place(token))
         return cast("Tree[Token]", parser.feed_eof(last))  # type: ignore[no-untyped-call]  # lark annotates a part
     except UnexpectedInput as error:
         error.interactive_parser = parser  # knows which words are allowed
@@ -97,7 +96,8 @@ def _grammar() -> Lark:
 
 
 def _unreadable(text: str, error: UnexpectedInput) -> StatementError:
-    expected = error.accepts if isinstance(error, UnexpectedToken) and error.accepts else _expected(error)
+    given = error.accepts if isinstance(error, UnexpectedToken) else None
+    expected = given or getattr(error, "allowed", None) or getattr(error, "expected", None) or ()
     allowed = tuple(sorted({_NAMES.get(name, name) for name in expected if not name.startswith("__")}))
     at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     start = len(text.rstrip()) if at_end else cast("int | None", error.pos_in_stream) or 0
@@ -113,14 +113,6 @@ def _unreadable(text: str, error: UnexpectedInput) -> StatementError:
     close = get_close_matches(word.upper(), [name for name in allowed if name.isupper()], n=1)
     suggestion = close[0] if close and close[0] != word.upper() else ""
     return StatementError(f"{word!r} is not expected here", place, text=text, allowed=allowed, suggestion=suggestion)
-
-
-def _expected(error: UnexpectedInput) -> set[str]:
-    return set(getattr(error, "allowed", None) or getattr(error, "expected", None) or ())
-
-
-def _place_of(token: Token) -> Place:
-    return Place(token.line or 1, token.column or 1)
 
 
 def _place_at(text: str, start: int) -> Place:
@@ -188,29 +180,22 @@ def _clauses(node: _Node) -> tuple[_Fields, Mapping[str, Place]]:
 # --- clauses ---------------------------------------------------------------------------------------------------------
 
 
-def _text_of(field: str) -> Callable[[_Node], Iterator[tuple[str, object]]]:
+_Reader: TypeAlias = Callable[[_Node], Iterator[tuple[str, object]]]
+
+
+def _text_of(field: str) -> _Reader:
     """Return the reader of a clause whose last token is its value."""
-
-    def read(clause: _Node) -> Iterator[tuple[str, object]]:
-        yield field, _value(_tokens(clause)[-1])
-
-    return read
+    return lambda clause: iter([(field, _value(_tokens(clause)[-1]))])
 
 
 def _number(clause: _Node) -> Iterator[tuple[str, object]]:
-    token = _tokens(clause)[-1]
-    _check_length(token)
-    yield str(clause.data), int(token) if token.isdecimal() else float(token)
+    yield str(clause.data), _number_of(_tokens(clause)[-1])
 
 
-def _duration(field: str) -> Callable[[_Node], Iterator[tuple[str, object]]]:
-    def read(clause: _Node) -> Iterator[tuple[str, object]]:
-        yield field, _seconds(clause)
-
-    return read
+def _duration(field: str) -> _Reader:
+    return lambda clause: iter([(field, _seconds(clause))])
 
 
-_UNITS: Final = {"s": "s", "m": "m", "h": "h", "d": "d", "w": "w"}
 _LONGEST_NUMBER: Final = 24
 """Characters of a number; the shortest text of every float fits."""
 
@@ -222,7 +207,7 @@ def _seconds(clause: _Node) -> object:
     _check_length(first)
     match amount:
         case [Token(type="NUMBER"), unit]:
-            return f"{first}{_UNITS[unit[0].lower()]}"
+            return f"{first}{unit[0].lower()}"
         case [Token(type="NUMBER")]:
             return float(first)
         case _:
@@ -232,6 +217,11 @@ def _seconds(clause: _Node) -> object:
 def _check_length(number: Token) -> None:
     if number.type == "NUMBER" and len(number) > _LONGEST_NUMBER:
         raise StatementError(f"the number {number[:_LONGEST_NUMBER]}… is too long", _token_place(number))
+
+
+def _number_of(token: Token) -> float:
+    _check_length(token)
+    return int(token) if token.isdecimal() else float(token)
 
 
 def _schedule(clause: _Node) -> Iterator[tuple[str, object]]:
@@ -246,10 +236,6 @@ def _schedule(clause: _Node) -> Iterator[tuple[str, object]]:
 
 def _depends(clause: _Node) -> Iterator[tuple[str, object]]:
     yield "depends_on", [_named_by(child) for child in clause.children if isinstance(child, Tree)]
-
-
-def _on_completion(clause: _Node) -> Iterator[tuple[str, object]]:
-    yield "on_completion", str(_tokens(clause)[-1])
 
 
 def _partition(clause: _Node) -> Iterator[tuple[str, object]]:
@@ -283,8 +269,7 @@ def _argument(token: Token) -> object:
         case "PARAMETER":
             return f"{{{{ input.{token[1:]} }}}}"
         case "NUMBER":
-            _check_length(token)
-            return int(token) if token.isdecimal() else float(token)
+            return _number_of(token)
         case "WORD":
             if token.lower() not in _CONSTANTS:
                 reason = f"{token[:40]!r} is not a value: write 'text', a number, :name, NULL, TRUE or FALSE"
@@ -305,9 +290,8 @@ def _with(clause: _Node) -> Iterator[tuple[str, object]]:
         raise StatementError('the text after WITH is a JSON object, such as {"tags": ["billing"]}', _token_place(token))
     for field, value in options.items():
         if field not in OPTIONS:
-            raise StatementError(
-                f"WITH has no field {field[:40]!r}", _token_place(token), allowed=tuple(sorted(OPTIONS))
-            )
+            reason, allowed = f"WITH has no field {field[:40]!r}", tuple(sorted(OPTIONS))
+            raise StatementError(reason, _token_place(token), allowed=allowed)
         yield field, value
 
 
@@ -315,7 +299,7 @@ def _no_constant(constant: str) -> object:
     raise ValueError(constant)
 
 
-_CLAUSES: Final[Mapping[str, Callable[[_Node], Iterator[tuple[str, object]]]]] = {
+_CLAUSES: Final[Mapping[str, _Reader]] = {
     "schedule": _schedule,
     "depends": _depends,
     "starts": _text_of("starts_at"),
@@ -326,7 +310,7 @@ _CLAUSES: Final[Mapping[str, Callable[[_Node], Iterator[tuple[str, object]]]]] =
     "max_retries": _number,
     "retry_backoff": _duration("retry_backoff"),
     "timeout": _duration("timeout"),
-    "on_completion": _on_completion,
+    "on_completion": _text_of("on_completion"),
     "catch_up": _text_of("catch_up"),
     "run_as": _text_of("run_as"),
     "description": _text_of("description"),
