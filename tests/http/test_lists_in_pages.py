@@ -68,7 +68,7 @@ async def test_pages_are_bounded(world: World, path: str, query: str) -> None:
 
 
 async def test_client_reads_every_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.adapters.http.client.PAGE_SIZE", 2)
+    monkeypatch.setattr("tocsin.adapters.http.api_client.PAGE_SIZE", 2)
     await _agents(world, ["a", "b", "c", "d", "e"])
     for number in range(5):
         await world.given(name=f"job-{number}", queue=f"queue-{number}")

@@ -12,8 +12,6 @@ from tocsin.adapters.http.api_client import ApiClient
 from tocsin.adapters.http.client import HttpOperator
 from tocsin.domain.access import Role
 from tocsin.domain.events import Message, Replayed, Resolved
-from tocsin.ports.queries import DeadLetterQuery
-from tocsin.services.operations.dead_letters import Replay
 from tocsin.services.operations.errors import Ambiguous, NotFound, OperationError
 from tocsin.subjects import Stream
 
@@ -98,37 +96,10 @@ async def operator_of(world: World) -> HttpOperator:
     return HttpOperator(ApiClient(client), world.clock)
 
 
-async def operator_of_older_api(world: World) -> HttpOperator:
-    """Return a client of an API that refuses the parameter `job` of a dead letter."""
-
-    async def rename(request: httpx.Request) -> None:
-        if request.url.path.startswith("/v1/dead-letters/"):
-            request.url = httpx.URL(str(request.url).replace("job=", "unheard_of="))
-
-    operator = await operator_of(world)
-    operator._api.http.event_hooks["request"].append(rename)
-    return operator
-
-
 async def record(world: World, *jobs: str) -> None:
     """Bring the dead letters of some jobs into the history."""
     facts = [fact for fact in await world.facts("dead-letter.>") if getattr(fact.message, "job", None) in jobs]
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
-
-
-async def test_client_decides_over_an_older_api(world: World) -> None:
-    await world.given(name=OURS, queue="payments.q")
-    await world.log.append(letter().model_copy(update={"job": OURS}), expect=0)
-    await record(world, OURS)
-    operator = await operator_of_older_api(world)
-    assert (await operator.dead_letter(ID[:13])).job == OURS
-    with pytest.raises(OperationError, match="unheard_of"):  # the caller named the job, so no other may be meant
-        await operator.replay(ID, job=OURS)
-    rows = (await operator.dead_letters(DeadLetterQuery())).rows
-    [replay] = [each async for each in operator.replay_all(rows, rate=9)]
-    assert isinstance(replay, Replay)
-    assert replay.job == OURS
-    assert (await operator.resolve(ID)).job == OURS
 
 
 async def test_client_selects_the_letter_of_its_job(shared: World) -> None:

@@ -2,15 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 import httpx
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from ... import subjects
 from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
@@ -19,6 +21,7 @@ from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timet
 from ...domain.namespaces import WrongNamespaces
 from ...domain.shard_map import WrongShardMap
 from ...ports import NotPermitted, SequenceConflict
+from ...ports.queries import Page
 from ...services.jobs import Job
 from ...services.operations.errors import NotFound, OperationError
 from ...services.operator import ApiUnavailable
@@ -27,6 +30,14 @@ MAX_ANSWER_BYTES: Final = 536_870_912
 """Size of an answer: a page of jobs, each of the greatest size, is smaller."""
 ANSWER_S: Final = 300.0
 """Time within which an answer has to be complete."""
+
+
+PAGE_SIZE: Final = 500
+"""Rows per request; the API returns at most 1,000."""
+TIMEOUT_S: Final = 60.0
+"""Time for each step of a request, such as the connection."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,40 @@ class ApiClient:
         except (ValueError, RecursionError):
             raise _not_tocsin(response, "without JSON") from None
 
+    async def read(
+        self, kind: type[T], path: str, field: str | None = None, query: Mapping[str, int] | None = None
+    ) -> T:
+        """Return an answer, or a field of it, as a type."""
+        answer = await self.request("GET", path, query=query)
+        return read_as(kind, answer if field is None else answer[field])
+
+    async def changed(self, method: str, path: str, body: JsonValue, headers: Mapping[str, str] | None = None) -> bool:
+        """Send a change, and return whether it changed anything."""
+        return bool((await self.request(method, path, body, headers=headers))["changed"])
+
+    async def listed(self, path: str, query: Mapping[str, bool] | None = None, *, position: str = "after") -> list[Any]:
+        """Return the items of a list; `position`: the parameter that continues it."""
+        items, _ = await self._pages(path, query or {}, position, sys.maxsize)
+        return items
+
+    async def page(self, kind: type[T], path: str, query: Mapping[str, str | int | bool], limit: int) -> Page[T]:
+        """Return up to `limit` rows, from several pages of the API."""
+        rows, cursor = await self._pages(path, query, "cursor", limit)
+        return Page([read_as(kind, row) for row in rows], cursor)
+
+    async def _pages(
+        self, path: str, query: Mapping[str, str | int | bool], position: str, most: int
+    ) -> tuple[list[Any], Any]:
+        name = path.rpartition("/")[2].replace("-", "_")
+        items: list[Any] = []
+        while True:
+            limit = min(PAGE_SIZE, most - len(items))
+            page = await self.request("GET", path, query={**query, "limit": limit})
+            items += page[name]
+            if page["next"] is None or len(items) >= most:
+                return items, page["next"]
+            query = {**query, position: page["next"]}
+
     @asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str], silence_s: float) -> AsyncIterator[httpx.Response]:
         """Open an endless answer, which is lost after `silence_s` seconds without a byte.
@@ -94,6 +139,23 @@ class ApiClient:
         return ApiUnavailable(
             f"no API answers at {self.http.base_url}: {reason}. Start `tocsin serve`, or use another URL"
         )
+
+
+@asynccontextmanager
+async def open_api(url: str, token: str | None) -> AsyncIterator[ApiClient]:
+    """Yield a client of the API at `url`; it sends `token` as bearer token."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
+        yield ApiClient(http)
+
+
+_adapter: Final[Callable[[Any], TypeAdapter[Any]]] = cache(TypeAdapter)
+
+
+def read_as(kind: type[T], answer: object) -> T:
+    """Return an answer, or a part of it, as a type."""
+    value: T = _adapter(kind).validate_python(answer)
+    return value
 
 
 async def _content_of(response: httpx.Response) -> bytes:
@@ -184,19 +246,14 @@ def recorded_of(fact: Mapping[str, Any]) -> Recorded[Message]:
     return Recorded(message, fact["subject"], fact["sequence"], datetime.fromisoformat(fact["time"]))
 
 
-def agent_path(name: str) -> str:
-    """Return the path of an agent."""
-    return f"/v1/agents/{quote(name, safe='')}"
+def path_of(kind: str, name: str, *rest: str) -> str:
+    """Return the path of a job, a queue or another thing that has a name, or a path below it."""
+    return "/".join(("/v1", kind, quote(name, safe=""), *rest))
 
 
-def queue_path(name: str) -> str:
-    """Return the path of a queue."""
-    return f"/v1/queues/{quote(name, safe='')}"
-
-
-def job_path(job: str) -> str:
-    """Return the path of a job."""
-    return f"/v1/jobs/{quote(job, safe='')}"
+def if_match(sequence: int) -> dict[str, str]:
+    """Return the header of a change to a version."""
+    return {"If-Match": f'"{sequence}"'}
 
 
 def reason_header(text: str | None) -> dict[str, str]:

@@ -3,21 +3,14 @@
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final
-from urllib.parse import quote
-
-import httpx
-from pydantic import TypeAdapter
+from typing import Any
 
 from ...domain.access import NO_TASKS, Binding, Role
 from ...domain.events import Actor
 from ...services.health import Finding
 from ...services.operations.errors import NotFound
-from .api_client import ApiClient
+from .api_client import ApiClient, open_api, path_of
 from .auth.tokens import StoredToken
-
-TIMEOUT_S: Final = 60.0
-_FINDINGS: Final = TypeAdapter(list[Finding])
 
 
 class RemoteAdmin:
@@ -53,14 +46,14 @@ class RemoteAdmin:
 
     async def revoke(self, token_id: str) -> bool:
         try:
-            await self._api.request("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
+            await self._api.request("DELETE", path_of("tokens", token_id))
         except NotFound:
             return False
         return True
 
     async def examine(self) -> Sequence[Finding]:
         """Run the checks of `tocsin doctor`, except those of monitoring endpoints."""
-        return _FINDINGS.validate_python((await self._api.request("GET", "/v1/doctor"))["findings"])
+        return await self._api.read(list[Finding], "/v1/doctor", "findings")
 
 
 def _stored(token: dict[str, Any]) -> StoredToken:
@@ -70,6 +63,5 @@ def _stored(token: dict[str, Any]) -> StoredToken:
 @asynccontextmanager
 async def administer(url: str, token: str | None) -> AsyncIterator[RemoteAdmin]:
     """Yield the administration through the API at `url`; it sends `token` as bearer token."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
-        yield RemoteAdmin(ApiClient(http))
+    async with open_api(url, token) as api:
+        yield RemoteAdmin(api)
