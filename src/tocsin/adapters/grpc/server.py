@@ -49,11 +49,6 @@ class CertificateFiles:
     """The files of the settings, as they were when they were read last."""
 
     def __init__(self, tls: GrpcTls) -> None:
-        """Read the files.
-
-        Raises:
-            SettingsError: a file cannot be read, or has no certificate or key.
-        """
         self._tls = tls
         self._seen = self._states()
         self.configuration = self._read()
@@ -159,7 +154,6 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
 
 
 def _handlers(service: SchedulerService) -> Any:  # noqa: ANN401 - grpc has no types
-    """Return the handlers of the methods that the proto file names."""
     handlers = {}
     for method in SERVICE.methods:
         do = getattr(service, _snake_case(method.name))
@@ -207,7 +201,6 @@ async def _abort(context: Any, refused: Refused) -> None:  # noqa: ANN401 - like
 
 
 def _caller_of(context: Any) -> Caller:  # noqa: ANN401 - likewise
-    """Return the address, the token and the trace of a call."""
     metadata = dict(context.invocation_metadata() or ())
     authorization = metadata.get("authorization")
     trace = parse(metadata.get("traceparent"))

@@ -272,16 +272,11 @@ def status_of(refused: Refused) -> grpc.StatusCode:
 
 
 def _given(**values: str) -> dict[str, Any]:
-    """Return the fields that are not empty."""
     return {name: value for name, value in values.items() if value}
 
 
 def _path(*parts: str) -> str:
-    """Return a path in which each part is one segment, also `.` and `..`.
-
-    Raises:
-        Refused: a part would be several segments to the API, or is longer than a name.
-    """
+    """Return a path in which each part is one segment, also `.` and `..`."""
     for part in parts:
         if "/" in part or len(part) > MAX_NAME:
             raise Refused(404, "not-found", f"nothing has the name {show(part)}")

@@ -247,7 +247,7 @@ def recorded_of(fact: Mapping[str, Any]) -> Recorded[Message]:
 
 
 def path_of(kind: str, name: str, *rest: str) -> str:
-    """Return the path of a job, a queue or another thing that has a name, or a path below it."""
+    """Return the path of a named thing, such as a job, or below it."""
     return "/".join(("/v1", kind, quote(name, safe=""), *rest))
 
 

@@ -397,11 +397,7 @@ class HttpOperator:
             return ledger.initial
 
     async def _check(self, plan: Plan) -> bool:
-        """Let the API check all changes together; return whether it did.
-
-        Raises:
-            DefinitionError, NotPermitted: the API would refuse one.
-        """
+        """Let the API check all changes together; return whether it did."""
         deleted = plan.of("delete")
         # Deletions make room in the quotas. The API finds them by the owner: they are the jobs that the definitions lack.
         needed = plan.of("create", "update", "unchanged") if deleted else plan.of("create", "update")
@@ -437,11 +433,7 @@ class HttpOperator:
                 raise
 
     async def _prune(self, change: Change, *, is_guarded: bool) -> None:
-        """Delete a job unless another owner took it over.
-
-        Raises:
-            SequenceConflict: another writer changed it since it was planned, if it is guarded; or on each try.
-        """
+        """Delete a job unless another owner took it over."""
         with suppress(JobNotFound):
             for _ in range(MAX_TRIES):
                 job = await self.job(change.job)

@@ -52,8 +52,6 @@ _IPV6_CLIENT_BITS: Final = 64
 
 
 def _refusing(problem: Problem) -> OjsHeaders:
-    """Return an application that answers with a problem."""
-
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         is_ojs = scope["path"].startswith(protocol.PREFIX)
         answer = protocol.as_response(problem, Request(scope)) if is_ojs else as_response(problem)
@@ -122,7 +120,6 @@ class Connection(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Take part in the limits of `table`."""
         super().__init__(config, server_state, app_state, _loop)
         self._table = table
         self.url = b""
@@ -245,7 +242,6 @@ class ConnectionTable:
     """The connections of one listener."""
 
     def __init__(self, server: Server) -> None:
-        """Begin without connections; `server` has the limits."""
         self._server = server
         self._max = most_connections(server.max_connections)
         self._exempt = tuple(_networks(server.trusted_proxies))
@@ -259,7 +255,6 @@ class ConnectionTable:
         """The connections with an unread answer: its size, and the time since which it has not shrunk."""
 
     def __len__(self) -> int:
-        """Return the number of open connections."""
         return len(self._open)
 
     def add(self, connection: Connection) -> None:
@@ -360,7 +355,6 @@ class ConnectionTable:
         return False
 
     def _leave(self, connection: Connection) -> None:
-        """Close a connection soon, unless a head arrives before."""
         self._leaving[connection] = None
         if len(self._leaving) > MAX_LEAVING:
             next(iter(self._leaving)).abort()

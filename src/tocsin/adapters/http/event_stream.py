@@ -54,7 +54,6 @@ async def events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Mapping[str, str
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Yield the lines of an answer without their ends."""
     rest = bytearray()
     async for piece in pieces:
         rest += piece

@@ -48,7 +48,6 @@ class AppriseMessages:
     """Sends notifications through a URL of Apprise."""
 
     def __init__(self, name: str, settings: AppriseChannel) -> None:
-        """`name`: the channel, as the settings call it."""
         self._name = name
         self._url = settings.url.get_secret_value()
         self._timeout = settings.timeout

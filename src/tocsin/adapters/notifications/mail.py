@@ -25,11 +25,6 @@ class Mail:
     """Sends notifications as e-mails."""
 
     def __init__(self, name: str, settings: EmailChannel) -> None:
-        """`name`: the channel, as the settings call it.
-
-        Raises:
-            SettingsError: `ca_file` cannot be read.
-        """
         self._settings = settings
         self._tls = trusted(settings.ca_file, name)
         self._server = f"{settings.host}:{settings.server_port}"
@@ -101,10 +96,7 @@ def message_of(notification: Notification, settings: EmailChannel) -> EmailMessa
 
 
 def _without_words(subject: str) -> str:
-    """Return a subject in which nothing begins an encoded word (RFC 2047).
-
-    Python decodes such words before it writes a header, and then writes the line breaks in them.
-    """
+    """Return a subject without encoded words (RFC 2047), which Python decodes with line breaks."""
     return subject.replace("=?", "= ?")
 
 

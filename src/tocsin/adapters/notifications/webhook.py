@@ -87,11 +87,6 @@ class Webhook:
     """Sends notifications to a URL."""
 
     def __init__(self, name: str, settings: WebhookChannel, clock: Clock, version: str) -> None:
-        """`name`: the channel, as the settings call it.
-
-        Raises:
-            SettingsError: `ca_file` cannot be read.
-        """
         self._url = settings.url.get_secret_value()
         self._key = None if settings.secret is None else webhook_key(settings.secret.get_secret_value())
         self._headers = {name: value.get_secret_value() for name, value in settings.headers.items()}

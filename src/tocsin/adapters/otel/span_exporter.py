@@ -102,10 +102,7 @@ class OtlpSpanExporter:
 
 
 class _LastReason(logging.Filter):
-    """Keeps the exporter's last line in place of writing it.
-
-    The stage logs losses, once in an interval.
-    """
+    """Keeps the exporter's last line in place of writing it: the stage logs losses."""
 
     def __init__(self) -> None:
         super().__init__()

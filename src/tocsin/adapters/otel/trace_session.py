@@ -77,11 +77,7 @@ class TraceSession:
         self._left: set[Future[requests.Response]] = set()
 
     def _bounded(self, request: Callable[..., requests.Response], *values: Any, **options: Any) -> requests.Response:  # noqa: ANN401 - those of `requests`
-        """Send a request, and return the answer without its body.
-
-        Raises:
-            RequestException: it is a redirect, or it did not come.
-        """
+        """Send a request, and return the answer without its body."""
         outcome = self.outcome
         before, limit = outcome.problem, options.get("timeout") or HEAD_TIMEOUT_S
         outcome.longest = max(outcome.longest, limit)
@@ -173,7 +169,6 @@ def _body(response: requests.Response) -> bytes:
 
 
 def _rejected(body: bytes) -> tuple[int, str]:
-    """Return how many spans an answer rejects, and why."""
     try:
         partial_success = ExportTraceServiceResponse.FromString(body).partial_success
     except DecodeError:

@@ -9,7 +9,6 @@ class S3ArchiveStore:
     """Implement `ports.ArchiveStore`. An object is never overwritten: its name holds a part of its digest."""
 
     def __init__(self, bucket: Bucket) -> None:
-        """Store objects in a place of a bucket, which must exist."""
         self._bucket = bucket
 
     async def put(self, name: str, body: bytes) -> None:

@@ -132,10 +132,7 @@ class Bucket:
                 _raise_if_no_bucket(error)
 
     async def _head(self, name: str) -> Any:  # noqa: ANN401 - a type that exists for type checkers only
-        """Return the size and the tag of an object.
-
-        A refusal is that of GET: an answer to HEAD has no body with a reason.
-        """
+        """Return the size and tag of an object; GET has reasons of refusals."""
         try:
             return await self._obstore.head_async(self._store, name)
         except Exception as error:
@@ -218,10 +215,6 @@ def _raise_if_no_bucket(error: FileNotFoundError) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return what a store answered, or why it did not answer.
-
-    The client's own text has several lines, with the request's URL and the whole answer.
-    """
     text = str(error)
     if (code := _CODE.search(text)) is not None:
         message = _MESSAGE.search(text)

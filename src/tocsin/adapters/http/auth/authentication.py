@@ -145,10 +145,7 @@ class IdentityProvider:
             self._fetched_at = now
 
     def _may_verify(self, key: jwt.PyJWK) -> bool:
-        """Return whether a published key may verify tokens.
-
-        A symmetric key that a provider publishes would let everyone make tokens.
-        """
+        """Return whether a published key may verify tokens: a symmetric key could also make them."""
         return key.public_key_use in {None, "sig"} and key.algorithm_name in self._auth.algorithms
 
     async def _url(self) -> str:
@@ -210,7 +207,6 @@ def _is_absent(claims: Mapping[str, Any], path: str) -> bool:
 
 
 def _listed(claim: object) -> list[object]:
-    """Return the items of a claim: a list, or a string separated by spaces."""
     if isinstance(claim, str):
         return [*claim.split()]
     return list(claim) if isinstance(claim, list) else []

@@ -82,7 +82,6 @@ class CodeFlow:
     """The sign-in at an identity provider."""
 
     def __init__(self, auth: Auth, http: httpx.AsyncClient, provider: IdentityProvider, clock: Clock) -> None:
-        """Use `auth`, which has a `client_id`."""
         self._auth = auth
         self._http = http
         self._provider = provider
@@ -142,7 +141,6 @@ class CodeFlow:
         )
 
     async def _check_id_token(self, token: str, attempt: SignInAttempt) -> None:
-        """Check that the provider made an id token for this attempt, at this client."""
         try:
             claims = await self._provider.claims(token, self._auth.client_id or "", "nonce")
         except InvalidToken as error:

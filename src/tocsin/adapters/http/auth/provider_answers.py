@@ -52,7 +52,6 @@ async def read_json(
 async def _read_bounded(
     http: httpx.AsyncClient, method: str, url: str, data: Mapping[str, str] | None, auth: httpx.BasicAuth | None
 ) -> tuple[int, bytes]:
-    """Return a response's status and body, and stop reading at `MAX_RESPONSE_BYTES`."""
     # Uncompressed, so that a few received bytes cannot expand to many.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     body = bytearray()

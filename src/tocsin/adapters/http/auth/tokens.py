@@ -62,7 +62,6 @@ class Tokens:
     """The tokens of an installation."""
 
     def __init__(self, projections: Projections, clock: Clock) -> None:
-        """Use the bucket that `tocsin init` created."""
         self._projections = projections
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, StoredToken | None]] = OrderedDict()

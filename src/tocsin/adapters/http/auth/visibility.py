@@ -100,7 +100,6 @@ class KnownDefinition:
     """The owner and the viewers in a `defined` event. Implements `access.Owned`."""
 
     def __init__(self, recorded: Recorded[Message], fact: Defined) -> None:
-        """Read a `defined` event."""
         self.stored_at = recorded.time
         self.previous = fact.previous
         self.definition: JobDefinition = fact.definition
@@ -117,7 +116,6 @@ class Visibility:
     """Decide which callers may see or change the executions of a job."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
-        """Read definitions from `log`."""
         self._log = log
         self._clock = clock
         self._newest: OrderedDict[str, tuple[float, KnownDefinition | None]] = OrderedDict()
@@ -278,7 +276,6 @@ class Visibility:
     async def _before(
         self, job: str, known: KnownDefinition, *, until: datetime | None = None
     ) -> "KnownDefinition | _Unknown | None":
-        """Return the last definition before another, stored until a time; None: there was none."""
         sequence = known.previous
         for _ in range(MAX_BACK):
             if not sequence:

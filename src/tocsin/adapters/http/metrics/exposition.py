@@ -170,8 +170,6 @@ class Metrics:
 
 
 class _Families(Collector):
-    """A collector of families that are complete."""
-
     def __init__(self, families: list[Family]) -> None:
         self._families = families
 

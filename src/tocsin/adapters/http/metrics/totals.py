@@ -121,7 +121,6 @@ def _first_executions(job: str, has_schedule: bool) -> Iterator[Key]:  # noqa: F
 
 
 def _buckets(kind: Kind, counts: Mapping[str, int]) -> list[tuple[str, float]]:
-    """Return the cumulative counts up to each bound."""
     bounds = {*(f"{bound:g}" for bound in BUCKETS_S[kind]), NO_BOUND, *counts}
     buckets, sum_ = list[tuple[str, float]](), 0
     for bound in sorted(bounds, key=float):

@@ -5,6 +5,7 @@ client cannot hold resources. `ErrorHandler` answers what they raise, in the sha
 """
 
 import asyncio
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
@@ -16,22 +17,21 @@ from ..api.problems import Problem
 from ..auth.session import SAFE_METHODS
 
 
+@dataclass(frozen=True, slots=True)
 class BodyLimit:
     """Reject a body of more than `size` bytes, and stop reading there."""
 
-    def __init__(self, app: ASGIApp, size: int) -> None:
-        """Wrap `app`."""
-        self._app = app
-        self._size = size
+    app: ASGIApp
+    size: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        reason = f"the body is larger than {self._size:,} bytes. Send less in one request"
+        reason = f"the body is larger than {self.size:,} bytes. Send less in one request"
         declared = Headers(scope=scope).get("Content-Length", "")
-        if declared.isdecimal() and int(declared[:20]) > self._size:
+        if declared.isdecimal() and int(declared[:20]) > self.size:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
         received = 0
 
@@ -39,30 +39,29 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._size:
+            if received > self.size:
                 # Raised inside the application, where the body is read.
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message
 
-        await self._app(scope, counted, send)
+        await self.app(scope, counted, send)
 
 
 STREAM_PATH: Final = "/v1/events"
 """Its answer lasts until the client disconnects."""
 
 
+@dataclass(frozen=True, slots=True)
 class Timeouts:
     """Limit the time from the start of a request to the end of its answer."""
 
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
-        """Wrap `app`."""
-        self._app = app
-        self._seconds = seconds
+    app: ASGIApp
+    seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http" or scope["path"] == STREAM_PATH:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         has_begun = False
 
@@ -71,16 +70,16 @@ class Timeouts:
             has_begun = True
             await send(message)
 
-        timeout = asyncio.timeout(self._seconds)
+        timeout = asyncio.timeout(self.seconds)
         try:
             async with timeout:
-                await self._app(scope, receive, observed)
+                await self.app(scope, receive, observed)
         except TimeoutError:
             if not timeout.expired() or has_begun:
                 raise
             is_read = scope["method"] in SAFE_METHODS
             remedy = "Retry" if is_read else "The outcome is unknown: read the state, then retry"
-            raise Problem(503, "timeout", f"not done within {self._seconds:g} seconds. {remedy}") from None
+            raise Problem(503, "timeout", f"not done within {self.seconds:g} seconds. {remedy}") from None
 
 
 SAFE_HEADERS: Final = {
@@ -92,12 +91,11 @@ SAFE_HEADERS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class SafeHeaders:
     """Add headers that restrict browsers, unless a handler set them."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -109,4 +107,4 @@ class SafeHeaders:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+        await self.app(scope, receive, with_headers if scope["type"] == "http" else send)

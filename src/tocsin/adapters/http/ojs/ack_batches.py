@@ -6,9 +6,9 @@ A worker that fetched several jobs in one request ends them in one, for a fracti
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import JsonValue
 
 from .... import subjects
@@ -26,16 +26,10 @@ from ..api.dependencies import Components, Here
 from ..api.problems import Problem, problem_of
 from ..auth.security import TaskWorker
 from . import batches, protocol, worker_requests, workers
-from .protocol import Body, OjsResponse, as_error, refused
+from .job_view import Json
+from .protocol import Body, as_error, ojs_router, refused
 
-Json: TypeAlias = dict[str, Any]
-
-router = APIRouter(
-    prefix=workers.PREFIX,
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    responses={**protocol.documented(400, 401, 403, 413, 422, 429, 500, 503), **batches.PARTIAL},
-)
+router = ojs_router(workers.PREFIX, 413)
 MAX_ID_LENGTH: Final = 512
 """Characters of the id of a job: an execution and a step."""
 _ACKS: Final[Json] = {
@@ -49,6 +43,7 @@ _ACKS: Final[Json] = {
 @router.post(
     "/ack/batch",
     operation_id="ackJobs",
+    responses=batches.PARTIAL,
     openapi_extra=protocol.body_schema("acks", acks=_ACKS, worker_id={"type": "string"}),
 )
 async def ack_jobs(here: Here, caller: TaskWorker, response: Response, body: Body) -> Json:
@@ -72,11 +67,6 @@ async def ack_jobs(here: Here, caller: TaskWorker, response: Response, body: Bod
 
 
 def _acks(body: Json) -> list[tuple[str, JsonValue]]:
-    """Return the id and the result of each job.
-
-    Raises:
-        Problem: one of them is invalid.
-    """
     given = body.get("acks")
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_COUNT:
         raise refused("acks", f"must be an array of 1 to {MAX_COUNT} objects with a `job_id`")
@@ -95,11 +85,10 @@ def _acks(body: Json) -> list[tuple[str, JsonValue]]:
 
 
 async def _held_each(here: Components, ids: Sequence[str], holder: Holder) -> list[Held | TocsinError]:
-    """Return the lease of each job, or why it has no lease.
-
-    The usual case is one read for all jobs.
-    """
-    scopes = [subjects.execution(subjects.ANY, id_.partition(":")[0]) for id_ in ids if _is_id(id_)]
+    """Return the lease of each job, or why it has none, usually with one read."""
+    scopes = [
+        subjects.execution(subjects.ANY, id_.partition(":")[0]) for id_ in ids if lookup.is_id(id_.partition(":")[0])
+    ]
     facts: dict[str, Sequence[Any]] = {}
     if scopes:
         with suppress(subjects.DecodeError):  # perhaps of a newer version: then each job is read on its own
@@ -116,10 +105,6 @@ async def _held_each(here: Components, ids: Sequence[str], holder: Holder) -> li
             return error
 
     return await asyncio.gather(*map(held, ids))
-
-
-def _is_id(id_: str) -> bool:
-    return lookup.is_id(id_.partition(":")[0])
 
 
 def _known(facts: Sequence[Any], execution_id: str, step: str | None, holder: Holder) -> Held | None:

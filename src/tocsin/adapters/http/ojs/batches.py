@@ -11,7 +11,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from typing_extensions import override
 
 from ....domain import ids
@@ -26,7 +26,8 @@ from ..middleware.idempotency import IdempotentRoute, request_name
 from . import dead_letters, envelope, job_filter, jobs, protocol
 from .enqueued_jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
 from .job_filter import Selection
-from .protocol import Body, OjsResponse, as_error, changing, documented, not_kept_if_retryable, read_object
+from .job_view import Json
+from .protocol import Body, as_error, changing, not_kept_if_retryable, ojs_router, read_object
 
 MAX_BATCH: Final = MAX_TOGETHER
 """The number of jobs of a request."""
@@ -35,8 +36,6 @@ MAX_BATCH_SIZE: Final = "X-OJS-Max-Batch-Size"
 AT_ONCE: Final = 32
 """The number of jobs that a request cancels or retries at a time."""
 SUMMARY: Final = ("id", "type", "state", "queue", "scheduled_at", "created_at", "enqueued_at")
-
-Json: TypeAlias = dict[str, Any]
 
 
 class BulkRoute(IdempotentRoute):
@@ -53,13 +52,7 @@ class BulkRoute(IdempotentRoute):
         return "idempotency_key", (await read_object(request)).get("idempotency_key")
 
 
-router = APIRouter(
-    prefix="/ojs/v1/jobs",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    route_class=BulkRoute,
-    responses=documented(400, 401, 403, 409, 413, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/jobs", 409, 413, route_class=BulkRoute)
 _JOBS: Final[Json] = {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MAX_BATCH}
 _IDS: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_BATCH}
 _KEY: Final[Json] = {"type": "string", "maxLength": 256}
@@ -175,11 +168,6 @@ async def bulk_retry(here: Here, caller: Replayer, request: Request, response: R
 
 
 def _listed(body: Json, field: str) -> list[Any]:
-    """Return the list of a body.
-
-    Raises:
-        Problem: it is no list, it is empty, or it is too long.
-    """
     items, right = body.get(field), f"must be an array of 1 to {MAX_BATCH:,} jobs"
     if not isinstance(items, list) or not items:
         raise _invalid(field, right)
@@ -249,13 +237,11 @@ def _invalid(field: str, right: str, *, given: str | None = None) -> Problem:
 
 
 async def _each(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:
-    """Enqueue the valid jobs."""
     outcomes = iter(await enqueue_each(here, caller, given.batch))
     return [wish if isinstance(wish, Problem) else next(outcomes) for wish in given.inputs]
 
 
 async def _all_or_none(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:
-    """Enqueue all jobs, unless one of them is invalid."""
     problems = given.problems()
     rejected = Problem(422, "batch-rejected", "not enqueued, because another job of the batch is invalid")
     if any(problems):
@@ -285,10 +271,7 @@ Select: TypeAlias = Callable[[object], Awaitable[Selection]]
 async def _change_each(
     body: Json, response: Response, done: str, change: Callable[[str], Awaitable[object]], select: Select | None
 ) -> Json:
-    """Change each job of a list, or those that `select` returns.
-
-    `done` is the state of those that were changed.
-    """
+    """Change each job of a list or a selection; `done`: the state of changed jobs."""
     if _is_atomic(body):
         raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
     if select is None:
@@ -313,8 +296,8 @@ def _listed_ids(body: Json) -> list[str]:
 async def _change_listed(
     listed: Sequence[str], response: Response, done: str, change: Callable[[str], Awaitable[object]]
 ) -> Json:
-    def item(index: int, id: str, problem: Problem | None) -> Json:  # noqa: A002 - the field has this name
-        head: Json = {"index": index, "job_id": id}
+    def item(index: int, job_id: str, problem: Problem | None) -> Json:
+        head: Json = {"index": index, "job_id": job_id}
         if problem is None:
             return {**head, "status": done}
         error = as_error(problem).model_dump(exclude_none=True)
@@ -332,10 +315,10 @@ async def problems_of_each(listed: Sequence[str], change: Callable[[str], Awaita
     """Change jobs, some at a time; return why each was not changed, or None."""
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def problem_with(id: str) -> Problem | None:  # noqa: A002 - the field has this name
+    async def problem_with(job_id: str) -> Problem | None:
         async with limit:
             try:
-                await change(id)
+                await change(job_id)
             except TocsinError as error:
                 return problem_of(error)
         return None

@@ -9,7 +9,7 @@ refused. Fields that the server manages are ignored if a client sends them. Answ
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import Body, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, WithJsonSchema
 
 from .... import subjects
@@ -28,18 +28,12 @@ from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
-from .protocol import OjsResponse, documented
+from .protocol import ojs_router
 from .queues import DEFAULT_LIMIT, Cursor, Limit, Offset, PageInfo, page_of
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 
-router = APIRouter(
-    prefix="/ojs/v1/cron",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 409, 412, 413, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/cron", 404, 409, 412, 413, route_class=IdempotentRoute)
 
 
 class CronJob(BaseModel):
@@ -229,11 +223,6 @@ async def toggle_cron(
 
 
 async def _existing(here: Components, name: str) -> Job:
-    """Return a job that is a cron job.
-
-    Raises:
-        JobNotFound: no cron job has that name.
-    """
     try:
         _NAME.validate_python(name)
     except ValidationError:
@@ -245,11 +234,7 @@ async def _existing(here: Components, name: str) -> Job:
 
 
 def _loses_nothing(current: Job | None) -> None:
-    """Refuse to replace a job that a CronJob cannot express.
-
-    Raises:
-        Problem: with the fields that would be lost.
-    """
+    """Refuse to replace a job that a CronJob cannot express."""
     if current is None:
         return
     try:

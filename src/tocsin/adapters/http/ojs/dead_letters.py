@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from .... import subjects
 from ....domain import execution
@@ -24,7 +24,7 @@ from ..middleware.idempotency import IdempotentRoute, request_name
 from . import job_view, protocol, replays
 from .fresh_history import catches_up
 from .jobs import visible_match
-from .protocol import OjsResponse, OptionalBody, documented
+from .protocol import Id, OptionalBody, ojs_router
 
 MAX_LIMIT: Final = 200
 MAX_READ_TOGETHER: Final = 100
@@ -38,13 +38,7 @@ HISTORY_PAGE_SIZE: Final = 1_000
 CATCH_UP_PAUSES_S: Final = (0.02, 0.05, 0.1, 0.1, 0.1, 0.2, 0.2, 0.3, 0.5)
 """Pauses between checks that the history has read the dead letters that the log had at the request."""
 
-router = APIRouter(
-    prefix="/ojs/v1/dead-letter",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/dead-letter", 404, 409, route_class=IdempotentRoute)
 
 
 class _Letter(NamedTuple):
@@ -71,7 +65,8 @@ async def list_dead(
     `next_cursor` continues the list, and is null at its end. A dead letter that was retried is no longer shown, so a page may be
     short: if the retry failed too, its dead letter is shown.
     """
-    await _await_history(here)
+    if (newest := await here.log.last("dead-letter.>")) is not None:  # a job that failed just now is listed
+        await catches_up(here, newest.sequence, CATCH_UP_PAUSES_S)
     query = DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE, cursor=cursor, namespaces=caller.reached)
     rows, searched = await _search(here, caller, query, MAX_COUNTED if queue is None else MAX_READ)
     end = offset + limit
@@ -94,12 +89,12 @@ async def list_dead(
 
 
 @router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.body_schema(optional=True))
-async def retry(here: Here, caller: Replayer, request: Request, _: OptionalBody, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def retry(here: Here, caller: Replayer, request: Request, _: OptionalBody, job_id: Id) -> dict[str, Any]:
     """Run a permanently failed job again. Its attempts start at 1."""
-    return {"job": await retry_job(here, caller, request, id)}
+    return {"job": await retry_job(here, caller, request, job_id)}
 
 
-async def retry_job(here: Components, caller: Principal, request: Request, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def retry_job(here: Components, caller: Principal, request: Request, job_id: str) -> dict[str, Any]:
     """Run a permanently failed job again, and return it.
 
     A request with an idempotency key that ran the job again before, which the answer may not say, runs it no second time.
@@ -108,11 +103,11 @@ async def retry_job(here: Components, caller: Principal, request: Request, id: s
         Problem: no job has this id, the caller may not run it again, or no stage started it.
         OperationError: it is no dead letter, or was run again already.
     """
-    match, name = await _replayable(here, caller, id), request_name(request)
+    match, name = await _replayable(here, caller, job_id), request_name(request)
     key = None if name is None else name.name
-    execution_id = None if key is None else await replays.of_request(here, match.job, id.partition(":")[0], key)
+    execution_id = None if key is None else await replays.of_request(here, match.job, job_id.partition(":")[0], key)
     if execution_id is None:
-        await _require_letter(here, match, id)
+        await _require_letter(here, match, job_id)
         replay = await dead_letters.replay(
             here.log,
             match.execution_id,
@@ -123,48 +118,39 @@ async def retry_job(here: Components, caller: Principal, request: Request, id: s
             stored=here.stored,
         )
         execution_id = replay.execution_id or match.execution_id
-    return job_view.job(await replays.begun(here, match.job, execution_id, f"job {id}"), id=id)
+    return job_view.job(await replays.begun(here, match.job, execution_id, f"job {job_id}"), job_id=job_id)
 
 
 @router.delete("/{id}", operation_id="discardDeadJob")
-async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def discard(here: Here, caller: Replayer, job_id: Id) -> dict[str, Any]:
     """Resolve a dead letter, so that it is no longer listed. Its events remain."""
-    match = await _replayable(here, caller, id, of_workflow=True)
-    await _require_letter(here, match, id)
+    match = await _replayable(here, caller, job_id, of_workflow=True)
+    await _require_letter(here, match, job_id)
     cause = "discarded by OJS client"
     await dead_letters.resolve(here.log, match.execution_id, job=match.job, by=actor(caller), reason=cause)
-    return {"deleted": True, "id": id, "job_id": id}
+    return {"deleted": True, "id": job_id, "job_id": job_id}
 
 
-async def _replayable(
-    here: Components,
-    caller: Principal,
-    id: str,  # noqa: A002 - the field has this name
-    *,
-    of_workflow: bool = False,
-) -> ExecutionMatch:
-    match = await visible_match(here, caller, id)
+async def _replayable(here: Components, caller: Principal, job_id: str, *, of_workflow: bool = False) -> ExecutionMatch:
+    match = await visible_match(here, caller, job_id)
     if job_view.is_workflow(execution.fold(match.facts)) and not of_workflow:
-        workflow = id.partition(":")[0]
-        detail = f"job {id} is part of a workflow: retry workflow {workflow}"
+        workflow = job_id.partition(":")[0]
+        detail = f"job {job_id} is part of a workflow: retry workflow {workflow}"
         raise Problem(409, "conflict", detail, facts={"workflow_id": workflow})
     if not await here.visibility.permits_replay(caller, Run.of(match)):
         raise forbidden(caller, Permission.REPLAY)
     return match
 
 
-async def _require_letter(here: Components, match: ExecutionMatch, id: str) -> None:  # noqa: A002 - as above
+async def _require_letter(here: Components, match: ExecutionMatch, job_id: str) -> None:
     if not await here.log.load(subjects.dead_letter(match.job, match.execution_id)):
-        raise NotFound(f"job {id} is not a dead letter")
+        raise NotFound(f"job {job_id} is not a dead letter")
 
 
 async def _search(
     here: Components, caller: Principal, query: DeadLetterQuery, most: int
 ) -> tuple[list[_Letter], str | None]:
-    """Search up to `most` dead letters for executions that a caller may see.
-
-    Return them, and the cursor that continues the search; None: no dead letter follows.
-    """
+    """Return the visible dead letters among the next `most`, and the cursor after them."""
     rows: list[_Letter] = []
     while True:
         page = await here.history.dead_letters(replace(query, limit=min(query.limit, most)))
@@ -180,10 +166,7 @@ async def _search(
 
 
 async def _views(here: Components, caller: Principal, rows: Sequence[_Letter]) -> list[tuple[_Letter, dict[str, Any]]]:
-    """Return the jobs of dead letters.
-
-    Those that were retried are left out, and executions whose events are gone.
-    """
+    """Return the jobs of dead letters that were not retried and have events."""
     views: list[tuple[_Letter, dict[str, Any]]] = []
     for start in range(0, len(rows), MAX_READ_TOGETHER):
         part = rows[start : start + MAX_READ_TOGETHER]
@@ -199,14 +182,7 @@ async def _dead_job(here: Components, caller: Principal, row: DeadLetterRow) -> 
         return None
     state = execution.fold(events)
     if not job_view.is_workflow(state):
-        return job_view.job(events, state=state, id=await replays.id_of(here, caller, state))
+        return job_view.job(events, state=state, job_id=await replays.id_of(here, caller, state))
     failed = [name for name, step in state.steps.items() if step.phase is Phase.EXHAUSTED]
     step = failed[0] if failed else job_view.current_step(events)
-    return job_view.job(events, id=f"{state.request.execution_id}:{step}", step=step, state=state)
-
-
-async def _await_history(here: Components) -> None:
-    """Wait briefly for the history, so that a job that failed just now is listed."""
-    newest = await here.log.last("dead-letter.>")
-    if newest is not None:
-        await catches_up(here, newest.sequence, CATCH_UP_PAUSES_S)
+    return job_view.job(events, job_id=f"{state.request.execution_id}:{step}", step=step, state=state)

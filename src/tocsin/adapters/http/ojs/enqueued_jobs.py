@@ -46,7 +46,6 @@ class Undecided(Problem):
     is_momentary = True
 
     def __init__(self, job_id: str) -> None:
-        """`job_id`: the job that is stored."""
         reason = (
             f"it is not decided yet whether job {job_id} is a duplicate: read it, or send the request again "
             "with the same `id` of the job or the same `Idempotency-Key`"
@@ -122,7 +121,6 @@ async def check_room(here: Components, *wanted: Enqueued) -> None:
 
 
 async def _without_room(here: Components, wanted: Iterable[Enqueued]) -> dict[str, Problem]:
-    """Return the problem of each namespace that has no room for its jobs, by name."""
     jobs = [wish.definition.name for wish in wanted]
     full = await daily_room.without_room(here.log, here.projections, here.clock, jobs)
     return {name: problem_of(error) for name, error in full.items()}
@@ -227,18 +225,14 @@ async def _outcome(here: Components, caller: Principal, job_input: Enqueued, fac
 
 
 async def _duplicate(here: Components, caller: Principal, job_input: Enqueued, existing_id: str) -> Outcome:
-    """Return the existing job under `ignore`.
-
-    Raises:
-        Problem: the job is refused.
-    """
+    """Return the existing job under `ignore`."""
     existing: dict[str, Any] = {"id": existing_id}
     try:
         match = await job_view.find(here.log, existing_id, here.stored)
     except NotFound:
         pass  # another job with the key came first, and was replaced before it began
     else:
-        existing = job_view.job(match.facts, id=existing_id)
+        existing = job_view.job(match.facts, job_id=existing_id)
     if not caller.may(Permission.HISTORY):
         existing = {name: existing[name] for name in _SUMMARY if name in existing}
     if job_input.unique is not None and job_input.unique.on_conflict == "ignore":

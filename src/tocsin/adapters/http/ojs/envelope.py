@@ -404,7 +404,6 @@ def pending(body: Mapping[str, Any]) -> tuple[str, object] | None:
 
 
 def _problem(error: ValidationError, fields: Mapping[str, Any], sources: Mapping[str, str]) -> Problem:
-    """Return the answer to the first invalid field."""
     details = error.errors(include_url=False, include_context=False)[0]
     field, *path = details["loc"]
     if details["type"] == "missing" and not path:

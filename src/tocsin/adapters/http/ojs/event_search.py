@@ -2,9 +2,10 @@
 
 import asyncio
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Annotated, Any, Final, NamedTuple
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from .... import subjects
 from ....domain.access import Principal
@@ -14,7 +15,7 @@ from ..api.dependencies import Components, Here, until_disconnect
 from ..auth.security import HistoryReader
 from . import event_window
 from .event_window import Event, IsWanted, WindowReader, window_pages
-from .protocol import OjsResponse, documented
+from .protocol import ojs_router
 
 WINDOW: Final = 2_000
 """Sequences of the log that are read together, and of the ledger at first."""
@@ -34,12 +35,7 @@ EARLIEST: Final = 0
 
 MAX_LIMIT: Final = 1_000
 
-router = APIRouter(
-    prefix="/ojs/v1/events",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/events")
 
 
 @router.get("", operation_id="listEvents")
@@ -116,8 +112,6 @@ class _Place(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The events in the windows that were searched."""
-
     events: list[Event]
     instants: dict[int, int]
     """The instants of the events, by their sequences. None is before that of an older event."""
@@ -154,11 +148,17 @@ class EventSearch:
         upper = LATEST if start is None else start.instant
         of_queues = await self._of_queues(found.since, upper)
         places = [
-            *((_place(found.instants[event[0].sequence], event, is_of_queue=False), event) for event in found.events),
-            *((_place(microseconds(event[0].time), event, is_of_queue=True), event) for event in of_queues),
+            *(
+                (_Place(found.instants[fact.sequence], is_of_queue=False, sequence=fact.sequence), shown)
+                for fact, shown in found.events
+            ),
+            *(
+                (_Place(microseconds(fact.time), is_of_queue=True, sequence=fact.sequence), shown)
+                for fact, shown in of_queues
+            ),
         ]
         # Python's sort is stable, so the events of one stored event are reversed too
-        places = sorted(places, key=_first)[::-1]
+        places = sorted(places, key=itemgetter(0))[::-1]
         if len(places) <= limit:
             shown, rest = places, []
         else:
@@ -166,7 +166,7 @@ class EventSearch:
             last = last._replace(sequence=0) if last.is_of_queue else last
             shown = [each for each in places if each[0] >= last]
             rest = places[len(shown) :]
-        views = [event[1] for _, event in shown]
+        views = [event for _, event in shown]
         if found.is_whole and not rest:
             return Page(views, None)
         # what is older than the page is searched again
@@ -174,10 +174,6 @@ class EventSearch:
         return Page(views, Position(end + 1, shown[-1][0].instant if rest else found.since))
 
     async def _in_log(self, start: Position | None, limit: int) -> _Found:
-        """Return the events of jobs and schedules in the windows before a position.
-
-        Each window is read once.
-        """
         newest, first = await asyncio.gather(self.here.log.end(Stream.LOG), self.here.stored.first(Stream.LOG))
         before, since = (newest + 1, LATEST) if start is None else start
         end = 0 if self.only_queues else min(newest, before - 1)
@@ -199,10 +195,7 @@ class EventSearch:
         return _Found(events, instants, end, EARLIEST if is_whole else since, is_whole)
 
     async def _of_queues(self, since: int, upper: int) -> list[Event]:
-        """Return the events of queues in a span of time.
-
-        They are searched from the newest backward, up to a number of them.
-        """
+        """Return the events of queues in a span of time, up to a number searched."""
         newest = await self.here.log.last(subjects.queue_events())
         end, width, searched = 0 if newest is None else newest.sequence, WINDOW, 0
         found: list[Event] = []
@@ -219,11 +212,3 @@ class EventSearch:
                 break
             end, width = begin, width * WINDOW_GROWTH
         return found
-
-
-def _place(instant: int, event: Event, *, is_of_queue: bool) -> _Place:
-    return _Place(instant, is_of_queue, event[0].sequence)
-
-
-def _first(placed: tuple[_Place, Event]) -> _Place:
-    return placed[0]

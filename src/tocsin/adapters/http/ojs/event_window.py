@@ -93,10 +93,7 @@ def of_queues(root: str, caller: Principal, facts: Iterable[Recorded[Message]]) 
 
 
 def _envelope(root: str, fact: Recorded[Message], kind: str, subject: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return an event.
-
-    Its id names the stored event and the type, since a stored event may stand for several.
-    """
+    """Return an event, one of several that a stored event may stand for."""
     return {
         "specversion": "1.0",
         "id": f"evt_{fact.sequence}_{kind.replace('.', '_')}",

@@ -6,20 +6,21 @@ them and answers other methods.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ....domain.access import Permission, Principal
-from ..api.dependencies import Components, parts_of
+from ....domain.access import Permission
+from ..api.dependencies import parts_of
 from ..auth.security import permitted_to
 from . import workers
 from .protocol import OjsResponse, read_object
 from .workers import PREFIX
 
-Handler: TypeAlias = Callable[[Components, Principal, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
+Handler: TypeAlias = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
 DIRECT: Final[Mapping[str, Handler]] = {
     f"{PREFIX}/fetch": workers.fetch,
@@ -31,25 +32,22 @@ DIRECT: Final[Mapping[str, Handler]] = {
 _ROUTES: Final = {route.path: route for route in workers.router.routes if isinstance(route, APIRoute)}
 
 
+@dataclass(frozen=True, slots=True)
 class FastRoutes:
     """Answer the requests in `DIRECT`, and pass the others on."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         handle = DIRECT.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if handle is None:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         scope["route"] = _ROUTES[scope["path"]]  # as FastAPI has it; `Latency` reads it
         request = Request(scope, receive)
         caller = await permitted_to(request, Permission.WORK)
         body = await read_object(request)
-        if handle is workers.fetch:
-            answer = await workers.fetched_by(request, parts_of(request), caller, body)
-        else:
-            answer = await handle(parts_of(request), caller, body)
+        of_request = {"request": request} if handle is workers.fetch else {}
+        answer = await handle(parts_of(request), caller, body, **of_request)
         await OjsResponse(answer)(scope, receive, send)

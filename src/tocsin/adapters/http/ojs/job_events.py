@@ -46,10 +46,10 @@ def described(error: Failure | None) -> Json:
     return {"error": {"code": error.type, **shown}}
 
 
-def of_job(kind: str, id: str, function: str | None, queue: str | None, **data: Any) -> tuple[str, str, Json]:  # noqa: A002, ANN401 - the field has this name; JSON
+def of_job(kind: str, job_id: str, function: str | None, queue: str | None, **data: Any) -> tuple[str, str, Json]:  # noqa: ANN401 - JSON
     """Return the type, the subject and the data of an event."""
     state = {"state": STATES[kind]} if kind in STATES else {}
-    return kind, id, {"job_id": id, "job_type": function, "queue": queue, **state, **data}
+    return kind, job_id, {"job_id": job_id, "job_type": function, "queue": queue, **state, **data}
 
 
 def failures(fact: RetryScheduled | Exhausted | Failed, max_attempts: int | None = None) -> Iterator[tuple[str, Json]]:
@@ -158,7 +158,6 @@ class JobEvents:
 
 
 def _id_of(meta: Json) -> str | None:
-    """Return the id that the client gave."""
     own = about_of(meta).get("id")
     return None if own is None else str(own)
 

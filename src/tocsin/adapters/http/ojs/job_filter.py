@@ -6,7 +6,7 @@ Candidates come from the history, and the newest events of each decide. A reques
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
@@ -24,6 +24,7 @@ from ..api.problems import Problem
 from ..auth.visibility import Run
 from . import job_view, replays
 from .fresh_history import until_current
+from .job_view import Json
 from .protocol import refused
 
 MAX_MATCHES: Final = 1_000
@@ -41,7 +42,6 @@ CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable
 RETRIABLE: Final[tuple[JobState, ...]] = ("discarded",)
 """The states in which a filter runs jobs again."""
 
-Json: TypeAlias = dict[str, Any]
 Candidate: TypeAlias = ExecutionRow | DeadLetterRow
 Pages: TypeAlias = AsyncIterator[tuple[Sequence[Candidate], str | None]]
 """Pages of candidates, and the cursor after each."""
@@ -143,20 +143,12 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
 
 
 def read_to_cancel(given: object) -> JobFilter:
-    """Return the filter of a cancellation, with the states of jobs to cancel.
-
-    Raises:
-        Problem: as in `read`.
-    """
+    """Return the filter of a cancellation, with the states of jobs to cancel (see `read`)."""
     return read(given, CANCELLABLE, ("available", "scheduled"))
 
 
 def read_to_retry(given: object) -> JobFilter:
-    """Return the filter of a retry.
-
-    Raises:
-        Problem: as in `read`.
-    """
+    """Return the filter of a retry (see `read`)."""
     return read(given, RETRIABLE, RETRIABLE)
 
 
@@ -203,7 +195,8 @@ async def search(
         end, has_room = clock.time() + MAX_SECONDS, True
         async for rows, cursor in pages:
             following = cursor
-            found = await _jobs(here, caller, rows, with_workflows)
+            views = await asyncio.gather(*(_views(here, caller, row, with_workflows=with_workflows) for row in rows))
+            found = [job for view in views for job in view]
             for job in found:
                 has_room = take(job)
             await asyncio.sleep(0)  # what is in memory is loaded without a turn of others
@@ -211,17 +204,6 @@ async def search(
             if searched + PAGE_SIZE > MAX_SEARCHED or not has_room or clock.time() >= end:
                 break
     return following
-
-
-async def _jobs(
-    here: Components,
-    caller: Principal,
-    rows: Sequence[Candidate],
-    with_workflows: bool,  # noqa: FBT001 - as of `search`
-) -> list[Json]:
-    """Return the jobs of candidates that the caller sees."""
-    views = await asyncio.gather(*(_views(here, caller, row, with_workflows) for row in rows))
-    return [job for view in views for job in view]
 
 
 async def _facts(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
@@ -280,13 +262,8 @@ async def dead_letter_pages(here: Components, caller: Principal, cursor: object)
             return
 
 
-async def _views(
-    here: Components,
-    caller: Principal,
-    row: Candidate,
-    with_workflows: bool,  # noqa: FBT001 - as of `search`
-) -> list[Json]:
-    """Return the jobs of a candidate.
+async def _views(here: Components, caller: Principal, row: Candidate, *, with_workflows: bool) -> list[Json]:
+    """Return the jobs of a candidate that the caller sees.
 
     It has none if it was not requested, was skipped after that, or failed and ran again: then the newest execution stands for the job.
     """
@@ -298,19 +275,18 @@ async def _views(
     if not job_view.is_workflow(state):
         if isinstance(row, ExecutionRow) and await _ran_again(here, state):
             return []
-        return [job_view.job(facts, state=state, id=await replays.id_of(here, caller, state))]
+        return [job_view.job(facts, state=state, job_id=await replays.id_of(here, caller, state))]
     if not with_workflows:
         return []
     workflow, views = state.request.execution_id, list[Json]()
     for number, step in enumerate(state.steps):
         if number % STEPS_TOGETHER == 0:
             await asyncio.sleep(0)
-        views.append(job_view.job(facts, state=state, id=f"{workflow}:{step}", step=step))
+        views.append(job_view.job(facts, state=state, job_id=f"{workflow}:{step}", step=step))
     return views
 
 
 async def _ran_again(here: Components, state: execution.Execution) -> bool:
-    """Return whether the dead letter of an execution ran again."""
     if state.status is not execution.Status.FAILED or not state.request.plan.dead_letter:
         return False
     try:

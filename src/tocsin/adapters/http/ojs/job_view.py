@@ -52,16 +52,10 @@ _TYPES: Final = {TIMED_OUT: "timeout"}
 """Error types that have another name in ojs-core."""
 
 
-def job(
-    facts: Facts,
-    *,
-    id: str | None = None,  # noqa: A002 - the field has this name
-    step: str | None = None,
-    state: Execution | None = None,
-) -> Json:
+def job(facts: Facts, *, job_id: str | None = None, step: str | None = None, state: Execution | None = None) -> Json:
     """Return an execution or a step as a job.
 
-    `id` is the client's id, and `state` the fold of the facts, if it is known.
+    `job_id` is the client's id, and `state` the fold of the facts, if it is known.
 
     Raises:
         LookupError: the facts contain no request of the execution.
@@ -80,7 +74,7 @@ def job(
     shown: Json = {
         **_extra(about),
         "specversion": "1.0",
-        "id": id or about.get("id") or request.execution_id,
+        "id": job_id or about.get("id") or request.execution_id,
         "type": planned.function,
         "queue": planned.queue,
         "args": list(plan.args if planned.args is None else planned.args),
@@ -206,7 +200,6 @@ def _times(facts: Facts, state: Execution, step: str) -> Json:
 
 
 def _end_of_execution(fact: Recorded[Message], _state: Execution, _step: str) -> Json:
-    """Return the fields of a job on an event that ends it with its execution."""
     at = instant(fact.time)
     match fact.message:
         case Completed(result=result):
@@ -220,10 +213,7 @@ def _end_of_execution(fact: Recorded[Message], _state: Execution, _step: str) ->
 
 
 def _end_of_job(fact: Recorded[Message], state: Execution, step: str) -> Json:
-    """Return the fields of a job of a workflow on an event that ends it.
-
-    The end of the workflow may come before it.
-    """
+    """Return the fields on an event that ends a job, perhaps after its workflow."""
     at = instant(fact.time)
     match fact.message:
         case Advanced(step=name, result=result) | Completed(step=name, result=result) if name == step:
@@ -301,9 +291,9 @@ def instant(at: datetime) -> str:
     return utc_text(at, "milliseconds")
 
 
-def unknown(id: str) -> NotFound:  # noqa: A002 - the field has this name
+def unknown(job_id: str) -> NotFound:
     """Return the error for an id that no execution has."""
-    return NotFound(f"no execution has the id {id.partition(':')[0]!r}")
+    return NotFound(f"no execution has the id {job_id.partition(':')[0]!r}")
 
 
 async def newest_replay(log: EventLog, stored: StoredLog | None, job: str, execution_id: str) -> ExecutionMatch | None:
@@ -321,7 +311,7 @@ async def newest_replay(log: EventLog, stored: StoredLog | None, job: str, execu
 
 async def find(
     log: EventLog,
-    id: str,  # noqa: A002 - the field has this name
+    job_id: str,
     stored: StoredLog | None = None,
     *,
     sees: Callable[[ExecutionMatch], Awaitable[bool]] | None = None,
@@ -334,19 +324,21 @@ async def find(
         NotFound: no execution has this id, or it is a skipped occurrence, for which no job was enqueued (ojs-cron §9.2).
         NotAnId: the text cannot be an id.
     """
-    record = await lookup.find(log, id.partition(":")[0], stored=stored)
+    record = await lookup.find(log, job_id.partition(":")[0], stored=stored)
     if sees is not None and not await sees(record):
-        raise unknown(id)
+        raise unknown(job_id)
     while (status := execution.fold(record.facts).status) is Status.FAILED:
         newest = await newest_replay(log, stored, record.job, record.execution_id)
         if newest is None:
             break
         record = newest
     folded = execution.fold(record.facts)
-    if is_workflow(folded) and id.partition(":")[2] not in folded.steps:
-        raise NotFound(f"no job has the id {id!r}: it is the id of a workflow, and its jobs have ids of their own")
+    if is_workflow(folded) and job_id.partition(":")[2] not in folded.steps:
+        raise NotFound(f"no job has the id {job_id!r}: it is the id of a workflow, and its jobs have ids of their own")
     if status is Status.SKIPPED:
-        raise NotFound(f"no job has the id {id!r}: it was skipped, so no job was enqueued")
+        raise NotFound(f"no job has the id {job_id!r}: it was skipped, so no job was enqueued")
     if status is Status.FANNED_OUT:
-        raise NotFound(f"no job has the id {id!r}: it stands for executions on several shards, each of which is a job")
+        raise NotFound(
+            f"no job has the id {job_id!r}: it stands for executions on several shards, each of which is a job"
+        )
     return record

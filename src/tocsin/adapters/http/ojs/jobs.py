@@ -10,7 +10,7 @@ from secrets import randbits
 from typing import Any, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from ....domain import execution, ids
 from ....domain.access import Permission, Principal
@@ -24,7 +24,7 @@ from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from . import envelope, job_view, protocol
 from .enqueued_jobs import Batch, enqueue_all
-from .protocol import Body, OjsResponse, documented
+from .protocol import Body, Id, ojs_router
 
 _VERSION: Final = 0x7000
 _VARIANT: Final = 0x8000_0000_0000_0000
@@ -37,13 +37,7 @@ def uuid7(now: datetime) -> str:
     return str(UUID(int=high << 64 | _VARIANT | randbits(62)))
 
 
-router = APIRouter(
-    prefix="/ojs/v1/jobs",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/jobs", 404, 409, 413, route_class=IdempotentRoute)
 _ENVELOPE: Final[dict[str, Any]] = {
     "type": {"type": "string"},
     "args": {"type": "array"},
@@ -86,24 +80,20 @@ def made_id(here: Components, request: Request) -> tuple[str, bool]:
 
 
 @router.get("/{id}", operation_id="getJobOfOjs")
-async def show(here: Here, caller: HistoryReader, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def show(here: Here, caller: HistoryReader, job_id: Id) -> dict[str, Any]:
     """Show a job."""
-    match = await visible_match(here, caller, id)
-    return {"job": job_view.job(match.facts, id=id, step=id.partition(":")[2] or None)}
+    match = await visible_match(here, caller, job_id)
+    return {"job": job_view.job(match.facts, job_id=job_id, step=job_id.partition(":")[2] or None)}
 
 
 @router.delete("/{id}", operation_id="cancelJob")
-async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def cancel(here: Here, caller: Triggerer, job_id: Id) -> dict[str, Any]:
     """Cancel a job that has not ended."""
-    return {"job": await cancel_job(here, caller, id)}
+    return {"job": await cancel_job(here, caller, job_id)}
 
 
 async def cancel_job(
-    here: Components,
-    caller: Principal,
-    id: str,  # noqa: A002 - the field has this name
-    *,
-    states: Collection[str] | None = None,
+    here: Components, caller: Principal, job_id: str, *, states: Collection[str] | None = None
 ) -> dict[str, Any]:
     """Cancel a job that has not ended, and return it.
 
@@ -112,16 +102,16 @@ async def cancel_job(
     Raises:
         Problem: no job has this id, the caller may not cancel it, it is over, or it is in another state.
     """
-    match = await visible_match(here, caller, id)
+    match = await visible_match(here, caller, job_id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
-    before = job_view.job(match.facts, id=id, step=id.partition(":")[2] or None)
+    before = job_view.job(match.facts, job_id=job_id, step=job_id.partition(":")[2] or None)
     if job_view.is_workflow(execution.fold(match.facts)):
         workflow = match.execution_id
-        detail = f"job {id} is part of a workflow: cancel workflow {workflow}"
+        detail = f"job {job_id} is part of a workflow: cancel workflow {workflow}"
         raise Problem(409, "conflict", detail, facts={"workflow_id": workflow})
     if states is not None and before["state"] not in states:
-        raise Problem(409, "conflict", f"job {id} is not cancelled: it is {before['state']}")
+        raise Problem(409, "conflict", f"job {job_id} is not cancelled: it is {before['state']}")
 
     def is_chosen(state: execution.Execution) -> bool:
         return states is None or (not state.is_over and job_view.state_of(state) in states)
@@ -135,14 +125,14 @@ async def cancel_job(
             stored=here.stored,
             only_if=is_chosen,
         )
-    match = await job_view.find(here.log, id, here.stored)
-    shown = job_view.job(match.facts, id=id)
+    match = await job_view.find(here.log, job_id, here.stored)
+    shown = job_view.job(match.facts, job_id=job_id)
     if execution.fold(match.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
-        raise Problem(409, "conflict", f"job {id} cannot be cancelled: it is {shown['state']}")
+        raise Problem(409, "conflict", f"job {job_id} cannot be cancelled: it is {shown['state']}")
     return {**shown, "previous_state": before["state"]}
 
 
-async def visible_match(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
+async def visible_match(here: Components, caller: Principal, job_id: str) -> ExecutionMatch:
     """Return the current execution of a job, if the caller may see it.
 
     Raises:
@@ -152,9 +142,9 @@ async def visible_match(here: Components, caller: Principal, id: str) -> Executi
     async def sees(match: ExecutionMatch) -> bool:
         return await here.visibility.may_see_run(caller, Run.of(match))
 
-    match = await job_view.find(here.log, id, here.stored, sees=sees)
+    match = await job_view.find(here.log, job_id, here.stored, sees=sees)
     if not await sees(match):  # a retry may have run under another definition
-        raise job_view.unknown(id)
+        raise job_view.unknown(job_id)
     return match
 
 

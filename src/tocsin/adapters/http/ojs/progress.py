@@ -6,7 +6,7 @@ Progress beyond the last attempt's is not kept. A job of several steps shows the
 from email.utils import format_datetime
 from typing import Any, Final
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from ....domain import execution
 from ....domain.definition import size_of
@@ -20,14 +20,9 @@ from ....services.operations.progress_reports import ProgressReport
 from ..api.dependencies import Here
 from ..auth.security import HistoryReader, TaskWorker
 from . import job_view, jobs, protocol, worker_requests, workers
-from .protocol import Body, OjsResponse, documented, refused
+from .protocol import Body, Id, ojs_router, refused
 
-router = APIRouter(
-    prefix="/ojs/v1/jobs/{id}/progress",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/jobs/{id}/progress", 404, 409, 413)
 _LIMITS: Final = {"data": MAX_DATA_BYTES, "checkpoint": MAX_CHECKPOINT_BYTES}
 
 
@@ -42,25 +37,25 @@ _LIMITS: Final = {"data": MAX_DATA_BYTES, "checkpoint": MAX_CHECKPOINT_BYTES}
         worker_id={"type": "string"},
     ),
 )
-async def report_progress(here: Here, caller: TaskWorker, id: str, body: Body) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def report_progress(here: Here, caller: TaskWorker, job_id: Id, body: Body) -> dict[str, Any]:
     """Report the progress of a job that the caller holds. It is a heartbeat too.
 
     `checkpoint` is shown to the next attempt as `last_checkpoint`. A report on a job that is not active changes nothing.
     """
     report = _read(body)
-    held = await workers.held_if_active(here, id, worker_requests.holder(caller, body))
+    held = await workers.held_if_active(here, job_id, worker_requests.holder(caller, body))
     if held is None:
-        return {"job_id": id, "accepted": False}
+        return {"job_id": job_id, "accepted": False}
     progress = await progress_reports.store(here.log, here.clock, held, report)
-    return {"job_id": id, "accepted": True, "progress": progress.fraction, **_details(progress)}
+    return {"job_id": job_id, "accepted": True, "progress": progress.fraction, **_details(progress)}
 
 
 @router.get("", operation_id="getProgress")
-async def get_progress(here: Here, caller: HistoryReader, id: str, response: Response) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def get_progress(here: Here, caller: HistoryReader, job_id: Id, response: Response) -> dict[str, Any]:
     """Show the newest progress of a job; null if none was reported."""
-    match = await jobs.visible_match(here, caller, id)
-    step = id.partition(":")[2] or job_view.current_step(match.facts)
-    shown = job_view.job(match.facts, id=id, step=step)
+    match = await jobs.visible_match(here, caller, job_id)
+    step = job_id.partition(":")[2] or job_view.current_step(match.facts)
+    shown = job_view.job(match.facts, job_id=job_id, step=step)
     progress = await progress_reports.newest(here.log, match, step)
     counts = progress is not None and _counts(match, progress)
     fraction = _fraction(match, progress) if progress is not None and counts else None
@@ -69,7 +64,7 @@ async def get_progress(here: Here, caller: HistoryReader, id: str, response: Res
         response.headers["X-OJS-Progress"] = f"{fraction:g}"
         response.headers["Last-Modified"] = format_datetime(progress.time, usegmt=True)
     return {
-        "job_id": id,
+        "job_id": job_id,
         "state": shown["state"],
         "progress": fraction,
         **_details(progress if counts else None),
@@ -96,11 +91,6 @@ def _details(progress: StepProgress | None) -> dict[str, Any]:
 
 
 def _read(body: dict[str, Any]) -> ProgressReport:
-    """Return the report in a body.
-
-    Raises:
-        Problem: a field is wrong; a number outside 0 to 1 is not.
-    """
     written = body.get("progress")
     fraction = None if written is None else fraction_of(written)
     if written is not None and fraction is None:

@@ -16,7 +16,8 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
@@ -127,20 +128,19 @@ class OjsResponse(JSONResponse):
         return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
 
 
+@dataclass(frozen=True, slots=True)
 class OjsHeaders:
     """Add the headers of the version, of the request and of the caller's request rate.
 
     Clients that accept only plain JSON receive that. Answers of the server itself have these headers too, so this refuses nothing.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         received = Headers(scope=scope)
         accepted = received.get("Accept", "")
@@ -158,21 +158,20 @@ class OjsHeaders:
                     headers["Content-Type"] = PLAIN
             await send(message)
 
-        await self._app(scope, receive, with_headers)
+        await self.app(scope, receive, with_headers)
 
 
+@dataclass(frozen=True, slots=True)
 class OjsNegotiation:
     """Refuse unsupported versions and types of bodies. `OjsHeaders` must surround it."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         is_ojs = scope["type"] == "http" and scope["path"].startswith(PREFIX)
         problem = _unsupported(scope["path"], Headers(scope=scope)) if is_ojs else None
-        app = self._app if problem is None else as_response(problem, Request(scope))
+        app = self.app if problem is None else as_response(problem, Request(scope))
         await app(scope, receive, send)
 
 
@@ -259,9 +258,9 @@ def not_kept_if_retryable(request: Request, *problems: Problem) -> None:
 def changing(request: Request, change: Callable[[str], Awaitable[object]]) -> Callable[[str], Awaitable[object]]:
     """Return a change of one of several jobs, with `not_kept_if_retryable` for its failure."""
 
-    async def changed(id: str) -> object:  # noqa: A002 - the field has this name
+    async def changed(job_id: str) -> object:
         try:
-            return await change(id)
+            return await change(job_id)
         except TocsinError as error:
             not_kept_if_retryable(request, problem_of(error))
             raise
@@ -276,6 +275,21 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema, PLAIN: schema}}
         for status in statuses
     }
+
+
+def ojs_router(prefix: str, *statuses: int, route_class: type[APIRoute] = APIRoute) -> APIRouter:
+    """Return a router of endpoints, which may answer with `statuses` beside those of every endpoint."""
+    return APIRouter(
+        prefix=prefix,
+        tags=["Open Job Spec"],
+        default_response_class=OjsResponse,
+        route_class=route_class,
+        responses=documented(*sorted({400, 401, 403, 422, 429, 500, 503, *statuses})),
+    )
+
+
+Id: TypeAlias = Annotated[str, Path(alias="id")]
+"""The id of a job or a workflow in a path."""
 
 
 # --- request bodies ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict
 
 from .... import subjects
@@ -24,19 +24,14 @@ from ..api.problems import Problem
 from ..auth.security import Reader, SharedOperator, actor
 from . import envelope, job_view
 from .fresh_history import until_current
-from .protocol import OjsResponse, documented
+from .protocol import ojs_router
 
 STATES: Final[tuple[JobState, ...]] = (
     *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
 )
 """The states of jobs."""
 
-router = APIRouter(
-    prefix="/ojs/v1/queues",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/queues", 404, 409)
 
 
 # The name of an unknown queue may be misspelled, and its worker would wait in vain. Its first job may also be still to come, so

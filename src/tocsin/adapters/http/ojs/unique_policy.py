@@ -56,10 +56,7 @@ def canonical_json(value: object) -> str:
 
 
 def _number(number: float) -> str:
-    """Write a finite number as ECMAScript does.
-
-    These are the shortest digits that read back as the same number.
-    """
+    """Write a finite number as ECMAScript does: with the fewest digits that suffice."""
     if number == int(number) and abs(number) < 10.0**_MAX_PLAIN_DIGITS:
         return str(int(number))
     sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
@@ -100,10 +97,7 @@ class UniquePolicy(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _accept_key(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """Accept `key`, as the official Python SDK calls `keys`.
-
-        A field that is null is absent.
-        """
+        """Accept `key`, as the official Python SDK calls `keys`, and null for absent."""
         if not isinstance(given, dict):
             return given
         fields = {name: value for name, value in given.items() if value is not None}

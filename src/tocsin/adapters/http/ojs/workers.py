@@ -5,9 +5,9 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import JsonValue
 from starlette.requests import ClientDisconnect
 
@@ -32,17 +32,12 @@ from ..api.dependencies import Components, Here, until_disconnect
 from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound
 from . import job_view, protocol, queues, worker_requests, workflow_view
-from .protocol import Body, OjsResponse, documented, refused
+from .protocol import Body, ojs_router, refused
 
 PREFIX: Final = "/ojs/v1/workers"
 MAX_TRIES: Final = 5
 
-router = APIRouter(
-    prefix=PREFIX,
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
-)
+router = ojs_router(PREFIX, 404, 409, 413)
 _ID: Final = {"type": "string"}
 
 
@@ -51,19 +46,13 @@ DIRECTIVES: Final[Mapping[Mode, str]] = {"enabled": "running", "disabled": "quie
 _log = telemetry.get_logger("tocsin.http")
 
 
-def not_active(id: str, found: ExecutionMatch, step: str | None) -> Problem:  # noqa: A002 - the field has this name
-    """Return the answer to a report on a job that no worker holds."""
-    state = job_view.job(found.facts, id=id, step=step)["state"]
-    return Problem(409, "conflict", f"job {id} is not active, but {state}")
-
-
-def completed(id: str, held: Held, found: Answered) -> dict[str, Any]:  # noqa: A002 - as above
+def completed(job_id: str, held: Held, found: Answered) -> dict[str, Any]:
     """Return the progress of a job after it was reported as completed.
 
     Raises:
         Problem: another event decided on the job first, such as a request to cancel it.
     """
-    _require_in_time(id, held, found)
+    _require_in_time(job_id, held, found)
     state, step = execution.fold(found.facts), held.claim.message.step
     shown = job_view.progress(found.facts, state, step)
     if state.steps[step].phase is Phase.COMPLETED and not job_view.is_workflow(state):
@@ -71,25 +60,15 @@ def completed(id: str, held: Held, found: Answered) -> dict[str, Any]:  # noqa: 
     return shown
 
 
-def failed(id: str, held: Held, found: Answered) -> dict[str, Any]:  # noqa: A002 - as above
-    """Return the progress of a job after it was reported as failed.
-
-    Raises:
-        Problem: as above.
-    """
-    _require_in_time(id, held, found)
-    return returned(id, held, found)
-
-
-def _require_in_time(id: str, held: Held, found: Answered) -> None:  # noqa: A002 - as above
+def _require_in_time(job_id: str, held: Held, found: Answered) -> None:
     if found.is_overtaken:
-        state = job_view.job(found.facts, id=id, step=held.claim.message.step)["state"]
-        raise Problem(409, "conflict", f"the report on job {id} came too late; the job is now {state}")
+        state = job_view.job(found.facts, job_id=job_id, step=held.claim.message.step)["state"]
+        raise Problem(409, "conflict", f"the report on job {job_id} came too late; the job is now {state}")
 
 
-def returned(id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:  # noqa: A002 - as above
+def returned(job_id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:
     """Return the progress of a job after it was returned to its queue."""
-    shown = job_view.job(found.facts, id=id, step=held.claim.message.step)
+    shown = job_view.job(found.facts, job_id=job_id, step=held.claim.message.step)
     reported = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
     return {name: shown[name] for name in reported if name in shown}
 
@@ -132,23 +111,23 @@ def of_suite(here: Components, held: Held) -> str | None:
         wait_ms={"type": "integer", "minimum": 0, "description": "How long to wait for the first job (an extension)."},
     ),
 )
-async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
+async def fetch(here: Here, caller: TaskWorker, body: Body, request: Request) -> dict[str, Any]:
     """Fetch jobs, those of the first queue first.
 
     An answer without jobs has `warnings` (an extension) on queues that do not exist yet, on ten of them at most.
     """
-    return (await _fetched(here, caller, body)).answer
+    fetching = _fetched(here, caller, body)
+    holder, claims, answer = await (until_disconnect(request, fetching) if body.get("wait_ms") else fetching)
+    # A client that leaves after the answer is sent keeps its jobs until their leases end.
+    if claims and await request.is_disconnected():
+        here.fetches.hand_back(holder, claims)
+        raise ClientDisconnect
+    return answer
 
 
-class _Fetched(NamedTuple):
-    """Jobs that a worker gets."""
-
-    holder: Holder
-    claims: Sequence[Held]
-    answer: dict[str, Any]
-
-
-async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) -> _Fetched:
+async def _fetched(
+    here: Components, caller: Principal, body: dict[str, Any]
+) -> tuple[Holder, Sequence[Held], dict[str, Any]]:
     names = body.get("queues")
     if not isinstance(names, list) or not names or not all(worker_requests.is_queue(name) for name in names):
         raise refused("queues", "must be an array of at least one queue's name")
@@ -158,7 +137,9 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
         if not caller.may_fetch_from(name):
             raise not_bound(caller, name)
         if not here.settings.is_matched(name):
-            raise _not_matched(name)
+            right = f"must name queues whose transport is `matched`; that of {name!r} is `mq`"
+            wrong = FieldError(field="queues", right=right)
+            raise Problem(409, "queue-not-matched", f"`queues` {right}", (wrong,))
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
         raise refused("count", f"must be an integer from 1 to {MAX_COUNT}")
@@ -179,23 +160,7 @@ async def _fetched(here: Components, caller: Principal, body: dict[str, Any]) ->
     answer: dict[str, Any] = {"jobs": jobs}
     if not jobs and (warnings := await queues.warnings(here, caller, dict.fromkeys(names))):
         answer["warnings"] = warnings
-    return _Fetched(holder, claims, answer)
-
-
-async def fetched_by(request: Request, here: Components, caller: Principal, body: dict[str, Any]) -> dict[str, Any]:
-    """Fetch jobs, and hand them back if the client has left.
-
-    Who leaves after the answer is sent keeps its jobs until their leases end.
-
-    Raises:
-        ClientDisconnect: the client has left.
-    """
-    fetching = _fetched(here, caller, body)
-    fetched = await (until_disconnect(request, fetching) if body.get("wait_ms") else fetching)
-    if fetched.claims and await request.is_disconnected():
-        here.fetches.hand_back(fetched.holder, fetched.claims)
-        raise ClientDisconnect
-    return fetched.answer
+    return holder, claims, answer
 
 
 async def _last_checkpoint(here: Here, held: Held) -> JsonValue:
@@ -204,21 +169,16 @@ async def _last_checkpoint(here: Here, held: Held) -> JsonValue:
     return await last_heartbeat(here.log, task, deliveries, lambda attempt: tokens.get((task.step, attempt)))
 
 
-def _not_matched(name: str) -> Problem:
-    right = f"must name queues whose transport is `matched`; that of {name!r} is `mq`"
-    return Problem(409, "queue-not-matched", f"`queues` {right}", (FieldError(field="queues", right=right),))
-
-
 @router.post(
     "/ack", operation_id="ackJob", openapi_extra=protocol.body_schema("job_id", job_id=_ID, worker_id=_ID, result={})
 )
 async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job completed."""
-    id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
-    claim = await held_of(here, id, worker_requests.holder(caller, body))
+    job_id = worker_requests.job_id(body)
+    claim = await held_of(here, job_id, worker_requests.holder(caller, body))
     result = worker_requests.result(body)
     facts = await worker_answers.complete(here.log, claim, result, key=here.report_key, arrivals=here.arrivals)
-    return {"acknowledged": True, "id": id, "job_id": id, **completed(id, claim, facts)}
+    return {"acknowledged": True, "id": job_id, "job_id": job_id, **completed(job_id, claim, facts)}
 
 
 @router.post(
@@ -230,17 +190,18 @@ async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
 )
 async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job failed, or with `requeue` return it to its queue."""
-    id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
+    job_id = worker_requests.job_id(body)
     holder = worker_requests.holder(caller, body)
     if body.get("requeue") is True:
-        facts, claim = await _requeued(here, id, holder)
-        progress = returned(id, claim, facts)
+        facts, claim = await _requeued(here, job_id, holder)
+        progress = returned(job_id, claim, facts)
     else:
-        claim = await held_of(here, id, holder)
+        claim = await held_of(here, job_id, holder)
         error = worker_requests.failure(body)
         facts = await worker_answers.fail(here.log, claim, error, key=here.report_key, arrivals=here.arrivals)
-        progress = failed(id, claim, facts)
-    return {"acknowledged": True, "id": id, "job_id": id, **progress}
+        _require_in_time(job_id, claim, facts)
+        progress = returned(job_id, claim, facts)
+    return {"acknowledged": True, "id": job_id, "job_id": job_id, **progress}
 
 
 @router.post(
@@ -302,27 +263,21 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     }
 
 
-async def held_of(
-    here: Components,
-    id: str,  # noqa: A002 - the field has this name
-    holder: Holder,
-    *,
-    exactly: bool = False,
-) -> Held:
+async def held_of(here: Components, job_id: str, holder: Holder, *, exactly: bool = False) -> Held:
     """Return the lease that a worker answers for.
 
     Raises:
         NotFound: no job has this id, or it is of a queue or function that the token does not include.
         Problem: no worker holds the job, or another holder does (`task_leases.held_of`).
     """
-    step = id.partition(":")[2] or None
+    step = job_id.partition(":")[2] or None
 
     async def reaches(match: ExecutionMatch) -> bool:
         return reaches_step(holder, match, step)
 
-    job, why = await job_view.find(here.log, id, sees=reaches), ""
+    job, why = await job_view.find(here.log, job_id, sees=reaches), ""
     if not await reaches(job):  # a retry may be in another queue
-        raise job_view.unknown(id)
+        raise job_view.unknown(job_id)
     for _ in range(MAX_TRIES):
         try:
             claim = task_leases.held_of(job, step=step, holder=holder, exactly=exactly)
@@ -332,11 +287,11 @@ async def held_of(
             return claim
         if await lookup.is_newest(here.log, job):
             break
-        job, why = (
-            await job_view.find(here.log, id),
-            "",
-        )  # stale read from a lagging replica, or the job changed just now
-    raise Problem(409, "conflict", why) if why else not_active(id, job, step)
+        # stale read from a lagging replica, or the job changed just now
+        job, why = await job_view.find(here.log, job_id), ""
+    if not why:
+        why = f"job {job_id} is not active, but {job_view.job(job.facts, job_id=job_id, step=step)['state']}"
+    raise Problem(409, "conflict", why)
 
 
 def reaches_step(holder: Holder, match: ExecutionMatch, step: str | None) -> bool:
@@ -346,7 +301,7 @@ def reaches_step(holder: Holder, match: ExecutionMatch, step: str | None) -> boo
     return any(holder.may_run(each.queue, each.function) for each in steps if step in {None, each.name})
 
 
-async def held_if_active(here: Components, id: str, holder: Holder) -> Held | None:  # noqa: A002 - as above
+async def held_if_active(here: Components, job_id: str, holder: Holder) -> Held | None:
     """Return the lease that a worker reports on; None: the job is not active.
 
     Raises:
@@ -354,24 +309,19 @@ async def held_if_active(here: Components, id: str, holder: Holder) -> Held | No
         Problem: another holder has the job.
     """
     try:
-        return await held_of(here, id, holder)
+        return await held_of(here, job_id, holder)
     except Problem:
-        job = await job_view.find(here.log, id)
-        if job_view.job(job.facts, step=id.partition(":")[2] or None)["state"] == "active":
+        job = await job_view.find(here.log, job_id)
+        if job_view.job(job.facts, step=job_id.partition(":")[2] or None)["state"] == "active":
             raise
         return None
 
 
-async def _extended(here: Components, id: str, holder: Holder, asked: float | None) -> Held:  # noqa: A002 - as above
-    """Extend a lease; an event of another step does not end it.
-
-    Raises:
-        Problem: the lease ended.
-        OutdatedState: other writers changed the execution at every try.
-    """
+async def _extended(here: Components, job_id: str, holder: Holder, asked: float | None) -> Held:
+    """Extend a lease; an event of another step does not end it."""
     tries = 1
     while True:
-        claim = await held_of(here, id, holder, exactly=True)
+        claim = await held_of(here, job_id, holder, exactly=True)
         try:
             await task_leases.extend(here.log, here.clock, claim, asked=asked)
             return claim
@@ -381,25 +331,18 @@ async def _extended(here: Components, id: str, holder: Holder, asked: float | No
         tries += 1
 
 
-async def _requeued(here: Components, id: str, holder: Holder) -> tuple[ExecutionMatch, Held]:  # noqa: A002 - as above
-    """Return a job to its queue.
-
-    The holder must name its worker: another worker of the same identity may still run the job.
-
-    Raises:
-        Problem: the caller does not hold the job; the lease ended; another worker may hold the job.
-        OutdatedState: other writers changed the execution at every try.
-    """
-    held, tries = await held_of(here, id, holder, exactly=True), 1
+async def _requeued(here: Components, job_id: str, holder: Holder) -> tuple[ExecutionMatch, Held]:
+    """Return a job to its queue, unless another worker of the identity holds it."""
+    held, tries = await held_of(here, job_id, holder, exactly=True), 1
     claim = held.claim.sequence
     while True:
         try:
             await task_leases.hand_back(here.log, held)
-            return await job_view.find(here.log, id), held
+            return await job_view.find(here.log, job_id), held
         except OutdatedState:
             if tries == MAX_TRIES:
                 raise
         tries += 1
-        held = await held_of(here, id, holder, exactly=True)
+        held = await held_of(here, job_id, holder, exactly=True)
         if held.claim.sequence != claim:
-            raise Problem(409, "conflict", f"the lease of job {id} ended, and the job was fetched again")
+            raise Problem(409, "conflict", f"the lease of job {job_id} ended, and the job was fetched again")

@@ -71,10 +71,7 @@ def _without_exhaustion(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
 
 
 class _Job(NamedTuple):
-    """A job of a workflow.
-
-    `alone` is the input that it would be without a workflow, and `depends_on` names the steps before it.
-    """
+    """A job of a workflow. `alone`: the input that it would be without the workflow."""
 
     name: str
     type: str
@@ -83,8 +80,6 @@ class _Job(NamedTuple):
 
 
 class _Reader:
-    """Reads the jobs of a workflow."""
-
     def __init__(self, execution_id: str, defaults: Defaults, by: Actor, options: Mapping[str, Any]) -> None:
         self._execution_id = execution_id
         self._defaults = defaults
@@ -254,17 +249,13 @@ def _enqueued(reader: _Reader, tree: Workflow, execution_id: str, defaults: Defa
 
 
 def _meta(definition: JobDefinition) -> dict[str, Any]:
-    """Return the metadata of a job, with its tags."""
     about = definition.meta.get(META_KEY)
     own = {**about, "tags": list(definition.tags)} if isinstance(about, dict) and definition.tags else about
     return {**definition.meta, META_KEY: own}
 
 
 def _is_workflow(body: Mapping[str, Any]) -> bool:
-    """Return whether a member is a workflow.
-
-    A job may have the type `chain` too.
-    """
+    """Return whether a member is a workflow. A job may have the type `chain` too."""
     return not body.keys().isdisjoint({"steps", "jobs", "callbacks"}) or (
         body.get("type") in _KINDS and "args" not in body
     )

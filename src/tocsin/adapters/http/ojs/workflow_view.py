@@ -81,8 +81,6 @@ def parent_results(state: Execution, step: str) -> Json:
 
 
 class _View:
-    """One execution, folded and walked once."""
-
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.state = execution.fold(facts)
@@ -179,7 +177,6 @@ class _View:
         return metadata
 
     def _failures(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the error of each job that failed."""
         for name, job in self.jobs.items():
             if job["state"] == "discarded":
                 error = job.get("error") or {"code": "unknown", "message": "", "attempt": job["attempt"]}

@@ -6,7 +6,7 @@ A workflow is one execution, and each of its jobs is a step. So `tocsin executio
 from functools import partial
 from typing import Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from .... import subjects
 from ....domain import execution, execution_plan
@@ -24,15 +24,9 @@ from ..middleware.idempotency import IdempotentRoute, request_name
 from . import envelope, job_view, jobs, protocol, replays, workflow_envelope, workflow_view
 from .enqueued_jobs import check_room
 from .job_view import Facts
-from .protocol import Body, OjsResponse, documented
+from .protocol import Body, Id, ojs_router
 
-router = APIRouter(
-    prefix="/ojs/v1/workflows",
-    tags=["Open Job Spec"],
-    default_response_class=OjsResponse,
-    route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
-)
+router = ojs_router("/ojs/v1/workflows", 404, 409, 413, route_class=IdempotentRoute)
 _ARRAY: Final = {"type": "array", "items": {"type": "object"}}
 _BODY: Final[dict[str, Any]] = {
     "type": {"type": "string", "enum": ["chain", "group", "batch"]},
@@ -87,24 +81,24 @@ async def create(
 
 
 @router.get("/{id}", operation_id="getWorkflow")
-async def show(here: Here, caller: HistoryReader, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def show(here: Here, caller: HistoryReader, workflow_id: Id) -> dict[str, Any]:
     """Show a workflow with the state and the result of each job."""
-    match = await _visible_match(here, caller, id)
+    match = await _visible_match(here, caller, workflow_id)
     return workflow_view.answer(match.facts)
 
 
 @router.delete("/{id}", operation_id="cancelWorkflow")
-async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def cancel(here: Here, caller: Triggerer, workflow_id: Id) -> dict[str, Any]:
     """Cancel a workflow that has not ended, with all its jobs that have not ended."""
-    match = await _visible_match(here, caller, id)
+    match = await _visible_match(here, caller, workflow_id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
     outcome = await execution_requests.cancel(
         here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client", stored=here.stored
     )
     if not outcome.changed:
-        raise Problem(409, "conflict", f"workflow {id} cannot be cancelled: it is {outcome.status}")
-    match = await lookup.find(here.log, id, job=match.job, stored=here.stored)
+        raise Problem(409, "conflict", f"workflow {workflow_id} cannot be cancelled: it is {outcome.status}")
+    match = await lookup.find(here.log, workflow_id, job=match.job, stored=here.stored)
     states = [step["state"] for step in workflow_view.jobs_of(match.facts)]
     return workflow_view.answer(
         match.facts,
@@ -114,18 +108,12 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
 
 
 @router.post("/{id}/retry", status_code=201, operation_id="retryWorkflow")
-async def retry(
-    here: Here,
-    caller: Replayer,
-    request: Request,
-    id: str,  # noqa: A002 - the field has this name
-    response: Response,
-) -> dict[str, Any]:
+async def retry(here: Here, caller: Replayer, request: Request, workflow_id: Id, response: Response) -> dict[str, Any]:
     """Run the failed part of a workflow again (an extension).
 
     It is a workflow with an id of its own. Its jobs that completed keep their results. It must have left a dead letter (`options.retry.on_exhaustion`).
     """
-    match = await _visible_match(here, caller, id)
+    match = await _visible_match(here, caller, workflow_id)
     if not await here.visibility.permits_replay(caller, Run.of(match)):
         raise forbidden(caller, Permission.REPLAY)
     await _check_dead_letter(here, match)
@@ -140,17 +128,13 @@ async def retry(
         request=name.name if name else None,
         stored=here.stored,
     )
-    events = await replays.begun(here, match.job, replay.execution_id or match.execution_id, f"workflow {id}")
+    events = await replays.begun(here, match.job, replay.execution_id or match.execution_id, f"workflow {workflow_id}")
     response.headers["Location"] = f"/ojs/v1/workflows/{replay.execution_id}"
     return workflow_view.answer(events)
 
 
 async def _check_dead_letter(here: Components, match: ExecutionMatch) -> None:
-    """Wait for the dead letter of a workflow, which is stored after its failure.
-
-    Raises:
-        Problem: the workflow leaves none, or it is not stored within some seconds.
-    """
+    """Wait for the dead letter of a workflow, which is stored after its failure."""
     state = execution.fold(match.facts)
     if state.status is not Status.FAILED or not state.request.plan.dead_letter:
         reason = (
@@ -164,15 +148,10 @@ async def _check_dead_letter(here: Components, match: ExecutionMatch) -> None:
         raise Problem(503, "unavailable", detail)
 
 
-async def _visible_match(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
-    """Return the execution of a workflow, if the caller may see it.
-
-    Raises:
-        Problem: no workflow has this id, or the caller may not see it.
-    """
-    missing = Problem(404, "not-found", f"no workflow has the id {id!r}")
+async def _visible_match(here: Components, caller: Principal, workflow_id: str) -> ExecutionMatch:
+    missing = Problem(404, "not-found", f"no workflow has the id {workflow_id!r}")
     try:
-        match = await lookup.find(here.log, id, stored=here.stored)
+        match = await lookup.find(here.log, workflow_id, stored=here.stored)
     except (NotFound, NotAnId):
         raise missing from None
     is_workflow = job_view.is_workflow(execution.fold(match.facts))
@@ -182,11 +161,6 @@ async def _visible_match(here: Components, caller: Principal, id: str) -> Execut
 
 
 async def _existing(here: Components, caller: Principal, wish: Enqueued) -> Facts:
-    """Return the facts of the workflow that has the id of a repeated request.
-
-    Raises:
-        Problem: a job has the id, or a workflow that the caller may not see.
-    """
     try:
         match = await _visible_match(here, caller, wish.execution_id)
     except Problem:

@@ -16,8 +16,9 @@ from ...api.problems import Problem
 from ...auth.security import HistoryReader, Replayer, Triggerer
 from .. import batches, dead_letters, job_filter, job_view, jobs, protocol
 from ..job_filter import Pages
+from ..job_view import Json
 from ..protocol import Body, OptionalBody, refused
-from .queues import Json, admin_router, paged, require_confirmation, soon_current
+from .queues import admin_router, paged, require_confirmation, soon_current
 
 SUMMARY: Final = (
     *("id", "type", "queue", "state", "priority", "attempt", "max_attempts", "created_at", "scheduled_at"),
@@ -99,7 +100,7 @@ class JobList(BaseModel):
 
 
 Listed: TypeAlias = Annotated[JobList, Query()]
-JobId: TypeAlias = Annotated[str, Path(description="The id of the job.")]
+JobId: TypeAlias = Annotated[str, Path(alias="id", description="The id of the job.")]
 
 
 @router.get("/jobs", operation_id="adminListJobs")
@@ -174,42 +175,36 @@ async def bulk_cancel(here: Here, caller: Triggerer, request: Request, body: Bod
 
 
 @router.get("/jobs/{id}", operation_id="adminGetJob")
-async def show_job(here: Here, caller: HistoryReader, id: JobId) -> Json:  # noqa: A002 - the field has this name
+async def show_job(here: Here, caller: HistoryReader, job_id: JobId) -> Json:
     """Show a job with its errors, its result and its times."""
-    match = await jobs.visible_match(here, caller, id)
-    job = job_view.job(match.facts, id=id, step=id.partition(":")[2] or None)
+    match = await jobs.visible_match(here, caller, job_id)
+    job = job_view.job(match.facts, job_id=job_id, step=job_id.partition(":")[2] or None)
     times = {name: job.get(name) for name in TIMES}
     return {**job, "errors": job.get("errors", []), "result": job.get("result"), "metadata": times}
 
 
 @router.post("/jobs/{id}/cancel", operation_id="adminCancelJob", openapi_extra=protocol.body_schema(optional=True))
-async def cancel_job(here: Here, caller: Triggerer, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
+async def cancel_job(here: Here, caller: Triggerer, _: OptionalBody, job_id: JobId) -> Json:
     """Cancel a job that has not ended."""
-    return {"job": await jobs.cancel_job(here, caller, id)}
+    return {"job": await jobs.cancel_job(here, caller, job_id)}
 
 
 @router.post("/jobs/{id}/retry", operation_id="adminRetryJob", openapi_extra=protocol.body_schema(optional=True))
-async def retry_job(here: Here, caller: Replayer, request: Request, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
+async def retry_job(here: Here, caller: Replayer, request: Request, _: OptionalBody, job_id: JobId) -> Json:
     """Run a permanently failed job again, if it is a dead letter."""
-    return {"job": await dead_letters.retry_job(here, caller, request, id)}
+    return {"job": await dead_letters.retry_job(here, caller, request, job_id)}
 
 
 @router.post(
     "/dead-letter/{id}/retry", operation_id="adminRetryDeadJob", openapi_extra=protocol.body_schema(optional=True)
 )
-async def retry_dead(here: Here, caller: Replayer, request: Request, _: OptionalBody, id: JobId) -> Json:  # noqa: A002 - as above
+async def retry_dead(here: Here, caller: Replayer, request: Request, _: OptionalBody, job_id: JobId) -> Json:
     """Run a permanently failed job again. Its attempts start at 1."""
-    return {"job": await dead_letters.retry_job(here, caller, request, id)}
+    return {"job": await dead_letters.retry_job(here, caller, request, job_id)}
 
 
 def _filter(body: Json, states: Sequence[JobState]) -> object:
-    """Return the filter of a body, with the names of ojs-bulk-operations.
-
-    `states`: those that it may have.
-
-    Raises:
-        Problem: `since` or `until` is no instant, or is beside its other name, or `state` is neither a state nor an array.
-    """
+    """Return the filter of a body, with the names of ojs-bulk-operations."""
     given = body.get("filter")
     if not isinstance(given, dict):
         return given

@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Path, Query
 
-from .....domain.access import Principal
 from .....domain.events import JobState
 from .....ports.summaries import QueueCounts
 from .....services import queues as queue_service
@@ -20,7 +19,8 @@ from ...auth.visible_agents import seen_agents
 from .. import job_view, protocol
 from ..batches import BulkRoute
 from ..fresh_history import catches_up
-from ..protocol import Body, OjsResponse, documented, refused
+from ..job_view import Json
+from ..protocol import Body, ojs_router, refused
 from ..queues import STATES, checked_name, config_of, measured, status_of, switch_queue, warnings_on
 
 PURGED: Final = ["available"]
@@ -38,18 +38,11 @@ PerPage: TypeAlias = Annotated[int, Query(ge=1, le=100, description="Items of a 
 DEFAULT_PER_PAGE: Final = 20
 
 T = TypeVar("T")
-Json: TypeAlias = dict[str, Any]
 
 
 def admin_router() -> APIRouter:
     """Return a router of endpoints for operators."""
-    return APIRouter(
-        prefix=PREFIX,
-        route_class=BulkRoute,
-        tags=["Open Job Spec"],
-        default_response_class=OjsResponse,
-        responses=documented(400, 401, 403, 404, 409, 422, 429, 500, 503),
-    )
+    return ojs_router(PREFIX, 404, 409, route_class=BulkRoute)
 
 
 def paged(items: Sequence[T], page: int, per_page: int) -> tuple[Sequence[T], Json]:
@@ -80,7 +73,9 @@ router = admin_router()
 async def list_queues(here: Here, caller: Reader, page: Page = 1, per_page: PerPage = DEFAULT_PER_PAGE) -> Json:
     """List the queues with the number of their jobs by state."""
     shown, pagination = paged(await here.queues(caller), page, per_page)
-    counts = await _counted(here, caller, shown)
+    await soon_current(here)
+    async with here.job_searches.turn(caller.party):
+        counts = await count(here.history.summaries, here.clock, [queue.name for queue in shown])
     return {"items": list(map(_item, shown, counts)), "pagination": pagination}
 
 
@@ -156,13 +151,6 @@ async def stats(here: Here, caller: Reader) -> Json:
     }
 
 
-async def _counted(here: Components, caller: Principal, queues: Sequence[QueueDetails]) -> list[QueueCounts]:
-    """Count the jobs of the queues of a page."""
-    await soon_current(here)
-    async with here.job_searches.turn(caller.party):
-        return await count(here.history.summaries, here.clock, [queue.name for queue in queues])
-
-
 def _item(queue: QueueDetails, counts: QueueCounts) -> Json:
     return {
         "name": queue.name,
@@ -174,8 +162,6 @@ def _item(queue: QueueDetails, counts: QueueCounts) -> Json:
 
 
 def _throughput(counts: Sequence[QueueCounts]) -> dict[str, float]:
-    """Return the mean of the last hour."""
-
     def per_minute(*states: JobState) -> float:
         return round(sum(each.ended.get(state, 0) for each in counts for state in states) / _MINUTES, 4)
 

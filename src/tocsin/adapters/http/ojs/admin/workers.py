@@ -14,7 +14,8 @@ from ...api.problems import Problem
 from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view
-from .queues import DEFAULT_PER_PAGE, Json, Page, PerPage, admin_router, paged
+from ..job_view import Json
+from .queues import DEFAULT_PER_PAGE, Page, PerPage, admin_router, paged
 
 STATES: Final = {
     AgentState.ENABLED: "running",
@@ -22,7 +23,7 @@ STATES: Final = {
     AgentState.DRAINING: "quiet",
     AgentState.LOST: "stale",
 }
-WorkerId: TypeAlias = Annotated[str, Path(description="The id of the worker process.", max_length=255)]
+WorkerId: TypeAlias = Annotated[str, Path(alias="id", description="The id of the worker process.", max_length=255)]
 
 router = admin_router()
 
@@ -42,42 +43,38 @@ async def list_workers(here: Here, caller: Reader, page: Page = 1, per_page: Per
 
 
 @router.get("/workers/{id}", operation_id="adminGetWorker")
-async def show_worker(here: Here, caller: Reader, id: WorkerId) -> Json:  # noqa: A002 - the field has this name
+async def show_worker(here: Here, caller: Reader, worker_id: WorkerId) -> Json:
     """Show a worker process with the executions whose jobs it has."""
-    record = await _worker(here, caller, id)
+    record = await _worker(here, caller, worker_id)
     jobs = dict.fromkeys(held.partition(".")[0] for held in record.held)
     return {**_item(record), "active_executions": list(jobs)}
 
 
 @router.post("/workers/{id}/quiet", operation_id="adminQuietWorker")
-async def quiet(here: Here, caller: SharedOperator, id: WorkerId, reason: Reason = None) -> Json:  # noqa: A002 - as above
+async def quiet(here: Here, caller: SharedOperator, worker_id: WorkerId, reason: Reason = None) -> Json:
     """Let a worker finish its jobs and take no more.
 
     An agent drains. A worker over HTTP is disabled, and the answer to its next heartbeat says so. Executors of hip-62's queue go on.
     """
-    record = await _worker(here, caller, id)
+    record = await _worker(here, caller, worker_id)
     if record.kind == "mq":
-        raise Problem(409, "conflict", f"worker {id} does not register, so it cannot be drained. {REMEDY_OF_MQ}")
-    await require_reached(here, caller, id)
+        raise Problem(409, "conflict", f"worker {worker_id} does not register, so it cannot be drained. {REMEDY_OF_MQ}")
+    await require_reached(here, caller, worker_id)
     registry, take = AgentRegistry(here.log, here.projections), here.registry.room.of_caller(caller.reached)
     if record.kind == "http":
-        changed = await registry.switch(id, enabled=False, by=actor(caller), reason=reason, take=take)
-        return {"id": id, "state": "quiet", "changed": changed}
-    if await registry.drain(id, by=actor(caller), reason=reason, take=take):
-        return {"id": id, "state": "quiet", "changed": True}
-    return {"id": id, "state": "stale" if record.state is AgentState.LOST else "quiet", "changed": False}
+        changed = await registry.switch(worker_id, enabled=False, by=actor(caller), reason=reason, take=take)
+        return {"id": worker_id, "state": "quiet", "changed": changed}
+    if await registry.drain(worker_id, by=actor(caller), reason=reason, take=take):
+        return {"id": worker_id, "state": "quiet", "changed": True}
+    return {"id": worker_id, "state": "stale" if record.state is AgentState.LOST else "quiet", "changed": False}
 
 
-async def _worker(here: Components, caller: Principal, id: str) -> AgentRecord:  # noqa: A002 - as above
-    """Return the worker process with an id; a name is no id.
-
-    Raises:
-        NotFound: none has it, or the caller does not see it.
-    """
+async def _worker(here: Components, caller: Principal, worker_id: str) -> AgentRecord:
+    """Return the worker process with an id; a name is no id."""
     for record in await _workers(here, caller):
-        if record.agent_id == id:
+        if record.agent_id == worker_id:
             return record
-    raise NotFound(f"no worker has the id {id!r}. GET /ojs/v1/admin/workers lists all")
+    raise NotFound(f"no worker has the id {worker_id!r}. GET /ojs/v1/admin/workers lists all")
 
 
 async def _workers(here: Components, caller: Principal) -> list[AgentRecord]:
