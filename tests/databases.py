@@ -149,9 +149,13 @@ class PostgreSql(Server):
                 if time.monotonic() > deadline:
                     raise AssertionError(self.log) from None
                 time.sleep(0.02)
-                if "still in use" in self.log:  # by children of one that was killed, which notice in a moment
-                    self.stop()
-                    super().start()
+                if "could not bind" in self.log:  # another program took the port since it was found
+                    self.port = free_port()
+                    self._command = [*self._command, "-c", f"port={self.port}"]
+                elif "still in use" not in self.log:  # by children of one that was killed, which notice in a moment
+                    continue
+                self.stop()
+                super().start()
             else:
                 return
 
