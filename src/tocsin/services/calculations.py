@@ -69,7 +69,6 @@ class Calculator(Protocol):
 
     async def __call__(self, compute: Callable[[Effort], T], /) -> T:
         """Return the result of `compute`."""
-        ...
 
 
 async def in_place(compute: Callable[[Effort], T], /) -> T:

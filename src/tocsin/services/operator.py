@@ -84,7 +84,6 @@ class Operator(Protocol):
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name."""
-        ...
 
     async def job(self, name: str) -> Job:
         """Return one job.
@@ -92,7 +91,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
-        ...
 
     async def run_counters(self, job: str) -> RunCounters | None:
         """Return the counters of a registered job, with its last result.
@@ -103,18 +101,15 @@ class Operator(Protocol):
             JobNotFound: over HTTP: no job has this name.
             HistoryUnavailable: the history cannot be read.
         """
-        ...
 
     async def all_run_counters(self) -> Mapping[str, RunCounters]:
         """Return the counters of all jobs by name, without results.
 
         They are empty if the counters are unknown (see `run_counters`).
         """
-        ...
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """Plan how to register `definitions` and delete the other jobs of the owners in `prune`."""
-        ...
 
     async def definition_settings(self) -> "DefinitionSettings":
         """Return the names in the settings that definitions may refer to.
@@ -122,7 +117,6 @@ class Operator(Protocol):
         Raises:
             NotFound: the API is older than this.
         """
-        ...
 
     async def carry_out(self, plan: Plan) -> None:
         """Carry out a plan. Idempotent; a job that another owner took over is not deleted.
@@ -130,7 +124,6 @@ class Operator(Protocol):
         Raises:
             SequenceConflict: the plan is guarded, and a job was changed since. Others may be changed already.
         """
-        ...
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
         """Pause a job; return whether it was running before.
@@ -138,7 +131,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
-        ...
 
     async def resume(self, job: str, *, reason: str | None = None) -> bool:
         """Resume a job; return whether it was paused before.
@@ -146,7 +138,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
-        ...
 
     async def delete(self, job: str, *, reason: str | None = None) -> None:
         """Delete a job; its active executions continue.
@@ -154,7 +145,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
-        ...
 
     async def trigger(
         self,
@@ -176,7 +166,6 @@ class Operator(Protocol):
             JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
         """
-        ...
 
     async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
         """Carry out statements about jobs (see `services.statements`).
@@ -185,7 +174,6 @@ class Operator(Protocol):
             StatementError, DefinitionError: a statement cannot be carried out as it is written.
             JobNotFound, NotFound, OperationError: the state of the installation does not allow it.
         """
-        ...
 
     async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
         """Explain why a job ran at an instant or did not (see `ExplainReader.why`).
@@ -193,7 +181,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no fact names this job.
         """
-        ...
 
     async def what_if(self, question: "Question") -> "WhatIfReport":
         """Replay the recorded past, or the forecast, with other definitions or other workers (see `WhatIf.ask`).
@@ -201,7 +188,6 @@ class Operator(Protocol):
         Raises:
             InvalidQuery, OperationError: the question is invalid or too large.
         """
-        ...
 
     async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
         """Return what an event would do to each trigger of a job, without any effect.
@@ -209,7 +195,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
-        ...
 
     async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> "tuple[IgnoredEvent, ...]":
         """Return the newest events that started no execution of a job, oldest first.
@@ -219,7 +204,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
-        ...
 
     async def revisions(self, job: str) -> "tuple[Revision, ...]":
         """Return the changes to the definition of a job, newest first.
@@ -227,7 +211,6 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no fact names this job.
         """
-        ...
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
         """Return the definition of a revision.
@@ -236,7 +219,6 @@ class Operator(Protocol):
             JobNotFound: no job has this name.
             NotFound: the revision defines nothing.
         """
-        ...
 
     async def roll_back(self, job: str, revision: int, *, current: int, reason: str | None = None) -> None:
         """Register the definition of a revision again.
@@ -248,7 +230,6 @@ class Operator(Protocol):
             NotFound: the revision defines nothing.
             SequenceConflict: another writer changed the job.
         """
-        ...
 
     async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
         """Plan a backfill (see `operations.backfill.plan`).
@@ -258,7 +239,6 @@ class Operator(Protocol):
             OperationError: the job cannot be backfilled for this span.
             NotServed: over HTTP.
         """
-        ...
 
     def backfill(self, plan: "Backfill", *, rate: float, reason: str | None = None) -> "AsyncIterator[Asked]":
         """Trigger the executions of a backfill, at most `rate` per second.
@@ -266,20 +246,17 @@ class Operator(Protocol):
         Raises:
             NotServed: over HTTP.
         """
-        ...
 
     # --- executions ---------------------------------------------------------------------------------------------------
 
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
         """Return a page of executions from the history."""
-        ...
 
     async def last_outcomes(self, jobs: Collection[str]) -> Mapping[str, str]:
         """Return the status of the newest ended execution of each job.
 
         A job without one among its last `OUTCOMES` executions is left out.
         """
-        ...
 
     async def execution(self, given: str) -> "ExecutionMatch":
         """Return the execution whose id is `given` or begins with it.
@@ -287,7 +264,6 @@ class Operator(Protocol):
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one execution.
         """
-        ...
 
     async def output(self, match: "ExecutionMatch", *, after: int = 0) -> "ExecutionOutput":
         """Return the lines of an execution after a sequence, and the progress of its steps.
@@ -295,11 +271,9 @@ class Operator(Protocol):
         Raises:
             LogUnavailable: the log does not answer.
         """
-        ...
 
     async def fan_out(self, match: "ExecutionMatch") -> "FanOut | None":
         """Return the executions of an occurrence (see `fan_out.read_fan_out`)."""
-        ...
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """Cancel an execution; a finished execution stays as it is.
@@ -307,13 +281,11 @@ class Operator(Protocol):
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one execution.
         """
-        ...
 
     # --- dead letters -------------------------------------------------------------------------------------------------
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
         """Return a page of dead letters from the history."""
-        ...
 
     async def dead_letter(self, given: str, *, job: str | None = None) -> "Letter":
         """Return the dead letter whose id is `given` or begins with it.
@@ -323,7 +295,6 @@ class Operator(Protocol):
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
         """
-        ...
 
     async def replay(
         self,
@@ -342,7 +313,6 @@ class Operator(Protocol):
             OperationError: it cannot be replayed, or needs `again`.
             DefinitionError: the job does not accept the input.
         """
-        ...
 
     def replay_all(
         self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
@@ -351,7 +321,6 @@ class Operator(Protocol):
 
         An error stands for a dead letter that was skipped.
         """
-        ...
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
         """Mark a dead letter as resolved.
@@ -359,17 +328,14 @@ class Operator(Protocol):
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
         """
-        ...
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
     async def queues(self) -> "tuple[QueueDetails, ...]":
         """Return all queues by name, with the jobs that the caller sees."""
-        ...
 
     async def hold_ups(self, match: "ExecutionMatch") -> "tuple[HoldUp, ...]":
         """Return what holds back the waiting tasks of an execution."""
-        ...
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
         """Pause or resume a queue; return whether that changed anything.
@@ -378,7 +344,6 @@ class Operator(Protocol):
             NotFound: no setting and no job names the queue.
             OperationError: its tasks cannot be held back.
         """
-        ...
 
     async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> "PurgeAnswer":
         """Cancel the executions whose tasks wait in a queue now.
@@ -389,13 +354,11 @@ class Operator(Protocol):
             NotFound: no setting and no job names the queue.
             OperationError: its tasks cannot be held back.
         """
-        ...
 
     # --- shards -------------------------------------------------------------------------------------------------------
 
     async def shards(self) -> "ShardMap":
         """Return the newest shard map."""
-        ...
 
     async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
         """Replace the shard map of an expected version; return whether that changed anything.
@@ -404,13 +367,11 @@ class Operator(Protocol):
             SequenceConflict: the map has another version.
             WrongShardMap: a shard is not valid, or there are too many.
         """
-        ...
 
     # --- namespaces ---------------------------------------------------------------------------------------------------
 
     async def namespaces(self) -> "NamespaceMap":
         """Return the declared namespaces."""
-        ...
 
     async def namespace(self, name: str) -> "NamespaceDetails":
         """Return a declared namespace, with what it holds and what it used today.
@@ -418,7 +379,6 @@ class Operator(Protocol):
         Raises:
             NotFound: it is not declared.
         """
-        ...
 
     async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":
         """Return what a declaration of all namespaces would change.
@@ -426,7 +386,6 @@ class Operator(Protocol):
         Raises:
             WrongNamespaces: a namespace is not valid, or there are too many.
         """
-        ...
 
     async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
         """Replace the declarations of an expected version; return whether that changed anything.
@@ -435,7 +394,6 @@ class Operator(Protocol):
             SequenceConflict: the declarations have another version.
             WrongNamespaces: a namespace is not valid, or there are too many.
         """
-        ...
 
     # --- agents -------------------------------------------------------------------------------------------------------
 
@@ -445,7 +403,6 @@ class Operator(Protocol):
         Raises:
             NotFound: no agent has this name or id.
         """
-        ...
 
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
         """Drain the agents of a name, or one process by its id.
@@ -455,7 +412,6 @@ class Operator(Protocol):
         Raises:
             NotFound: no agent has this name or id.
         """
-        ...
 
     async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
         """Enable or disable all agents of a name; return whether that changed anything.
@@ -463,7 +419,6 @@ class Operator(Protocol):
         Raises:
             NotFound: no agent has this name.
         """
-        ...
 
     async def grant_agents(
         self,
@@ -482,7 +437,6 @@ class Operator(Protocol):
         Raises:
             OperationError: a name, a queue, a function or a shard is invalid.
         """
-        ...
 
     # --- policy -------------------------------------------------------------------------------------------------------
 
@@ -492,7 +446,6 @@ class Operator(Protocol):
         Raises:
             NotFound: the API is older than the policy.
         """
-        ...
 
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
         """Change fields of the scheduler policy; return whether that changed anything. None unsets a field.
@@ -500,7 +453,6 @@ class Operator(Protocol):
         Raises:
             DefinitionError: a field is unknown, or a value is invalid.
         """
-        ...
 
     # --- notifications ------------------------------------------------------------------------------------------------
 
@@ -510,7 +462,6 @@ class Operator(Protocol):
         Raises:
             NotFound: the API is older than notifications.
         """
-        ...
 
     async def silences(self) -> "tuple[Silence, ...]":
         """Return the silences of notifications in force, the oldest first.
@@ -518,7 +469,6 @@ class Operator(Protocol):
         Raises:
             NotFound: the API is older than silences.
         """
-        ...
 
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> "Silence":
         """Start a silence of a job, a tag or all jobs.
@@ -527,7 +477,6 @@ class Operator(Protocol):
             JobNotFound: the job does not exist.
             OperationError: it is too long, has no reason or a wrong name, or too many silences are in force.
         """
-        ...
 
     async def end_silence(self, silence: str, *, reason: str | None = None) -> "Silence":
         """End a silence; `silence`: its id.
@@ -535,13 +484,11 @@ class Operator(Protocol):
         Raises:
             NotFound: no silence in force has this id.
         """
-        ...
 
     # --- health -------------------------------------------------------------------------------------------------------
 
     async def status(self) -> Mapping[str, Any]:
         """Return the status of all parts, as `tocsin status -o json` prints it."""
-        ...
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -553,7 +500,6 @@ class Operator(Protocol):
         Raises:
             LogUnavailable: the log does not answer at the beginning.
         """
-        ...
 
     def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
         """Yield the facts of a job or of all jobs in batches, from now on.
@@ -563,4 +509,3 @@ class Operator(Protocol):
         Raises:
             LogUnavailable: the log does not answer at the beginning.
         """
-        ...

@@ -51,7 +51,6 @@ class SeesRun(Protocol):
 
     async def __call__(self, job: str, definition: int | None, status: str, at: datetime) -> bool:
         """Check an execution under a definition (see `ExecutionRow`); `at`: its end, or its scheduled time."""
-        ...
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------

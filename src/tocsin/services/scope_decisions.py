@@ -32,7 +32,6 @@ class Versioned(Protocol):
     @property
     def version(self) -> int:
         """See the class."""
-        ...
 
 
 F = TypeVar("F", bound=Message)
