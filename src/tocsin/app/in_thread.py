@@ -30,9 +30,9 @@ class AppThread(SyncClient):
 
     def __init__(self, running: "AbstractAsyncContextManager[Running]") -> None:
         """Start `running` in a thread, and wait until it runs."""
-        self._thread: LoopThread[Running] = LoopThread(running)
+        self._thread = LoopThread(running)
         opened = self._thread.open()
-        self._client = opened.client
+        self._called = opened.client
         self.url = opened.url
         """The URL of the HTTP API; None: it does not run."""
         _open.add(self)

@@ -1,33 +1,94 @@
 """The client for programs without an event loop: blocking calls, safe from many threads."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import update_wrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pydantic import JsonValue
 
-from ..domain.definition import JobDefinition
-from ..domain.events import Message, Recorded
-from ..domain.execution_record import Status
-from ..domain.identity import NO_OWNER
-from ..ports import DeadLetterRow, ExecutionRow
-from ..ports.queries import DeadLetterSort, ExecutionSort
-from ..services.jobs import Job, Plan
 from ..services.operator import Operator
 from ..settings import Settings
 from .client import Client
-from .job_snapshot import JobSnapshot
 from .loop_thread import LoopThread
 from .run import Run
 
-if TYPE_CHECKING:
-    from ..services.operations.dead_letters import Resolution
-    from ..services.operations.execution_output import ExecutionOutput
-    from ..services.operations.execution_requests import Cancellation
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", Client, Run)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-class SyncClient:
+class _Blocking:
+    """A client or a run whose methods block the calling thread."""
+
+    _thread: LoopThread[Any]
+    _called: Any
+    """The asynchronous client or run, which the thread's event loop runs."""
+
+
+def _described(call: F, method: Callable[..., object]) -> F:
+    """Give a blocking method the signature of its asynchronous method, and a reference to its documentation."""
+    update_wrapper(call, method)
+    summary = (method.__doc__ or "").partition("\n")[0].removesuffix(".")
+    call.__doc__ = f"{summary} (see `{method.__qualname__}`)."
+    return call
+
+
+def _blocking(method: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Concatenate[_Blocking, P], T]:
+    def call(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(method, self._called, *args, **kwargs)
+
+    return _described(call, method)
+
+
+def _iterating(
+    method: Callable[Concatenate[C, P], AsyncIterator[T]],
+) -> Callable[Concatenate[_Blocking, P], Iterator[T]]:
+    def call(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return self._thread.iterate(lambda: method(self._called, *args, **kwargs))
+
+    return _described(call, method)
+
+
+class SyncRun(_Blocking):
+    """One run of a job, with blocking methods (see `Run`)."""
+
+    def __init__(self, thread: LoopThread[Any], run: Run) -> None:
+        self._thread = thread
+        self._called = run
+
+    def __repr__(self) -> str:
+        return repr(self._called).replace("Run(", "SyncRun(", 1)
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return str(self._called.job)
+
+    @property
+    def execution_id(self) -> str:
+        """The id of the execution, a UUIDv7."""
+        return str(self._called.execution_id)
+
+    result = _blocking(Run.result)
+    results = _blocking(Run.results)
+    status = _blocking(Run.status)
+    cancel = _blocking(Run.cancel)
+    output = _blocking(Run.output)
+    events = _iterating(Run.events)
+
+
+def _starting(
+    method: Callable[Concatenate[Client, P], Awaitable[Run]],
+) -> Callable[Concatenate[_Blocking, P], SyncRun]:
+    def call(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> SyncRun:
+        return SyncRun(self._thread, self._thread.call(method, self._called, *args, **kwargs))
+
+    return _described(call, method)
+
+
+class SyncClient(_Blocking):
     """A client with blocking methods, for any number of threads.
 
         with tocsin.SyncClient(url="https://tocsin.example.com", token=token) as client:
@@ -58,8 +119,8 @@ class SyncClient:
         Raises:
             InvalidArgument: see `Client`.
         """
-        self._client = Client(nats=nats, url=url, token=token, settings=settings, operator=operator)
-        self._thread: LoopThread[Any] = LoopThread(self._client)
+        self._called = Client(nats=nats, url=url, token=token, settings=settings, operator=operator)
+        self._thread = LoopThread(self._called)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -83,120 +144,20 @@ class SyncClient:
         """
         self._thread.close()
 
-    # --- runs ---------------------------------------------------------------------------------------------------------
-
-    def trigger(
-        self,
-        job: str,
-        input: Mapping[str, JsonValue] | None = None,  # noqa: A002 - the field is called so
-        *,
-        args: Iterable[JsonValue] | None = None,
-        priority: int | None = None,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> "SyncRun":
-        """Request a run now (see `Client.trigger`)."""
-        run = self._thread.call(
-            self._client.trigger,
-            job,
-            input,
-            args=args,
-            priority=priority,
-            reason=reason,
-            idempotency_key=idempotency_key,
-        )
-        return SyncRun(self._thread, run)
-
-    def run(self, execution_id: str, *, job: str | None = None) -> "SyncRun":
-        """Return a run by the id of its execution (see `Client.run`)."""
-        return SyncRun(self._thread, self._thread.call(self._client.run, execution_id, job=job))
-
-    def executions(
-        self,
-        *,
-        job: str | None = None,
-        status: Status | None = None,
-        trigger: str | None = None,
-        tag: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
-        sort: ExecutionSort = "newest",
-    ) -> Iterator[ExecutionRow]:
-        """Iterate over the executions of the history (see `Client.executions`)."""
-        return self._thread.iterate(
-            lambda: self._client.executions(
-                job=job, status=status, trigger=trigger, tag=tag, since=since, until=until, error=error, sort=sort
-            )
-        )
-
-    # --- jobs ---------------------------------------------------------------------------------------------------------
-
-    def jobs(self) -> tuple[Job, ...]:
-        """Return every job that the caller may see, sorted by name."""
-        return self._thread.call(self._client.jobs)
-
-    def job(self, name: str) -> Job:
-        """Return one job (see `Client.job`)."""
-        return self._thread.call(self._client.job, name)
-
-    def job_count(self) -> int:
-        """Return the number of jobs that the caller may see."""
-        return self._thread.call(self._client.job_count)
-
-    def get_status(self, job: str) -> JobSnapshot:
-        """Return the state of a job and the counters of its runs (see `Client.get_status`)."""
-        return self._thread.call(self._client.get_status, job)
-
-    def get_all_status(self) -> tuple[JobSnapshot, ...]:
-        """Return the state and the counters of every job (see `Client.get_all_status`)."""
-        return self._thread.call(self._client.get_all_status)
-
-    def is_running(self, job: str) -> bool:
-        """Return whether an execution of a job runs now (see `Client.is_running`)."""
-        return self._thread.call(self._client.is_running, job)
-
-    def pause(self, job: str, *, reason: str | None = None) -> bool:
-        """Pause a job (see `Client.pause`)."""
-        return self._thread.call(self._client.pause, job, reason=reason)
-
-    def resume(self, job: str, *, reason: str | None = None) -> bool:
-        """Resume a job (see `Client.resume`)."""
-        return self._thread.call(self._client.resume, job, reason=reason)
-
-    def remove(self, job: str, *, reason: str | None = None) -> None:
-        """Delete a job (see `Client.remove`)."""
-        self._thread.call(self._client.remove, job, reason=reason)
-
-    def apply(
-        self,
-        definitions: Iterable[JobDefinition | Mapping[str, Any]],
-        *,
-        owner: str = NO_OWNER,
-        prune: bool = False,
-        dry_run: bool = False,
-    ) -> Plan:
-        """Register definitions (see `Client.apply`)."""
-        return self._thread.call(self._client.apply, definitions, owner=owner, prune=prune, dry_run=dry_run)
-
-    # --- dead letters -------------------------------------------------------------------------------------------------
-
-    def dead_letters(
-        self,
-        *,
-        job: str | None = None,
-        unresolved: bool = True,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
-        sort: DeadLetterSort = "newest",
-    ) -> Iterator[DeadLetterRow]:
-        """Iterate over dead letters (see `Client.dead_letters`)."""
-        return self._thread.iterate(
-            lambda: self._client.dead_letters(
-                job=job, unresolved=unresolved, since=since, until=until, error=error, sort=sort
-            )
-        )
+    trigger = _starting(Client.trigger)
+    run = _starting(Client.run)
+    executions = _iterating(Client.executions)
+    jobs = _blocking(Client.jobs)
+    job = _blocking(Client.job)
+    job_count = _blocking(Client.job_count)
+    get_status = _blocking(Client.get_status)
+    get_all_status = _blocking(Client.get_all_status)
+    is_running = _blocking(Client.is_running)
+    pause = _blocking(Client.pause)
+    resume = _blocking(Client.resume)
+    remove = _blocking(Client.remove)
+    apply = _blocking(Client.apply)
+    dead_letters = _iterating(Client.dead_letters)
 
     def replay(
         self,
@@ -207,58 +168,11 @@ class SyncClient:
         reason: str | None = None,
         again: bool = False,
         failed_only: bool = False,
-    ) -> "SyncRun | None":
+    ) -> SyncRun | None:
         """Run failed work again (see `Client.replay`)."""
         run = self._thread.call(
-            self._client.replay, dead_letter, job=job, input=input, reason=reason, again=again, failed_only=failed_only
+            self._called.replay, dead_letter, job=job, input=input, reason=reason, again=again, failed_only=failed_only
         )
         return None if run is None else SyncRun(self._thread, run)
 
-    def resolve(self, dead_letter: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
-        """Mark a dead letter as resolved (see `Client.resolve`)."""
-        return self._thread.call(self._client.resolve, dead_letter, reason=reason, job=job)
-
-
-class SyncRun:
-    """One run of a job, with blocking methods (see `Run`)."""
-
-    def __init__(self, thread: LoopThread[Any], run: Run) -> None:
-        self._thread = thread
-        self._run = run
-
-    def __repr__(self) -> str:
-        return repr(self._run).replace("Run(", "SyncRun(", 1)
-
-    @property
-    def job(self) -> str:
-        """The name of the job."""
-        return self._run.job
-
-    @property
-    def execution_id(self) -> str:
-        """The id of the execution, a UUIDv7."""
-        return self._run.execution_id
-
-    def result(self, timeout: float | None = None) -> JsonValue:
-        """Wait for the end of the run, and return its result (see `Run.result`)."""
-        return self._thread.call(self._run.result, timeout)
-
-    def results(self, timeout: float | None = None) -> dict[str, JsonValue]:
-        """Wait for the end of the run, and return the results by step (see `Run.results`)."""
-        return self._thread.call(self._run.results, timeout)
-
-    def status(self) -> Status:
-        """Return the status of the run (see `Run.status`)."""
-        return self._thread.call(self._run.status)
-
-    def cancel(self, reason: str | None = None) -> "Cancellation":
-        """Cancel the run (see `Run.cancel`)."""
-        return self._thread.call(self._run.cancel, reason)
-
-    def output(self, after: int = 0) -> "ExecutionOutput":
-        """Return the lines that the handlers logged (see `Run.output`)."""
-        return self._thread.call(self._run.output, after)
-
-    def events(self) -> Iterator[Recorded[Message]]:
-        """Yield the stored events of the run until its end (see `Run.events`)."""
-        return self._thread.iterate(self._run.events)
+    resolve = _blocking(Client.resolve)
