@@ -8,12 +8,10 @@ from typing import Final
 from .. import subjects
 from ..domain.events import EventIgnored, IgnoredReason, Message, Recorded
 from ..domain.text import printable
-from ..ports import EventLog
-from ..subjects import DecodeError
+from ..ports import EventLog, pages
 
 MAX_SHOWN: Final = 1_000
 """The most events of an answer."""
-_PAGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +46,13 @@ async def read_ignored(
         LogUnavailable: the log does not answer.
     """
     newest: deque[Recorded[Message]] = deque(maxlen=limit)
-    after = 0
-    while True:
-        try:
-            page = await log.read(subjects.ignored_events(job), after=after, limit=_PAGE)
-        except DecodeError as error:
-            after = max(after + 1, error.sequence or 0)
-            continue
-        if not page:
-            return [*newest]
-        after = page[-1].sequence
+    async for page in pages(log, subjects.ignored_events(job)):
         newest.extend(
             recorded
             for recorded in page
             if isinstance(recorded.message, EventIgnored) and sequence in {None, recorded.message.event.sequence}
         )
+    return [*newest]
 
 
 def shown(recorded: Recorded[Message]) -> IgnoredEvent:

@@ -21,7 +21,7 @@ from ..domain.events import (
     Recorded,
 )
 from ..domain.notification import Kind
-from ..ports import EventLog
+from ..ports import EventLog, pages
 from ..ports.queries import NotificationQuery, Page
 from ..subjects import DecodeError, Stream
 
@@ -171,14 +171,6 @@ async def _histories(log: EventLog, scopes: Iterable[str]) -> dict[str, list[Rec
 
 async def _events(log: EventLog, subject: str, *, after: int, limit: int = 1_000) -> AsyncIterator[Recorded[Message]]:
     """Yield readable events after a sequence, the oldest first."""
-    while True:
-        try:
-            batch = await log.read(subject, after=after, limit=limit)
-        except DecodeError as error:
-            after = max(after + 1, error.sequence or 0)
-            continue
-        if not batch:
-            return
-        for recorded in batch:
+    async for page in pages(log, subject, after=after, limit=limit):
+        for recorded in page:
             yield recorded
-        after = batch[-1].sequence

@@ -15,7 +15,7 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Actor, Message, Recorded, Voided
 from ..domain.execution import Status
-from ..ports import EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage
+from ..ports import EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage, pages
 from ..subjects import DECISION_STREAMS, Bucket, DecodeError, Stream, digest_of
 
 TRIES = 5
@@ -146,18 +146,7 @@ async def _cancel(log: EventLog, scope: str, by: Actor | None, reason: str | Non
 
 async def _readable(log: EventLog, scope: str) -> list[Recorded[Message]]:
     """Return the events of a scope that this version can read, oldest first."""
-    events: list[Recorded[Message]] = []
-    after = 0
-    while True:
-        try:
-            batch = await log.read(scope, after=after)
-        except DecodeError as error:
-            after = max(after + 1, error.sequence or 0)
-            continue
-        if not batch:
-            return events
-        events += batch
-        after = batch[-1].sequence
+    return [recorded async for page in pages(log, scope) for recorded in page]
 
 
 def _unreadable(message: StoredMessage) -> str | None:
