@@ -1,10 +1,11 @@
 """Namespaces, as administrators declare them and everybody else reads them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import override
 
 from .. import subjects
 from ..domain import daily_use, namespaces
@@ -16,7 +17,7 @@ from ..domain.namespaces import crossings, declared_of, namespace_of
 from ..ports import Clock, EventLog, Projections
 from ..subjects import Bucket
 from .operations.errors import NotFound
-from .scope_decisions import load, redefine
+from .scope_decisions import DeclaredDocument
 
 RECENT_S: Final = 1.0
 """The age up to which `RecentNamespaces` returns declarations that were read before."""
@@ -93,45 +94,21 @@ class NamespaceChange(DocumentedModel):
     registered again."""
 
 
-Check: TypeAlias = Callable[[NamespaceMap], None]
-
-
-class Namespaces:
+class Namespaces(DeclaredDocument[NamespaceMap, Namespace]):
     """The namespaces of an installation."""
 
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
+    _scope = subjects.namespaces()
 
-    async def newest(self) -> NamespaceMap:
-        """Return the newest declarations.
+    @override
+    def _read(self, stored: Sequence[Recorded[Message]]) -> NamespaceMap:
+        newest = newest_of(stored, NamespacesDefined)
+        return NamespaceMap(0, ()) if newest is None else NamespaceMap(newest.sequence, newest.message.namespaces)
 
-        Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
-        """
-        return _newest(await load(self._log, subjects.namespaces()))
-
-    async def apply(
-        self,
-        wanted: Iterable[Namespace],
-        *,
-        check: Check = lambda newest: None,  # noqa: ARG005 - any declarations will do
-        by: Actor | None = None,
-        reason: str | None = None,
-    ) -> bool:
-        """Declare all namespaces; return whether that changed anything.
-
-        `check` raises its own error if the newest declarations must not be replaced.
-
-        Raises:
-            WrongNamespaces: a namespace is not valid, or there are too many.
-            LogUnavailable: the log did not answer.
-        """
-        all_wanted = tuple(wanted)
-
-        def define(known: NamespaceMap) -> list[NamespacesDefined]:
-            return namespaces.define(known.namespaces, known.version, all_wanted, by=by, reason=reason)
-
-        return await redefine(self._log, subjects.namespaces(), _newest, check, define)
+    @override
+    def _define(
+        self, known: NamespaceMap, wanted: tuple[Namespace, ...], by: Actor | None, reason: str | None
+    ) -> list[NamespacesDefined]:
+        return namespaces.define(known.namespaces, known.version, wanted, by=by, reason=reason)
 
 
 class RecentNamespaces:
@@ -259,8 +236,3 @@ def contents(name: str, definitions: Iterable[JobDefinition]) -> tuple[int, tupl
 def _namespaces(definition: JobDefinition) -> set[str | None]:
     """Return the first parts of the names in a definition, declared or not."""
     return {namespace_of(definition.name), *(each.namespace for each in namespaces.references(definition))}
-
-
-def _newest(stored: Sequence[Recorded[Message]]) -> NamespaceMap:
-    newest = newest_of(stored, NamespacesDefined)
-    return NamespaceMap(0, ()) if newest is None else NamespaceMap(newest.sequence, newest.message.namespaces)

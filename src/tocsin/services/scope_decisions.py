@@ -5,10 +5,11 @@ shard map, is the next version of it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeAlias, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from ..domain.events import Message, Recorded
+from ..domain.events import Actor, Message, Recorded
 from ..ports import EventLog, LogUnavailable, OutdatedState, SequenceConflict
 
 TRIES: Final = 5
@@ -16,8 +17,6 @@ TRIES: Final = 5
 
 Take: TypeAlias = Callable[[Sequence[Message]], Awaitable[None]]
 """Takes the room for events that are about to be stored, or refuses them."""
-
-
 ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Pauses before each read of a message that is stored, because a lagging replica may answer."""
 
@@ -27,15 +26,16 @@ async def unlimited(_: Sequence[Message]) -> None:
 
 
 class Versioned(Protocol):
-    """A declaration, whose version is the sequence of its event; 0: none was made."""
+    """A declaration; 0: none was made."""
 
     @property
     def version(self) -> int:
-        """See the class."""
+        """The sequence of its event."""
 
 
 F = TypeVar("F", bound=Message)
-V = TypeVar("V", bound=Versioned)
+V = TypeVar("V")
+W = TypeVar("W")
 Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F]]]
 
 
@@ -62,27 +62,57 @@ async def decide(log: EventLog, scope: str, decision: Decide[F], *, take: Take =
     raise LogUnavailable(f"{scope}: other writers changed it {TRIES} times")
 
 
-async def redefine(
-    log: EventLog,
-    scope: str,
-    newest: Callable[[Sequence[Recorded[Message]]], V],
-    check: Callable[[V], None],
-    define: Callable[[V], Sequence[F]],
-) -> bool:
-    """Replace the newest declaration in a scope; return whether that changed anything.
+class DeclaredDocument(ABC, Generic[V, W]):
+    """A declaration of an installation, of which each version is one event with the whole declaration.
 
-    `check` raises its own error if the newest declaration must not be replaced.
-
-    Raises:
-        LogUnavailable: as `decide`.
+    A subclass has the scope of its events, reads the newest version, and decides on the next.
     """
 
-    async def facts(stored: Sequence[Recorded[Message]]) -> Sequence[F]:
-        known = newest(stored)
-        check(known)
-        return define(known)
+    _scope: str
 
-    return bool(await decide(log, scope, facts))
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    async def newest(self) -> V:
+        """Return the newest version.
+
+        Raises:
+            LogUnavailable: the log did not answer, or every replica that answers lags.
+        """
+        return self._read(await load(self._log, self._scope))
+
+    async def apply(
+        self,
+        wanted: Iterable[W],
+        *,
+        check: Callable[[V], None] = lambda newest: None,  # noqa: ARG005 - any version will do
+        by: Actor | None = None,
+        reason: str | None = None,
+    ) -> bool:
+        """Replace the whole declaration; return whether that changed anything.
+
+        `check` raises its own error if the newest version must not be replaced.
+
+        Raises:
+            WrongShardMap, WrongNamespaces: a part is not valid, or there are too many.
+            LogUnavailable: the log did not answer.
+        """
+        parts = tuple(wanted)
+
+        async def facts(stored: Sequence[Recorded[Message]]) -> Sequence[Message]:
+            known = self._read(stored)
+            check(known)
+            return self._define(known, parts, by, reason)
+
+        return bool(await decide(self._log, self._scope, facts))
+
+    @abstractmethod
+    def _read(self, stored: Sequence[Recorded[Message]]) -> V:
+        """Return the newest version."""
+
+    @abstractmethod
+    def _define(self, known: V, wanted: tuple[W, ...], by: Actor | None, reason: str | None) -> Sequence[Message]:
+        """Return the event of the next version, if it differs."""
 
 
 def has_version(what: str, expected: int) -> Callable[[Versioned], None]:
