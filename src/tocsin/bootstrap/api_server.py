@@ -5,7 +5,6 @@ import.
 """
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
@@ -37,15 +36,16 @@ from ..adapters.nats.webhooks import NatsWebhookQueue
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import History
-from ..services.health import Finding, examine
-from ..services.health.leadership import Leadership, leadership_of
+from ..services.health import examine
+from ..services.health.leadership import leadership_of
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
-from ..services.queues import QueueDetails, Reaches, Sees, queues
+from ..services.queues import queues
 from ..services.shared_read import SharedRead
 from ..services.webhooks import Webhooks
+from ..settings.fields import is_loopback
 from . import Installation, health_target
 from .installation import report_key, require_archive_extra
 from .operators import unheard_streams_of
@@ -118,10 +118,10 @@ async def serving(
             report_key=key,
             visibility=Visibility(installation.log, clock),
             status=partial(_status, installation),
-            doctor=partial(_doctor, installation),
-            leadership=partial(_leadership, installation),
+            doctor=lambda: examine(health_target(installation)),
+            leadership=lambda: leadership_of(health_target(installation).inspection),
             unheard_streams=SharedRead(partial(unheard_streams_of, installation)).answer,
-            queue_details=partial(_queues, installation),
+            queue_details=lambda sees, reaches: queues(health_target(installation), sees=sees, reaches=reaches),
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             webhooks=Webhooks(registry.jobs, settings.triggers.webhooks, queue, clock, key),
@@ -197,18 +197,6 @@ async def _status(installation: Installation) -> dict[str, Any]:
     return as_json(await status(health_target(installation)))
 
 
-async def _doctor(installation: Installation) -> list[Finding]:
-    return await examine(health_target(installation))
-
-
-async def _leadership(installation: Installation) -> Leadership:
-    return await leadership_of(health_target(installation).inspection)
-
-
-async def _queues(installation: Installation, sees: Sees, reaches: Reaches) -> tuple[QueueDetails, ...]:
-    return await queues(health_target(installation), sees=sees, reaches=reaches)
-
-
 def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> socket.socket:
     try:
         return listen(host, port, setting=setting)
@@ -216,14 +204,6 @@ def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> so
         if setting not in any_port:
             raise
         return listen(host, 0, setting=setting)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _reset(installation: Installation, history: History) -> None:

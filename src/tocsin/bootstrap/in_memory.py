@@ -26,7 +26,6 @@ from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchC
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Archive, Origin
 from ..archive.combined_log import CombinedLog
-from ..archive.segment_selection import Cursors
 from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
 from ..engine.delivery_policy import DeliveryPolicy
@@ -36,13 +35,11 @@ from ..engine.step import Sources
 from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
 from ..settings.notifications import NatsChannel
-from ..stages.archiver.stage import max_lag
-from ..subjects import stream_names
 from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .installation import Ports
-from .stage_runner import STAGE_NAMES, compose, start_loops
+from .stage_runner import STAGE_NAMES, compose, delivery_policy, start_loops
 from .workers import connection_of
 
 BATCH: Final = 256
@@ -135,7 +132,6 @@ async def run_stages_in_memory(
     When cancelled, finish the messages in progress, and release the leader leases. `channels` replaces the notification channels of
     the settings.
     """
-    settings = installation.settings
     store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
     stages = compose(
         installation,
@@ -148,18 +144,15 @@ async def run_stages_in_memory(
         event_streams=installation.events,
         channels=_channels(installation) if channels is None else channels,
     )
-    cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-    policy = DeliveryPolicy(
-        store,
-        is_decided=cursors.is_behind,
-        foreign=installation.foreign,
-        streams=stream_names(settings.root),
-    )
+    policy = delivery_policy(installation, store)
     async with asyncio.TaskGroup() as readers, asyncio.TaskGroup() as loops:  # the loops end first
         start_loops(loops, installation, stages)
         for stage in stages:
             for subscription in stage.subscriptions:
-                durable = installation.log.durable(_spec(subscription))
+                spec = DurableSpec(
+                    subscription.durable, subscription.stream, subscription.filters, ack_wait=subscription.ack_wait
+                )
+                durable = installation.log.durable(spec)
                 readers.create_task(_read(stage, subscription, durable, policy), name=subscription.durable)
         _log.info("stages running", action="stages-started", stages=[stage.name for stage in stages])
         if ready is not None:
@@ -191,10 +184,6 @@ async def _read(
             except asyncio.CancelledError:
                 await deciding
                 raise
-
-
-def _spec(subscription: BoundSubscription) -> DurableSpec:
-    return DurableSpec(subscription.durable, subscription.stream, subscription.filters, ack_wait=subscription.ack_wait)
 
 
 def _channels(installation: InMemoryInstallation) -> Mapping[str, NotificationChannel]:

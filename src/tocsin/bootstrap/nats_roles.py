@@ -6,8 +6,9 @@ nats-server.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import fields, replace
+from itertools import chain
+from typing import Any, Final
 
 from ..adapters.nats.admin.permissions import Granting, Permissions
 from ..adapters.nats.backup.permissions import backing_up, restoring
@@ -162,20 +163,9 @@ def _access(stage: AnyStage) -> Access:
 
 def _together(stages: Sequence[AnyStage]) -> Access:
     """Return the access of several stages in one process."""
-    each = [_access(stage) for stage in stages]
-    return Access(
-        appends=tuple({kind: None for access in each for kind in access.appends}),
-        reads=tuple({stream: None for access in each for stream in access.reads}),
-        follows=tuple({stream: None for access in each for stream in access.follows}),
-        asks_about=tuple({stream: None for access in each for stream in access.asks_about}),
-        looks_up=tuple({bucket: None for access in each for bucket in access.looks_up}),
-        writes=tuple({key: None for access in each for key in access.writes}),
-        removes=tuple({stream: None for access in each for stream in access.removes}),
-        reads_archive=any(access.reads_archive for access in each),
-        keeps_archive=any(access.keeps_archive for access in each),
-        keeps_agents=any(access.keeps_agents for access in each),
-        assigns_tasks=any(access.assigns_tasks for access in each),
-        screens=any(access.screens for access in each),
-        alerts=any(access.alerts for access in each),
-        hears_events=any(access.hears_events for access in each),
-    )
+    merged: dict[str, Any] = {}
+    for field in fields(Access):
+        values = [getattr(_access(stage), field.name) for stage in stages]
+        is_list = isinstance(field.default, tuple)
+        merged[field.name] = tuple(dict.fromkeys(chain.from_iterable(values))) if is_list else any(values)
+    return Access(**merged)

@@ -46,7 +46,7 @@ def installed_stages(settings: Settings) -> list[AnyStage]:
 def durables_of(settings: Settings) -> list[DurableSpec]:
     """Return every durable of an installation: those of its stages and that of MQ executors."""
     return durable_specs(
-        _stage_durables(settings),
+        [subscription.spec(settings) for stage in installed_stages(settings) for subscription in stage.subscriptions],
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
         teams=settings.mq_teams,
@@ -97,7 +97,3 @@ def output_limits(settings: Settings) -> OutputLimits:
     """Return the limits of the streams of output and of notifications."""
     output, notifications = settings.output, settings.notifications
     return OutputLimits(output.max_bytes, output.max_age, notifications.max_bytes, notifications.max_age)
-
-
-def _stage_durables(settings: Settings) -> tuple[DurableSpec, ...]:
-    return tuple(s.spec(settings) for stage in installed_stages(settings) for s in stage.subscriptions)

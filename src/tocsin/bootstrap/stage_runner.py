@@ -63,17 +63,6 @@ STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
 _log = telemetry.get_logger("tocsin")
 
 
-def channels_of(installation: Installation) -> Mapping[str, NotificationChannel]:
-    """Return every channel by its name.
-
-    Raises:
-        ExtraNotInstalled: a library of a channel is in an extra, which is not installed.
-        SettingsError: a file of a channel cannot be read, or a URL cannot be used.
-    """
-    channels = installation.settings.notifications.channels
-    return {name: channel_of(installation, name, settings) for name, settings in channels.items()}
-
-
 def channel_of(installation: Installation, name: str, settings: ChannelSettings) -> NotificationChannel:
     """Return a channel; `name`: as the settings call it.
 
@@ -164,6 +153,13 @@ def compose(  # noqa: PLR0913 - the parts of a process
     return [stage for stage in started if stage is not None]
 
 
+def delivery_policy(ports: Ports, store: StateStore) -> DeliveryPolicy:
+    """Return the policy for the messages of all durables of a process."""
+    cursors = Cursors(ports.projections, ports.clock, late=max_lag(ports.settings))
+    streams = stream_names(ports.settings.root)
+    return DeliveryPolicy(store, is_decided=cursors.is_behind, foreign=ports.foreign, streams=streams)
+
+
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
     """Start the loops of stages, and those of every process that runs stages."""
     for stage in stages:
@@ -251,6 +247,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
+        named = settings.notifications.channels.items() if NOTIFIER.name in names else ()
+        channels = {name: channel_of(installation, name, channel) for name, channel in named}
         stages = compose(
             installation,
             names,
@@ -264,17 +262,11 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             screening=partial(_screening, installation),
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
-            channels=channels_of(installation) if NOTIFIER.name in names else None,
+            channels=channels,
         )
         connection = await stack.enter_async_context(connect_client(settings, within=None))
         broker = _Broker(connection.client)
-        cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-        policy = DeliveryPolicy(
-            store,
-            is_decided=cursors.is_behind,
-            foreign=installation.foreign,
-            streams=stream_names(settings.root),
-        )
+        policy = delivery_policy(installation, store)
         for stage in stages:
             router = stage_router(
                 stage,

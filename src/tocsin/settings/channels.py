@@ -5,14 +5,13 @@ import binascii
 import re
 from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_address
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from ..domain.notification_template import check_body, check_json, check_subject
 from .builtin import AbsolutePath
-from .fields import Duration, is_http_url
+from .fields import Duration, is_http_url, is_loopback
 from .section import Section
 
 MAX_HEADERS: Final = 20
@@ -173,7 +172,7 @@ class EmailChannel(Section):
     def _sends_no_password_in_the_open(self) -> Self:
         if (self.user is None) != (self.password is None):
             raise ValueError("`user` and `password` belong together: set both or none")
-        if self.password is not None and self.tls == "none" and not _is_loopback(self.host):
+        if self.password is not None and self.tls == "none" and not is_loopback(self.host):
             raise ValueError(
                 "`password` needs `tls: starttls` or `tls: tls`, because the mail server is another machine"
             )
@@ -200,10 +199,3 @@ class AppriseChannel(Section):
 
 OutsideChannel: TypeAlias = WebhookChannel | EmailChannel | AppriseChannel
 """The settings of a channel that leads out of NATS."""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

@@ -1,6 +1,8 @@
 """Types of settings, with their validators."""
 
 import re
+from collections.abc import Collection
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -82,14 +84,25 @@ Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
 Folder: TypeAlias = Annotated[Path, AfterValidator(_expanded)]
 
 
-def is_http_url(url: str) -> bool:
-    """Return whether a request can have a URL."""
+def _names_a_server(url: str, schemes: Collection[str]) -> bool:
     try:
         parts = urlsplit(url)
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port is not a number, or too large
         return False
-    return is_url and url.isascii() and url.isprintable()
+
+
+def is_http_url(url: str) -> bool:
+    """Return whether a request can have a URL."""
+    return _names_a_server(url, {"http", "https"}) and url.isascii() and url.isprintable()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -159,16 +172,9 @@ def strong_token(secret: SecretStr | None) -> SecretStr | None:
     return secret
 
 
-def _is_server(url: str) -> bool:
-    try:
-        parts = urlsplit(url if "://" in url else f"nats://{url}")
-        return parts.scheme in {"nats", "tls", "ws", "wss"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is not a number, or too large
-        return False
-
-
 def _servers(urls: str) -> str:
-    if not all(_is_server(url.strip()) for url in urls.split(",")):
+    full = (url.strip() if "://" in url else f"nats://{url.strip()}" for url in urls.split(","))
+    if not all(_names_a_server(url, {"nats", "tls", "ws", "wss"}) for url in full):
         raise ValueError("must be nats://HOST:PORT (or tls://, ws://, wss://), several joined by commas")
     return urls
 

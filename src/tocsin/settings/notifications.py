@@ -1,13 +1,12 @@
 """The settings of notifications: channels, and rules for jobs without a rule of their own."""
 
 from typing import Annotated, Final, Literal, Self, TypeAlias
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
 from ..domain.definition import Notify, channel_name
 from .channels import OutsideChannel
-from .fields import Duration, Patience
+from .fields import Duration, Patience, is_http_url
 from .section import Section
 
 MAX_CHANNELS: Final = 50
@@ -15,12 +14,7 @@ ChannelName: TypeAlias = Annotated[str, AfterValidator(channel_name)]
 
 
 def _page(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        is_page = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is not a number, or too large
-        is_page = False
-    if not is_page or not url.isascii() or not url.isprintable() or " " in url or "?" in url or "#" in url:
+    if not is_http_url(url) or any(character in url for character in " ?#"):
         raise ValueError("must be a URL without a query, such as `https://tocsin.example.com`")
     return url.rstrip("/")
 
