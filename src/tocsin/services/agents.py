@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from .. import subjects
 from ..domain import agent
 from ..domain.agent import AgentRecord, AgentState, Mode
-from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Message, Recorded
+from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Message, Recorded, newest_of
 from ..domain.policy import slots
 from ..domain.queue_backlog import QueueBacklog
 from ..engine.outside_workers import OutsideName
@@ -51,7 +51,12 @@ class AgentRegistry:
         records = await shard_owners.marked(self._log, await executor_leader.marked(self._log, records))
         if any(record.kind == "agent" for record in records):
             ceiling = (await policies.newest(self._log)).policy.max_concurrent_jobs
-            records = [_with_slots(record, ceiling) for record in records]
+            records = [
+                record.model_copy(update={"slots": slots(record.max_concurrent_jobs, ceiling)})
+                if record.kind == "agent"
+                else record
+                for record in records
+            ]
         if name is None:
             return tuple(records)
         of_name = tuple(record for record in records if name in {record.name, record.agent_id})
@@ -201,18 +206,13 @@ class AgentRegistry:
         return bool(await decide(self._log, subjects.agent(record.name, record.agent_id), facts, take=take))
 
 
-def _with_slots(record: AgentRecord, ceiling: int | None) -> AgentRecord:
-    if record.kind != "agent":
-        return record
-    return record.model_copy(update={"slots": slots(record.max_concurrent_jobs, ceiling)})
-
-
 REMEDY_OF_MQ: Final = "It takes tasks from hip-62's queue: stop it, or pause its queue with `tocsin queues pause`."
 """What stops an executor of hip-62's queue."""
 
 
 def _newest_switch(stored: Sequence[Recorded[Message]]) -> AgentSwitched | None:
-    return next((each.message for each in reversed(stored) if isinstance(each.message, AgentSwitched)), None)
+    newest = newest_of(stored, AgentSwitched)
+    return None if newest is None else newest.message
 
 
 def _not_found(name: str, known: Iterable[AgentRecord]) -> NotFound:

@@ -193,7 +193,7 @@ class EventFeeds:
         try:
             await feed.started()
             at = dict(feed.at if after is None else after)
-            while _distance(at, feed.at) > MAX_BUFFERED // 2:
+            while sum(max(0, feed.at[stream] - at.get(stream, 0)) for stream in feed.at) > MAX_BUFFERED // 2:
                 async for events in self._older(job, at, dict(feed.at)):
                     yield events
             target = dict(feed.at)
@@ -255,10 +255,6 @@ def _decoded(read: Sequence[Recorded[Message]]) -> Iterator[Recorded[Message]]:
                 if not isinstance(kept, _Undecoded)
                 else msgspec.structs.replace(recorded, message=decode(*kept))
             )
-
-
-def _distance(at: Mapping[Stream, int], target: Mapping[Stream, int]) -> int:
-    return sum(max(0, target[stream] - at.get(stream, 0)) for stream in target)
 
 
 def _is_after(recorded: Recorded[Message], at: Mapping[Stream, int]) -> bool:

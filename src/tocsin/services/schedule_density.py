@@ -257,13 +257,10 @@ def _herds(
             herds.append((count, min(of_herd), numbers))
     herds.sort(key=lambda herd: (-herd[0], herd[1]))
     return [
-        (Herd(at, count, _first_names(groups, numbers), len(times[numbers])), numbers)
+        (Herd(at, count, tuple(sorted(names)[:MAX_NAMES]), len(times[numbers])), numbers)
         for count, at, numbers in herds[:MAX_HERDS]
+        for names in [[name for number in numbers for name in groups[number].jobs[:MAX_NAMES]]]
     ]
-
-
-def _first_names(groups: Sequence[ScheduleGroup], numbers: Sequence[int]) -> tuple[str, ...]:
-    return tuple(sorted(name for number in numbers for name in groups[number].jobs[:MAX_NAMES])[:MAX_NAMES])
 
 
 # --- suggestions -----------------------------------------------------------------------------------------------------

@@ -186,7 +186,8 @@ class SysDatabase:
             raise ServerBusy("the process of a SELECT ended before its answer. Retry later, or select less")
         answer: dict[str, Any] = from_json(line)
         if "memory" in answer:
-            raise self._too_large()
+            reason = "it needs too much memory: name each column fewer times, or read the history's database itself"
+            raise self._refused(reason)
         if "failed" in answer:
             self._read = frozenset(answer["read"])
             raise self._explained(answer["failed"])
@@ -204,11 +205,6 @@ class SysDatabase:
             columns = "; ".join(f"sys.{table}: {', '.join(TABLES[table])}" for table in sorted(self._read or TABLES))
             return self._refused(f"{text}: the columns are {columns}")
         return self._refused(text)
-
-    def _too_large(self) -> StatementError:
-        return self._refused(
-            "it needs too much memory: name each column fewer times, or read the history's database itself"
-        )
 
     def _refused(self, reason: str) -> StatementError:
         return StatementError(f"SELECT: {reason}", self._place)

@@ -45,8 +45,7 @@ class Silences:
         Raises:
             LogUnavailable: the log did not answer.
         """
-        newest = newest_of(await load(self._log, subjects.silences()), SilencesDefined)
-        return in_force(None if newest is None else newest.message, self._clock.now())
+        return self._current(await load(self._log, subjects.silences()))[1]
 
     async def start(
         self,
@@ -83,8 +82,11 @@ class Silences:
         async def facts(stored: Sequence[Recorded[Message]]) -> list[SilencesDefined]:
             previous, silences = self._current(stored)
             _check_room(silences, None if is_operator else by)
-            if reaches is not None:
-                _check_namespaces(silences, reaches)
+            if reaches is not None and sum(s.job is not None and reaches(s.job) for s in silences) >= MAX_OF_NAMESPACES:
+                raise OperationError(
+                    f"{MAX_OF_NAMESPACES} silences of jobs in the namespaces of this token are in force: end one of them, or ask an operator",
+                    code="too-many-silences",
+                )
             return [SilencesDefined(previous=previous, silences=(*silences, silence), by=by, reason=reason)]
 
         async def take(_: Sequence[Message]) -> None:  # the event repeats the silences of others
@@ -146,15 +148,6 @@ def _check_room(silences: Sequence[Silence], owner: Actor | None) -> None:
     if len(silences) >= MAX_OF_OWNERS:
         raise OperationError(
             f"{len(silences)} silences are in force, and owners of jobs start none beyond {MAX_OF_OWNERS}: ask an operator",
-            code="too-many-silences",
-        )
-
-
-def _check_namespaces(silences: Sequence[Silence], reaches: Callable[[str], bool]) -> None:
-    """Check that there is room for a silence of a job in some namespaces."""
-    if sum(silence.job is not None and reaches(silence.job) for silence in silences) >= MAX_OF_NAMESPACES:
-        raise OperationError(
-            f"{MAX_OF_NAMESPACES} silences of jobs in the namespaces of this token are in force: end one of them, or ask an operator",
             code="too-many-silences",
         )
 

@@ -73,11 +73,12 @@ def run_rows(runs: Iterable[ExecutionRow], jobs: Mapping[str, Job]) -> Iterator[
     """
     for run in runs:
         job = jobs.get(run.job_name)
-        message, rows = _member(run.result, "message"), rows_affected(run.result)
+        message = run.result.get("message") if isinstance(run.result, dict) else None
+        rows = rows_affected(run.result)
         text = run.error or run.reason or (message if isinstance(message, str) else None)
         yield (
             run.execution_id,
-            job.job_uuid if job is not None and _is_of(run, job) else None,
+            None if job is None or (run.completed_at and run.completed_at < job.created_at) else job.job_uuid,
             run.job_name,
             run.worker,
             _time(run.scheduled_time),
@@ -129,10 +130,6 @@ def shard_rows(newest: ShardMap) -> Iterator[CellRow]:
         yield (shard.shard_id, shard.name or None, shard.state.value, labels, newest.version, *named)
 
 
-def _is_of(run: ExecutionRow, job: Job) -> bool:
-    return run.completed_at is None or run.completed_at >= job.created_at
-
-
 def _time(at: datetime | None) -> str | None:
     """Return an instant as text that sorts by time and that SQLite's functions read."""
     return None if at is None else at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
@@ -140,10 +137,6 @@ def _time(at: datetime | None) -> str | None:
 
 def _listed(texts: Sequence[str]) -> str:
     return ", ".join(texts)[:MAX_RESULT_CHARACTERS]
-
-
-def _member(result: object, name: str) -> object:
-    return result.get(name) if isinstance(result, dict) else None
 
 
 def _data(result: object) -> str | None:

@@ -205,7 +205,7 @@ def audit_record(
         by=by or asked_by(fact),
         agent=worker,
         state=state,
-        rows_affected=_rows_affected(fact),
+        rows_affected=rows_affected(fact.result) if isinstance(fact, Completed | Failed) else None,
     )
 
 
@@ -229,7 +229,3 @@ _ENDS: Final[Mapping[type, tuple[AuditType, str]]] = {
     Failed: (AuditType.FAILED, "FAILED"),
     Cancelled: (AuditType.CANCELLED, "CANCELLED"),
 }
-
-
-def _rows_affected(fact: Message) -> int | None:
-    return rows_affected(fact.result) if isinstance(fact, Completed | Failed) else None

@@ -69,12 +69,8 @@ class Claimed:
         return bool(facts) and facts[-1].sequence >= self.sequence
 
 
-async def held_by(
-    log: EventLog, claims: Sequence[Claimed], *, holder: Holder | None = None, failures: Sequence[BaseException] = ()
-) -> list[Held]:
+async def held_by(log: EventLog, claims: Sequence[Claimed], *, holder: Holder | None = None) -> list[Held]:
     """Return what the worker of some claims holds, in their order.
-
-    `failures` are those of other claims.
 
     Raises:
         Exception: the first failure, if nothing is held.
@@ -84,7 +80,7 @@ async def held_by(
         *(claim.read(log, known.get(claim.scope, ()), holder) for claim in claims), return_exceptions=True
     )
     held = [result for result in results if isinstance(result, Held)]
-    failures = [*failures, *(result for result in results if isinstance(result, BaseException))]
+    failures = [result for result in results if isinstance(result, BaseException)]
     if failures and not held:
         raise failures[0]
     for failure in failures:  # these tasks are dispatched again when their leases end

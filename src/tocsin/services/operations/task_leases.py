@@ -23,10 +23,6 @@ Facts: TypeAlias = tuple[Recorded[Message], ...]
 F = TypeVar("F", Dispatched, Started)
 
 
-def _any(_queue: str, _function: str) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The caller that fetches a task or answers for it.
@@ -37,7 +33,7 @@ class Holder:
     identity: str
     worker: str = ""
     """The id of the worker; empty: the caller named none."""
-    may_run: Callable[[str, str], bool] = _any
+    may_run: Callable[[str, str], bool] = lambda _queue, _function: True
     """Whether the caller may have the tasks of a queue and a function."""
 
 

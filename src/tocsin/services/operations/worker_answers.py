@@ -141,10 +141,8 @@ async def fail(
 
 
 async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWaiter | None) -> Answered:
-    subject = subjects.subject_of(report)
     with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
-        message_id = ids.report_id(report.proof or "", subject)
-        await log.publish(subject, report, message_id=message_id)
+        await _published(log, report, None)
         facts = await awaited.until(partial(_is_decided, report))
     return _answered(held, report, facts)
 
