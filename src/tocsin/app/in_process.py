@@ -120,7 +120,7 @@ class InProcess(Operations, ABC):
                 register=home.is_own,
                 stages=stages,
                 server=server,
-                by=self._actor(),
+                by=Actor(identity=self.name, kind="program", source="app"),
             )
             async with home.running(parts) as running, self.connected(running.operator) as client:
                 yield Running(client, running.url)
@@ -137,14 +137,7 @@ class InProcess(Operations, ABC):
         application as the end of `running` does. The end of the main thread stops it too, but not a signal that kills
         the process. A server that forks, such as Gunicorn, starts it in each process, after the fork.
 
-        Args:
-            server: as in `running`.
-            stages: as in `running`.
-
-        Raises:
-            WrongContext: the process was forked from one in which the application runs.
-            AlreadyRunning, ConnectedElsewhereError, DefinitionError, UntraceableError, SettingsError: see `running`.
-            Unreachable, StoreInUseError, NotInMemory, ExtraNotInstalled: see `running`.
+        `server` and `stages`: as in `running`, as are the errors.
         """
         from .in_thread import AppThread  # noqa: PLC0415 - as above
 
@@ -196,6 +189,3 @@ class InProcess(Operations, ABC):
         if self._data_dir is not None:
             return Embedded(settings or Settings(), self._data_dir)
         return OnNats(settings or load())
-
-    def _actor(self) -> Actor:
-        return Actor(identity=self.name, kind="program", source="app")

@@ -86,15 +86,7 @@ class Operations(Declarations):
             async for execution in app.executions(nightly, status="failed"):
                 print(execution.execution_id, execution.error)
 
-        Args:
-            job: executions of this job only: a decorated function, or the name of a job.
-            status: see `Client.executions`.
-            trigger: see `Client.executions`.
-            tag: see `Client.executions`.
-            since: scheduled at this time (aware) or later.
-            until: scheduled before this time (aware).
-            error: see `Client.executions`.
-            sort: see `Client.executions`.
+        `job`: executions of this job only: a decorated function, or the name of a job. The other arguments are those of `Client.executions`.
 
         Raises:
             NotConnectedError: the application is not connected.

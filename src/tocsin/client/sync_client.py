@@ -109,15 +109,7 @@ class SyncClient(_Blocking):
     ) -> None:
         """Prepare a client. `with` connects it.
 
-        Args:
-            nats: see `Client`.
-            url: see `Client`.
-            token: see `Client`.
-            settings: see `Client`.
-            operator: see `Client`; it is used in the event loop of the client's thread.
-
-        Raises:
-            InvalidArgument: see `Client`.
+        The arguments and errors are those of `Client`. An `operator` is used in the event loop of the client's thread.
         """
         self._called = Client(nats=nats, url=url, token=token, settings=settings, operator=operator)
         self._thread = LoopThread(self._called)
