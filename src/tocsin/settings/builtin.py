@@ -9,29 +9,13 @@ from pydantic import AfterValidator, Field
 from ..domain.definition.container_work import KubernetesName
 from ..domain.definition.http_request import split_url, target_problem
 from ..domain.definition.image import ImageError, read_pattern
-from .fields import Duration, Token
+from .fields import Duration, Token, form, must
 from .section import Section
 
-_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+|/")
 
-
-def _path(text: str) -> str:
-    if not _PATH.fullmatch(text):
-        raise ValueError("must be an absolute path without `.` and `..`")
-    return text
-
-
-def _variable(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_*][A-Za-z0-9_*]*", text):
-        raise ValueError("must be the name of a variable; `*` stands for any characters")
-    return text
-
-
-def _url_prefix(text: str) -> str:
+def _is_url_prefix(text: str) -> bool:
     url = split_url(text)
-    if url is None or "?" in url.target or target_problem(url.target):
-        raise ValueError("must be http(s)://HOST[:PORT]/PATH, without a query")
-    return text
+    return url is not None and "?" not in url.target and not target_problem(url.target)
 
 
 def _network(text: str) -> str:
@@ -39,18 +23,6 @@ def _network(text: str) -> str:
         ip_network(text)
     except ValueError as error:
         raise ValueError(f"must be a network such as 10.20.0.0/16: {error}") from None
-    return text
-
-
-def _database_url(text: str) -> str:
-    if not re.match(r"(postgresql|postgres)://.|sqlite:////.", text):
-        raise ValueError("must be postgresql://USER@HOST/DATABASE or sqlite:////PATH")
-    return text
-
-
-def _procedure(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.(?:[A-Za-z_][A-Za-z0-9_$]*|\*))?", text):
-        raise ValueError("must be NAME, SCHEMA.NAME or SCHEMA.*")
     return text
 
 
@@ -62,13 +34,26 @@ def _image(text: str) -> str:
     return text
 
 
-AbsolutePath: TypeAlias = Annotated[str, AfterValidator(_path)]
-UrlPrefix: TypeAlias = Annotated[str, AfterValidator(_url_prefix)]
+AbsolutePath: TypeAlias = Annotated[
+    str, form(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+|/", "must be an absolute path without `.` and `..`")
+]
+UrlPrefix: TypeAlias = Annotated[str, must(_is_url_prefix, "must be http(s)://HOST[:PORT]/PATH, without a query")]
 Network: TypeAlias = Annotated[str, AfterValidator(_network)]
-DatabaseUrl: TypeAlias = Annotated[str, AfterValidator(_database_url)]
-ProcedurePattern: TypeAlias = Annotated[str, AfterValidator(_procedure)]
+DatabaseUrl: TypeAlias = Annotated[
+    str,
+    must(
+        re.compile(r"(postgresql|postgres)://.|sqlite:////.").match,
+        "must be postgresql://USER@HOST/DATABASE or sqlite:////PATH",
+    ),
+]
+ProcedurePattern: TypeAlias = Annotated[
+    str,
+    form(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.(?:[A-Za-z_][A-Za-z0-9_$]*|\*))?", "must be NAME, SCHEMA.NAME or SCHEMA.*"),
+]
 ImagePattern: TypeAlias = Annotated[str, AfterValidator(_image)]
-VariablePattern: TypeAlias = Annotated[str, AfterValidator(_variable)]
+VariablePattern: TypeAlias = Annotated[
+    str, form(r"[A-Za-z_*][A-Za-z0-9_*]*", "must be the name of a variable; `*` stands for any characters")
+]
 
 
 class CommandRules(Section):

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from ..domain.notification_template import check_body, check_json, check_subject
 from .builtin import AbsolutePath
-from .fields import Duration, is_http_url, is_loopback
+from .fields import Duration, is_http_url, is_loopback, must
 from .section import Section
 
 MAX_HEADERS: Final = 20
@@ -79,18 +79,6 @@ def _headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return headers
 
 
-def _mailbox(text: str) -> str:
-    if not _MAILBOX.fullmatch(text):
-        raise ValueError("must be an address such as `ops@example.com`, in ASCII and without a name")
-    return text
-
-
-def _host(text: str) -> str:
-    if not _HOST.fullmatch(text):
-        raise ValueError("must be the name or the address of a server, without a port")
-    return text
-
-
 def _apprise_url(url: SecretStr) -> SecretStr:
     text = url.get_secret_value()
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://.", text) or not text.isprintable():
@@ -103,7 +91,9 @@ def _template(check: Callable[[str], str], template: SecretStr) -> SecretStr:
     return template
 
 
-Mailbox: TypeAlias = Annotated[str, AfterValidator(_mailbox)]
+Mailbox: TypeAlias = Annotated[
+    str, must(_MAILBOX.fullmatch, "must be an address such as `ops@example.com`, in ASCII and without a name")
+]
 SendTimeout: TypeAlias = Annotated[Duration, Field(le=50)]
 """Seconds for one try, from the connection to the answer."""
 # Templates are secrets, because many services expect a key in the text, such as `routing_key`.
@@ -140,7 +130,7 @@ class EmailChannel(Section):
 
     type: Literal["email"]
     """The type of the channel: `email`."""
-    host: Annotated[str, AfterValidator(_host)]
+    host: Annotated[str, must(_HOST.fullmatch, "must be the name or the address of a server, without a port")]
     """Name of the mail server (SMTP)."""
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None
     """TCP port of the mail server; by default 587, with `tls: tls` 465, and with `tls: none` 25."""

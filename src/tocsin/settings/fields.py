@@ -1,7 +1,7 @@
 """Types of settings, with their validators."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
@@ -13,22 +13,26 @@ from ..domain import duration
 from ..domain.agent import checked_shards
 
 
-def _token(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", text):
-        raise ValueError("must be one token of small letters, digits and hyphens, the first a letter")
-    return text
+def must(accepts: Callable[[str], object], reason: str) -> AfterValidator:
+    """Return the validator of a text, whose error gives the reason if `accepts` returns nothing true."""
+
+    def check(text: str) -> str:
+        if not accepts(text):
+            raise ValueError(reason)
+        return text
+
+    return AfterValidator(check)
+
+
+def form(pattern: str, reason: str) -> AfterValidator:
+    """Return the validator of a text that must have a form as a whole."""
+    return must(re.compile(pattern).fullmatch, reason)
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"`{twice[0]}` is listed twice")
     return names
-
-
-def _prefix(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", text):
-        raise ValueError("must be a subject: tokens of letters, digits, hyphens and underscores, joined by dots")
-    return text
 
 
 def _zone(name: str) -> str:
@@ -42,12 +46,6 @@ _OWN_PARAMETERS = frozenset(
     | {"code_challenge", "code_challenge_method", "request", "request_uri"}
 )
 """Parameters of a sign-in that Tocsin sets itself, or that would replace them."""
-
-
-def _parameter(name: str) -> str:
-    if name in _OWN_PARAMETERS or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-        raise ValueError("must be a name of letters, digits, `_`, `.` and `-`, and none that the sign-in sets itself")
-    return name
 
 
 Duration: TypeAlias = Annotated[
@@ -74,13 +72,27 @@ def _expanded(path: Path) -> Path:
 
 
 Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]
-ParameterName: TypeAlias = Annotated[str, AfterValidator(_parameter)]
+ParameterName: TypeAlias = Annotated[
+    str,
+    must(
+        lambda name: name not in _OWN_PARAMETERS and re.fullmatch(r"[A-Za-z0-9_.-]+", name),
+        "must be a name of letters, digits, `_`, `.` and `-`, and none that the sign-in sets itself",
+    ),
+]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 DeclaredShards: TypeAlias = Annotated[tuple[str, ...], AfterValidator(checked_shards)]
 ScheduleZone: TypeAlias = Annotated[str, AfterValidator(_zone)]
-Token: TypeAlias = Annotated[str, AfterValidator(_token)]
+Token: TypeAlias = Annotated[
+    str, form(r"[a-z][a-z0-9-]*", "must be one token of small letters, digits and hyphens, the first a letter")
+]
 DistinctTokens: TypeAlias = Annotated[tuple[Token, ...], AfterValidator(_distinct)]
-Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
+Prefix: TypeAlias = Annotated[
+    str,
+    form(
+        r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*",
+        "must be a subject: tokens of letters, digits, hyphens and underscores, joined by dots",
+    ),
+]
 Folder: TypeAlias = Annotated[Path, AfterValidator(_expanded)]
 
 

@@ -1,6 +1,5 @@
 """The settings of triggers: the streams whose messages may start executions."""
 
-import re
 from itertools import combinations
 from typing import Annotated, Final, Self, TypeAlias
 
@@ -12,25 +11,13 @@ from ..domain.definition.webhook_fields import is_webhook_path
 from ..domain.event_trigger import MAX_HOPS
 from ..domain.secret_reference import check_allowed
 from ..subjects import covers, overlap
-from .fields import Duration, Token
+from .fields import Duration, Token, form, must
 from .section import Section
 
 MAX_STREAMS: Final = 50
 MAX_SUBJECTS: Final = 100
 MAX_SECRETS: Final = 100
 MAX_PATHS: Final = 100
-
-
-def _stream(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,255}", text):
-        raise ValueError("must be the name of a stream: letters, digits, hyphens and underscores")
-    return text
-
-
-def _subject(text: str) -> str:
-    if not is_subject(text):
-        raise ValueError("must be a subject such as `orders.new` or `orders.>`, whose first token is a name")
-    return text
 
 
 def _secret(name: str) -> str:
@@ -40,36 +27,26 @@ def _secret(name: str) -> str:
     return name
 
 
-def _path(text: str) -> str:
-    if not is_webhook_path(text.removesuffix("*") + "x" if text.endswith("/*") else text):
-        raise ValueError(
-            "must be a path such as `/hooks/github`, or `/hooks/shop/*` for all directly below `/hooks/shop`"
-        )
-    return text
-
-
-def _bucket(name: str) -> str:
-    if not is_bucket(name):
-        raise ValueError("must be the name of a bucket: letters, digits, hyphens and underscores")
-    return name
-
-
-def _keys(text: str) -> str:
-    if not is_key_filter(text):
-        raise ValueError("must be a filter over keys, such as `checkout.>` or `>`")
-    return text
-
-
-BucketName: TypeAlias = Annotated[str, AfterValidator(_bucket)]
-OpenedKeys: TypeAlias = Annotated[
-    tuple[Annotated[str, AfterValidator(_keys)], ...], Field(min_length=1, max_length=MAX_SUBJECTS)
+StreamName: TypeAlias = Annotated[
+    str, form(r"[A-Za-z0-9_-]{1,255}", "must be the name of a stream: letters, digits, hyphens and underscores")
 ]
-OpenedPaths: TypeAlias = Annotated[
-    tuple[Annotated[str, AfterValidator(_path)], ...], Field(min_length=1, max_length=MAX_PATHS)
+BucketName: TypeAlias = Annotated[
+    str, must(is_bucket, "must be the name of a bucket: letters, digits, hyphens and underscores")
 ]
-OpenedSubjects: TypeAlias = Annotated[
-    tuple[Annotated[str, AfterValidator(_subject)], ...], Field(min_length=1, max_length=MAX_SUBJECTS)
+OpenedKey: TypeAlias = Annotated[str, must(is_key_filter, "must be a filter over keys, such as `checkout.>` or `>`")]
+OpenedKeys: TypeAlias = Annotated[tuple[OpenedKey, ...], Field(min_length=1, max_length=MAX_SUBJECTS)]
+OpenedPath: TypeAlias = Annotated[
+    str,
+    must(
+        lambda text: is_webhook_path(text.removesuffix("*") + "x" if text.endswith("/*") else text),
+        "must be a path such as `/hooks/github`, or `/hooks/shop/*` for all directly below `/hooks/shop`",
+    ),
 ]
+OpenedPaths: TypeAlias = Annotated[tuple[OpenedPath, ...], Field(min_length=1, max_length=MAX_PATHS)]
+OpenedSubject: TypeAlias = Annotated[
+    str, must(is_subject, "must be a subject such as `orders.new` or `orders.>`, whose first token is a name")
+]
+OpenedSubjects: TypeAlias = Annotated[tuple[OpenedSubject, ...], Field(min_length=1, max_length=MAX_SUBJECTS)]
 
 
 def _distinct(filters: tuple[str, ...]) -> tuple[str, ...]:
@@ -82,15 +59,11 @@ def _distinct(filters: tuple[str, ...]) -> tuple[str, ...]:
 class Triggers(Section):
     """Events that may start executions."""
 
-    streams: Annotated[
-        dict[Annotated[str, AfterValidator(_stream)], OpenedSubjects], Field(max_length=MAX_STREAMS)
-    ] = {}  # noqa: RUF012 - pydantic copies it
+    streams: Annotated[dict[StreamName, OpenedSubjects], Field(max_length=MAX_STREAMS)] = {}  # noqa: RUF012 - pydantic copies it
     """The streams of programs by name, at most 50, each with the subjects that `triggers` of jobs may name.
 
     The event listener may read nothing else. A stream must be in the account of Tocsin's streams, and none of them."""
-    subjects: Annotated[
-        tuple[Annotated[str, AfterValidator(_subject)], ...], Field(max_length=MAX_SUBJECTS), AfterValidator(_distinct)
-    ] = ()
+    subjects: Annotated[tuple[OpenedSubject, ...], Field(max_length=MAX_SUBJECTS), AfterValidator(_distinct)] = ()
     """The subjects, at most 100, that programs publish on and no stream has, and that `triggers` of jobs may name.
 
     The first makes `tocsin init` create a stream that captures their messages, so that none is lost while no event listener runs."""
