@@ -112,11 +112,7 @@ class Operator(Protocol):
         """Plan how to register `definitions` and delete the other jobs of the owners in `prune`."""
 
     async def definition_settings(self) -> "DefinitionSettings":
-        """Return the names in the settings that definitions may refer to.
-
-        Raises:
-            NotFound: the API is older than this.
-        """
+        """Return the names in the settings that definitions may refer to."""
 
     async def carry_out(self, plan: Plan) -> None:
         """Carry out a plan. Idempotent; a job that another owner took over is not deleted.
@@ -441,11 +437,7 @@ class Operator(Protocol):
     # --- policy -------------------------------------------------------------------------------------------------------
 
     async def policy(self) -> "PolicyVersion":
-        """Return the scheduler policy.
-
-        Raises:
-            NotFound: the API is older than the policy.
-        """
+        """Return the scheduler policy."""
 
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
         """Change fields of the scheduler policy; return whether that changed anything. None unsets a field.
@@ -457,18 +449,10 @@ class Operator(Protocol):
     # --- notifications ------------------------------------------------------------------------------------------------
 
     async def notifications(self, query: "NotificationQuery") -> "Page[NotificationRow]":
-        """Return a page of notifications with their delivery, the newest first.
-
-        Raises:
-            NotFound: the API is older than notifications.
-        """
+        """Return a page of notifications with their delivery, the newest first."""
 
     async def silences(self) -> "tuple[Silence, ...]":
-        """Return the silences of notifications in force, the oldest first.
-
-        Raises:
-            NotFound: the API is older than silences.
-        """
+        """Return the silences of notifications in force, the oldest first."""
 
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> "Silence":
         """Start a silence of a job, a tag or all jobs.
