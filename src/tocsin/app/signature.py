@@ -47,17 +47,17 @@ def has_secret_type(schema: object) -> bool:
             return False
 
 
-def contains_secret(value: object) -> bool:
-    """Return whether a value, or a part of it, is a secret of pydantic."""
+def leaves_of(value: object) -> Iterator[object]:
+    """Yield the parts of a value that are no collections."""
     match value:
-        case Secret() | SecretStr() | SecretBytes():
-            return True
         case dict():
-            return any(map(contains_secret, value.values()))
+            for each in value.values():
+                yield from leaves_of(each)
         case list() | tuple() | set() | frozenset() | deque():
-            return any(map(contains_secret, value))
+            for each in value:
+                yield from leaves_of(each)
         case _:
-            return False
+            yield value
 
 
 def require_finite(value: object) -> None:
@@ -66,16 +66,8 @@ def require_finite(value: object) -> None:
     Raises:
         ValueError: a number is infinite or not a number.
     """
-    match value:
-        case float():
-            if not math.isfinite(value):
-                raise ValueError("JSON has no infinity and no NaN")
-        case dict():
-            for each in value.values():
-                require_finite(each)
-        case list() | tuple() | set() | frozenset() | deque():
-            for each in value:
-                require_finite(each)
+    if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves_of(value)):
+        raise ValueError("JSON has no infinity and no NaN")
 
 
 class _InputSchema(GenerateJsonSchema):
@@ -122,7 +114,7 @@ class TypedParameter:
         """
         written = self.type.dump_python(value, warnings="error")
         require_finite(written)
-        if self.has_secret or contains_secret(written):
+        if self.has_secret or any(isinstance(leaf, Secret | SecretStr | SecretBytes) for leaf in leaves_of(written)):
             raise ValueError("an input is stored, so a secret cannot be a part of it. Pass JSON with `${env:NAME}`")
         dumped: JsonValue = self.type.dump_python(value, mode="json", by_alias=True, warnings="error")
         return dumped

@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from ..domain.definition import MAX_STEPS
 from ..domain.definition.bindings import INPUT, UPSTREAM, VALUE
-from .signature import Signature, value_problems
+from .signature import Signature, leaves_of, value_problems
 from .stand_ins import StandIn, UntraceableError, place, reference_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Trace:
         if isinstance(value, _SEQUENCES) and any(isinstance(part, StandIn) for part in value):
             return [self._reference(part) if isinstance(part, StandIn) else self._refuse_part(name) for part in value]
         try:
-            if _holds_stand_in(value):
+            if any(isinstance(leaf, StandIn) for leaf in leaves_of(value)):
                 self._refuse_part(name)
         except RecursionError:
             self.refuse(
@@ -202,18 +202,6 @@ def _is_result(returned: object) -> bool:
     if isinstance(returned, _SEQUENCES):
         return all(isinstance(each, StandIn) for each in returned)
     return returned is None or isinstance(returned, StandIn)
-
-
-def _holds_stand_in(value: object) -> bool:
-    match value:
-        case StandIn():
-            return True
-        case dict():
-            return any(map(_holds_stand_in, value.values()))
-        case list() | tuple() | set() | frozenset():
-            return any(map(_holds_stand_in, value))
-        case _:
-            return False
 
 
 def _upstream(bindings: Sequence[JsonValue]) -> Iterator[str]:
