@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from .. import subjects, telemetry
@@ -19,7 +20,7 @@ from ..ports import Clock, Projections, SequenceConflict
 from ..subjects import Bucket
 from .daily_room import DailyQuotaUsed
 from .namespaces import RecentNamespaces
-from .scope_decisions import Take, unlimited
+from .scope_decisions import Take
 
 TRIES: Final = 20
 """Tries to count while other processes count for the namespace."""
@@ -42,13 +43,7 @@ class ChangeRoom:
         None: the default namespace, which has no quota. `is_refused`: False counts decisions and refuses none. It is for those that each follow a
         decision that could be refused.
         """
-        if namespace is None or namespace in RESERVED:
-            return unlimited
-
-        async def take(facts: Sequence[Message]) -> None:
-            await self._take(namespace, facts, is_refused=is_refused)
-
-        return take
+        return partial(self._take, namespace, is_refused=is_refused)
 
     def of_name(self, name: str, *, is_refused: bool = True) -> Take:
         """Return what takes the room for decisions on a job or a queue."""
@@ -85,7 +80,7 @@ class ChangeRoom:
             for namespace, facts in of_namespace.items():
                 await self._check(namespace, facts)
         for namespace, facts in of_namespace.items():
-            await self.of(namespace, is_refused=is_refused)(facts)
+            await self._take(namespace, facts, is_refused=is_refused)
 
     async def _check(self, namespace: str | None, facts: Sequence[Message]) -> None:
         """Check that a namespace has room, and count nothing.
@@ -115,13 +110,13 @@ class ChangeRoom:
         quota = (await self._namespaces.newest()).get(namespace)
         return None if quota is None or quota.bytes_per_day is None else quota
 
-    async def _take(self, namespace: str, facts: Sequence[Message], *, is_refused: bool) -> None:
+    async def _take(self, namespace: str | None, facts: Sequence[Message], *, is_refused: bool) -> None:
         quota = await self._quota(namespace)
         if not facts or quota is None:
             return
         size = _size(facts)
-        key, now = subjects.changed_bytes_key(namespace), self._clock.now()
-        async with self._turns[namespace]:
+        key, now = subjects.changed_bytes_key(quota.name), self._clock.now()
+        async with self._turns[quota.name]:
             for _ in range(TRIES):
                 use, expect = await self._use(quota, size, now, is_refused=is_refused)
                 try:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from ..domain.agent import AgentRecord
 from ..domain.definition import LEADER_ONLY
-from ..domain.events import Dispatched, Message, Recorded, TaskLimit, unfold
+from ..domain.events import Dispatched, Message, PlannedStep, Recorded, TaskLimit, unfold
 from ..domain.execution import fold, planned_step, waiting_steps
 from ..domain.namespaces import namespace_of
 from ..domain.queue_backlog import QueueBacklog, counted_tasks
@@ -99,13 +99,12 @@ class HoldUpReader:
         owner = None if shard is None else (await shard_owners.owners_of(self._log)).get(shard)
         found: list[HoldUp] = []
         for step in planned:
-            queue, task = (
-                step.queue,
-                _Task(state.request.job, step.name, step.queue, step.function, limits.get(step.name)),
-            )
+            queue, limit = step.queue, limits.get(step.name)
             if (pause := pauses.get(queue)) is not None:
                 found.append(HoldUp(step.name, queue, "queue_paused", f"queue {queue} is {pause}", pause=pause))
-            elif queue not in self._bridged and (hold_up := _held_up(task, backlogs[queue], workers)) is not None:
+            elif queue not in self._bridged and (
+                hold_up := _held_up(state.request.job, step, limit, backlogs[queue], workers)
+            ):
                 found.append(hold_up)
             elif state.request.plan.job_class == LEADER_ONLY:
                 message = executor_leader.wait_for_leader(agents, queue, step.function)
@@ -133,42 +132,35 @@ def _keys(agents: Sequence[AgentRecord]) -> set[tuple[str, str]]:
     return {(agent.name, agent.agent_id) for agent in agents}
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    job: str
-    step: str
-    queue: str
-    function: str
-    limit: TaskLimit | None
-
-
 def _limits_of(facts: Sequence[Recorded[Message]]) -> dict[str, TaskLimit | None]:
     """Return the limit of the newest task of each step."""
     tasks = (fact.message.task for fact in unfold(facts) if isinstance(fact.message, Dispatched))
     return {task.step: task.concurrency for task in tasks}
 
 
-def _held_up(task: _Task, backlog: QueueBacklog, workers: WorkerSearch) -> HoldUp | None:
-    missing = workers.lacks(task.job, task.queue, task.function)
+def _held_up(
+    job: str, step: PlannedStep, limit: TaskLimit | None, backlog: QueueBacklog, workers: WorkerSearch
+) -> HoldUp | None:
+    missing = workers.lacks(job, step.queue, step.function)
     if missing is not None:
         kind: HoldUpKind = (
             "no_worker" if missing.function is None else "no_grant" if missing.ungranted is not None else "no_function"
         )
-        return HoldUp(task.step, task.queue, kind, str(missing))
-    return _by_group(task, backlog) or _by_queue(task, backlog)
+        return HoldUp(step.name, step.queue, kind, str(missing))
+    return _by_group(job, step, limit, backlog) or _by_queue(step, backlog)
 
 
-def _by_group(task: _Task, backlog: QueueBacklog) -> HoldUp | None:
+def _by_group(job: str, step: PlannedStep, limit: TaskLimit | None, backlog: QueueBacklog) -> HoldUp | None:
     """Return the limit of the job that holds back a task, if it is known."""
-    if task.limit is None or backlog.held_back is None:
+    if limit is None or backlog.held_back is None:
         return None
-    wanted = task.job, task.limit.key, task.limit.value, task.limit.limit
+    wanted = job, limit.key, limit.value, limit.limit
     for group in backlog.held_back.groups:
         if (group.job, group.key, group.value, group.limit) == wanted:
             tasks = counted_tasks(group.job, group.key, group.value)
             return HoldUp(
-                task.step,
-                task.queue,
+                step.name,
+                step.queue,
                 "job_limit" if group.key is None else "key_limit",
                 f"concurrency limit {group.limit:,} of {tasks} ({group.running:,} run)",
                 limit=group.limit,
@@ -177,14 +169,14 @@ def _by_group(task: _Task, backlog: QueueBacklog) -> HoldUp | None:
     return None
 
 
-def _by_queue(task: _Task, backlog: QueueBacklog) -> HoldUp | None:
+def _by_queue(step: PlannedStep, backlog: QueueBacklog) -> HoldUp | None:
     """Return the limit of the queue, or of its namespace, that holds back its tasks."""
     if backlog.held_by == "concurrency":
-        message = f"concurrency limit of queue {task.queue} ({backlog.running:,} run)"
-        return HoldUp(task.step, task.queue, "queue_limit", message, running=backlog.running)
+        message = f"concurrency limit of queue {step.queue} ({backlog.running:,} run)"
+        return HoldUp(step.name, step.queue, "queue_limit", message, running=backlog.running)
     if backlog.held_by == "namespace":
-        message = f"quota max_running of namespace {namespace_of(task.queue)}"
-        return HoldUp(task.step, task.queue, "namespace_limit", message)
+        message = f"quota max_running of namespace {namespace_of(step.queue)}"
+        return HoldUp(step.name, step.queue, "namespace_limit", message)
     if backlog.held_by == "rate":
-        return HoldUp(task.step, task.queue, "queue_rate", f"rate of queue {task.queue}")
+        return HoldUp(step.name, step.queue, "queue_rate", f"rate of queue {step.queue}")
     return None
