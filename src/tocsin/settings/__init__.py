@@ -23,7 +23,6 @@ from .loader import (
     without_password,
 )
 from .model import (
-    Archive,
     Auth,
     Grpc,
     GrpcTls,
@@ -40,6 +39,7 @@ from .model import (
 )
 from .otel import sampling_of
 from .root import DATA_DIR, WITHOUT_EFFECT, FieldPath, Settings
+from .s3 import Archive
 from .triggers import Triggers
 
 __all__ = [

@@ -31,7 +31,7 @@ from .fields import (
     strong_token,
     trace_page,
 )
-from .s3 import S3, S3_SCHEME, s3_location
+from .s3 import S3
 from .section import Section
 
 
@@ -186,58 +186,6 @@ class Execution(Section):
     """Name in `builtin.sql.connections` for `AS`, `CALL`, `job_sql` and `procedure` of ScratchBird that name no connection; null: they must."""
     history_retention_days: int = Field(default=90, ge=1)
     """Days for which the history keeps finished executions and resolved dead letters."""
-
-
-def _archive_target(text: str) -> str:
-    """Validate the location of an archive."""
-    if text.startswith(S3_SCHEME):
-        return str(s3_location(text))
-    if text == "nats" or text.startswith("file:///"):
-        return text
-    raise ValueError(
-        "must be `nats` (an object store there), a folder that every node reaches, `file:///…`, or `s3://BUCKET/PREFIX`"
-    )
-
-
-class Archive(Section):
-    """Moving old messages out of the streams (hip-62, Execution History)."""
-
-    enabled: bool = True
-    """Run the archiver."""
-    target: Annotated[str, AfterValidator(_archive_target)] = "nats"
-    """`nats`, an object store beside the streams; a folder, `file:///…`, that every node reaches; or `s3://BUCKET/PREFIX`, with the extra `s3`."""
-    s3: S3 = S3()
-    hot_window: Duration = 86_400.0
-    """Time for which finished executions stay in the streams."""
-    max_messages: int = Field(default=500_000, ge=1)
-    """Messages in the log above which executions inside the hot window are archived too, from two minutes of age.
-
-    The server keeps every subject in memory: a million subjects take about 370 MB.
-    """
-    max_input_bytes: int = Field(default=1_073_741_824, ge=1_048_576)
-    """Size at which a stream of inputs, requests or reports refuses messages; from half of it on they are archived earlier.
-
-    The stream of the MQ bridge has this limit too, and is not archived. Each server reserves this size for each such stream. Without the archiver the streams are unlimited.
-    """
-    max_outside_messages: int = Field(default=100_000, ge=1)
-    """Number of requests of programs outside at which their stream refuses more; from half of it on they are archived earlier.
-
-    The decisions on a request of 50 bytes take about 1,500 in the log, so the size alone would bound little.
-    """
-    interval: Duration = 300.0
-    """Time between two searches for messages to archive."""
-    output: bool = False
-    """Keep the lines of handlers with their execution, beyond `output.max_age`, which must then be above `hot_window`."""
-
-    @property
-    def outside_messages(self) -> int:
-        """The limit of the stream of programs outside; -1: unlimited, because nothing else makes room."""
-        return self.max_outside_messages if self.enabled else -1
-
-    @property
-    def input_bytes(self) -> int:
-        """The limit of each stream of inputs; -1: unlimited, because nothing else makes room."""
-        return self.max_input_bytes if self.enabled else -1
 
 
 class Backup(Section):

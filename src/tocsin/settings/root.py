@@ -16,7 +16,6 @@ from .builtin import Builtin
 from .fields import DistinctTokens, Folder, Prefix, Token
 from .model import (
     Agents,
-    Archive,
     Auth,
     Backup,
     Database,
@@ -38,6 +37,7 @@ from .model import (
     Worker,
 )
 from .notifications import Notifications
+from .s3 import Archive
 from .triggers import Triggers
 
 DATA_DIR: Final = Path("~/.local/share/tocsin")
