@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from tests.system.running import DEADLINE
 from tocsin import Context, Tocsin
-from tocsin.app.in_process import AlreadyRunning
+from tocsin.app.application import AlreadyRunning
 from tocsin.app.in_thread import AppThread
 from tocsin.client import ClientClosed, WrongContext
 from tocsin.settings import Metrics, Server, Settings

@@ -16,8 +16,8 @@ from examples.fastapi_app import web
 from tocsin import Context, Tocsin, bootstrap, subjects
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server.process import StoreInUseError
+from tocsin.app.application import AlreadyRunning
 from tocsin.app.errors import ConnectedElsewhereError
-from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.operations import NotConnectedError
 from tocsin.app.stand_ins import UntraceableError
 from tocsin.bootstrap.in_process import NotInMemory

@@ -1,13 +1,19 @@
 """The application object: jobs, their handlers, and the worker that runs them."""
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .. import Worker, telemetry
+from ..domain.errors import TocsinError
+from ..domain.events import Actor
 from ..settings import Settings
 from ..settings import load as load_settings
 from ..subjects import DEFAULT_QUEUE
@@ -15,13 +21,14 @@ from ..worker import Connect, Connection, Options
 from ..worker.event_loop import ending_loop
 from ..worker.shutdown import stop_signals
 from .errors import AppError, ConnectedElsewhereError
-from .in_process import InProcess
-from .operations import NotConnectedError
+from .operations import NotConnectedError, Operations
 
 if TYPE_CHECKING:
+    from ..bootstrap.in_process import Home
     from ..client import Client
     from ..services.jobs import Plan
     from ..services.operator import Operator
+    from .in_thread import AppThread
 
 CONNECT_TIMEOUT_S: Final = 10.0
 """Seconds that an operation of the application waits for NATS."""
@@ -36,7 +43,31 @@ class RunWhileImportingError(AppError, RuntimeError):
     code = "run-while-importing"
 
 
-class Tocsin(InProcess):
+_starting: Final = threading.Lock()
+
+
+class AlreadyRunning(TocsinError, RuntimeError):
+    """The application runs already in this process."""
+
+    code = "already-running"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the application {name} runs already. Start it once; make another `Tocsin` with another name for other jobs"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A running application."""
+
+    client: "Client"
+    """A client of its installation."""
+    url: str | None
+    """The URL of the HTTP API; None: it does not run."""
+
+
+class Tocsin(Operations):
     """An application: jobs defined in code, and the worker that runs them.
 
         app = Tocsin("billing")
@@ -48,6 +79,11 @@ class Tocsin(InProcess):
 
     The jobs belong to `app:billing`. Their handlers are called `billing/nightly`, and so on.
     """
+
+    _data_dir: Path | None = None
+    _is_in_memory: bool = False
+    _process: int | None = None
+    """The process in which the application runs; None: it does not run."""
 
     def __init__(  # noqa: PLR0913 - the options of an application
         self,
@@ -91,6 +127,29 @@ class Tocsin(InProcess):
         zone = {} if timezone is None else {"timezone": timezone}
         super().__init__(name, worker, {"queue": queue, **zone}, calendars)
         self._given_settings = settings
+
+    @classmethod
+    def embedded(cls, name: str, *, data_dir: str | Path, **options: Any) -> Self:  # noqa: ANN401 - those of `Tocsin`
+        """Make an application that starts its own nats-server in `running`.
+
+            app = Tocsin.embedded("billing", data_dir="/var/lib/billing")
+
+        Jobs, executions and the history survive restarts in `data_dir`, which belongs to one process at a time. The other options are
+        those of `Tocsin`. It needs the extra `server`.
+        """
+        app = cls(name, **{"settings": Settings(), **options})
+        app._data_dir = Path(data_dir)
+        return app
+
+    @classmethod
+    def in_memory(cls, name: str, **options: Any) -> Self:  # noqa: ANN401 - those of `Tocsin`
+        """Make an application whose installation is in the memory of the process.
+
+        It ends with the process. The other options are those of `Tocsin`. It needs the extra `server`, and no server.
+        """
+        app = cls(name, **{"settings": Settings(), **options})
+        app._is_in_memory = True
+        return app
 
     async def apply(self, *, prune: bool = False, take_over: bool = False) -> "Plan":
         """Register the jobs, and return what that changed.
@@ -147,6 +206,98 @@ class Tocsin(InProcess):
                 yield client
             finally:
                 self._client = None
+
+    @asynccontextmanager
+    async def running(self, *, server: bool = False, stages: bool = True) -> AsyncIterator[Running]:
+        """Run the stages and the worker in this event loop, within the block.
+
+            async with app.running():
+                run = await app.trigger(nightly, limit=3)
+
+        Within the block the application is connected, for `trigger` and `client`. The end of the block stops them: handlers that run have `shutdown_timeout` seconds, then they are cancelled and their tasks run
+        again elsewhere, or after the next start. If a part fails meanwhile, that is logged, and the end of the block raises its error. Signals
+        stay the application's.
+
+        An application made by `embedded` or `in_memory` registers its jobs, and deletes those that its code no longer has. On the NATS of the
+        settings it registers nothing: use `apply`.
+
+        Args:
+            server: run the HTTP API too.
+            stages: run the stages too; False: they run elsewhere.
+
+        Raises:
+            AlreadyRunning: the application runs already.
+            ConnectedElsewhereError: the application is connected already.
+            WrongContext: the process was forked from one in which the application runs.
+            DefinitionError, UntraceableError: the definition of a job cannot be made.
+            SettingsError: the settings are invalid.
+            Unreachable: NATS does not answer, or the installation was never initialized.
+            StoreInUseError: another process uses the `data_dir`.
+            NotInMemory: an application in memory cannot run this way.
+            ExtraNotInstalled: the extra `server` is not installed.
+        """
+        from ..bootstrap.in_process import Parts  # noqa: PLC0415 - a program that only defines jobs needs no stages
+
+        self._begin()
+        try:
+            home = self._home()
+            parts = Parts(
+                self.worker,
+                self.definitions,
+                self.owner,
+                register=home.is_own,
+                stages=stages,
+                server=server,
+                by=Actor(identity=self.name, kind="program", source="app"),
+            )
+            async with home.running(parts) as running, self.connected(running.operator) as client:
+                yield Running(client, running.url)
+        finally:
+            self._process = None
+
+    def start(self, *, server: bool = False, stages: bool = True) -> "AppThread":
+        """Run the stages and the worker in a background thread.
+
+            scheduler = app.start()
+            run = scheduler.trigger("nightly", {"limit": 3})
+
+        It is for programs without an event loop, and returns when everything runs. The result is a `SyncClient` of the installation, for any number of threads; `close` stops the
+        application as the end of `running` does. The end of the main thread stops it too, but not a signal that kills
+        the process. A server that forks, such as Gunicorn, starts it in each process, after the fork.
+
+        `server` and `stages`: as in `running`, as are the errors.
+        """
+        from .in_thread import AppThread  # noqa: PLC0415 - see `apply`
+
+        return AppThread(self.running(server=server, stages=stages))
+
+    def _begin(self) -> None:
+        """Note that the application runs in this process.
+
+        Raises:
+            AlreadyRunning, ConnectedElsewhereError, WrongContext: see `start`.
+        """
+        from ..client.errors import WrongContext  # noqa: PLC0415 - see `apply`
+
+        with _starting:
+            if self._process == os.getpid():
+                raise AlreadyRunning(self.name)
+            if self._process is not None:
+                raise WrongContext(
+                    f"the application {self.name} was started before this process was forked: start it after the fork, in each process"
+                )
+            if self._client is not None:
+                raise ConnectedElsewhereError(self.name)
+            self._process = os.getpid()
+
+    @asynccontextmanager
+    async def lifespan(self, _: object = None) -> AsyncIterator[dict[str, Running]]:
+        """Run the application as long as a web application: `FastAPI(lifespan=app.lifespan)`.
+
+        Requests may use `app`, or the client: `request.state.tocsin.client`.
+        """
+        async with self.running() as running:
+            yield {"tocsin": running}
 
     def run(self, *, apply: bool = False) -> None:
         """Run the worker until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`.
@@ -205,11 +356,21 @@ class Tocsin(InProcess):
 
     def _require_shared_installation(self) -> None:
         """Raise NotConnectedError if the installation exists only within `running`."""
-        if self._has_own_installation:
+        if self._is_in_memory or self._data_dir is not None:
             raise NotConnectedError(
                 f"The installation of the application `{self.name}` exists only within `app.running()`. Write `async with app.running():` "
                 "around the call."
             )
+
+    def _home(self) -> "Home":
+        from ..bootstrap.in_process import Embedded, InMemory, OnNats  # noqa: PLC0415 - see `apply`
+
+        settings = self._given_settings
+        if self._is_in_memory:
+            return InMemory(settings or Settings())
+        if self._data_dir is not None:
+            return Embedded(settings or Settings(), self._data_dir)
+        return OnNats(settings or load_settings())
 
     def _settings(self) -> Settings:
         return self._given_settings or load_settings()

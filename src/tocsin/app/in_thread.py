@@ -13,7 +13,7 @@ from ..client import SyncClient
 from ..client.loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from .in_process import Running
+    from .application import Running
 
 _open: Final[set["AppThread"]] = set()
 """The applications that run, also if their callers forgot them."""

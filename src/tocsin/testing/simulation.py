@@ -4,21 +4,23 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Final, Self
 
 from pydantic import JsonValue
 
 from .. import bootstrap
+from ..app.application import Tocsin
 from ..app.declarations import Declarations
-from ..app.in_process import InProcess
 from ..app.job import Job, name_of, request_of
 from ..bootstrap.in_memory import InMemoryInstallation
 from ..bootstrap.in_process import operator_in_memory
 from ..bootstrap.workers import connection_of
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
+from ..domain.execution_record import ExecutionRecord
+from ..domain.ledger import JobNotFound
 from ..domain.policy import NO_POLICY
 from ..ports import History
 from ..services.apply import completed
@@ -28,8 +30,7 @@ from ..stages.recorder.stage import RECORDER, catch_up
 from ..worker import Worker
 from .clock import SimulatedClock, end_of, instant_of, zone_of
 from .loop_time import LoopTime, installed
-from .outcomes import Outcomes
-from .record import Definitions, Record, opened_by, read
+from .record import Definitions, Record, Skip, opened_by, read
 from .rest import CLEANUP_S, CLEANUP_WAKES, StuckError, rest, stop
 from .watchdog import Watchdog
 from .worker_process import Handling, Injected, WorkerProcess
@@ -50,7 +51,7 @@ class SimulationError(TocsinError):
     code = "simulation-stuck"
 
 
-class Simulation(Outcomes):
+class Simulation:
     """A whole Tocsin in a test: the real stages and the real worker.
 
         async with Simulation(app, at="2026-03-08T00:00", tz="America/New_York") as simulation:
@@ -90,9 +91,10 @@ class Simulation(Outcomes):
             ValueError: `at` is not a time, `tz` not a time zone, or `only` names no job of these.
             DefinitionError: a file of definitions is invalid.
         """
-        self.zone = zone_of(tz)
+        self.zone: tzinfo = zone_of(tz)
+        """The time zone of the returned times."""
         self._clock = SimulatedClock(instant_of(at, self.zone))
-        self._app = app if isinstance(app, InProcess) else None
+        self._app = app if isinstance(app, Tocsin) else None
         self._worker: Worker | None
         self._declared: Mapping[str, Job[..., Any]] = {}
         self._definitions = read(definitions)
@@ -263,6 +265,65 @@ class Simulation(Outcomes):
         for name, task in self._tasks.items():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise SimulationError(f"{name} failed: {error!r}") from error
+
+    # --- outcomes ----------------------------------------------------------------------------------------------------
+
+    def executions(self, job: str | None = None) -> Sequence[ExecutionRecord]:
+        """Return the executions of a job, or of all jobs, by scheduled time.
+
+        Raises:
+            JobNotFound: the job never existed.
+        """
+        self._record.read()
+        self._require(job)
+        found = [each for each in self._record.executions.values() if job is None or each.job == job]
+        return sorted(found, key=lambda each: each.scheduled_time)
+
+    def execution(self, execution_id: str) -> ExecutionRecord:
+        """Return one execution.
+
+        Raises:
+            KeyError: no execution has this id.
+        """
+        self._record.read()
+        return self._record.executions[execution_id]
+
+    def instants(self, job: str) -> list[datetime]:
+        """Return the instants of the schedule at which a job ran.
+
+        They are in the time zone of the simulation.
+
+        Raises:
+            JobNotFound: the job never existed.
+        """
+        ran = [each for each in self.executions(job) if each.trigger == "cron" and each.status != "skipped"]
+        return [each.scheduled_time.astimezone(self.zone) for each in ran]
+
+    def skips(self, job: str) -> list[Skip]:
+        """Return the instants at which a job did not run, with their reasons.
+
+        Raises:
+            JobNotFound: the job never existed.
+        """
+        passed = {
+            at: passed.reason for passed in self._record.passed if passed.job == job for at in passed.scheduled_times
+        }
+        skipped = {each.scheduled_time: each.reason or "" for each in self.executions(job) if each.status == "skipped"}
+        reasons = {**skipped, **passed, **self._record.passed_together(job)}
+        return [Skip(at.astimezone(self.zone), reasons[at]) for at in sorted(reasons)]
+
+    def results(self, job: str) -> list[Any]:
+        """Return the results of the completed executions of a job, each as `run.result()` returns it.
+
+        Raises:
+            JobNotFound: the job never existed.
+        """
+        completed = [each.execution_id for each in self.executions(job) if each.status == "completed"]
+        return [self._record.outcome(id_).value() for id_ in completed]
+
+    def _require(self, job: str | None) -> None:
+        if job is not None and not self._record.knows(job):
+            raise JobNotFound(job)
 
     # --- what people do ----------------------------------------------------------------------------------------------
 
