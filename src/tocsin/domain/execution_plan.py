@@ -82,7 +82,7 @@ class _Wish(msgspec.Struct, frozen=True):
 def from_due(due: Due, definition: JobDefinition, decided_at: datetime | None = None) -> Planned | Admitted:
     """Plan the execution of a scheduled instant.
 
-    `decided_at`: the time of `due` in the log; None: that of the instant.
+    `decided_at`: the time of `due` in the log; None: the instant itself.
     """
     return _from_due(_Same(due), _Same(definition), decided_at)
 

@@ -75,7 +75,7 @@ def reference(name: str) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Return whether a name is that of a file."""
+    """Return whether a name stands for a file."""
     return name.startswith("file:")
 
 

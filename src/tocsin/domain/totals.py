@@ -41,12 +41,12 @@ Kind: TypeAlias = Literal[
     "recovered",
     "abandoned",
 ]
-"""What a total counts. `duration` and `lateness` count in buckets; those with `_ms` are sums of milliseconds."""
+"""What a total counts. `duration` and `lateness` count in buckets; kinds with `_ms` are sums of milliseconds."""
 
 OTHER: Final = "(other)"
 """The name for all names beyond a limit. No job and no step can have it."""
 MAX_UNREGISTERED_JOBS: Final = 1_000
-"""Names of jobs that were never registered, such as those of enqueued jobs, that count under their own name."""
+"""Names of jobs that were never registered, such as enqueued jobs, that count under their own name."""
 MAX_STEPS: Final = 1_000
 """Names of steps of a job that count under their own name: as many as a definition may have."""
 

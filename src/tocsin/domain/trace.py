@@ -46,7 +46,7 @@ Attempts: TypeAlias = dict[str, dict[int, Attempt]]
 """The attempts of each step, by number."""
 
 PROMPT: Final = frozenset({"cron", "api", "manual", "event"})
-"""Triggers whose scheduled time is when the request came; that of a backfill or a replay may be long ago."""
+"""Triggers whose scheduled time is when the request came; the time of a backfill or a replay may be long ago."""
 
 
 def context_of(events: Iterable[Recorded[Message]]) -> TraceContext | None:

@@ -1,6 +1,6 @@
 """The trace of an execution: its ids, and whether its spans are exported.
 
-An execution has one trace. Its id is that of the execution without hyphens, unless the request came with a trace context of
+An execution has one trace. Its id is the execution's id without hyphens, unless the request came with a trace context of
 its own (W3C Trace Context), which it then continues. The ids of spans are digests, so every process computes the same ids, and
 spans that are exported twice are the same spans.
 

@@ -87,7 +87,7 @@ class AgentChannel(Protocol):
         ...
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
-        """Send tasks to agents, and return those that are too large for the server.
+        """Send tasks to agents, and return the tasks that are too large for the server.
 
         Raises:
             LogUnavailable: there is no connection.

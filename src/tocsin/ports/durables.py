@@ -12,7 +12,7 @@ from .event_log import Progress
 
 @dataclass(frozen=True, slots=True)
 class EventDurable:
-    """The durable of one trigger. Names are those on the wire."""
+    """The durable of one trigger. Names are as on the wire."""
 
     name: str
     stream: str
@@ -57,7 +57,7 @@ class EventStreams(Protocol):
     async def create(self, durable: EventDurable) -> None:
         """Create a durable for the messages stored from now on, unless it exists.
 
-        That of a queue also has older messages.
+        A durable of a queue also has older messages.
 
         Raises:
             RequestRefused: the stream does not exist, or has no such subject, or this user may not read it.

@@ -68,7 +68,7 @@ class ArchiveUnavailable(LogUnavailable):
 class NoResponder(LogUnavailable):
     """No server answers requests on a subject: a replica lags, or JetStream is not there.
 
-    `subject` is that of the request.
+    `subject`: where the request went.
     """
 
     code = "no-responder"

@@ -15,7 +15,7 @@ from ..subjects import Stream, scope_of
 from .errors import RequestRefused
 
 MAX_TOGETHER: Final = 1_000
-"""The number of inputs that `EventLog.publish_together` stores, which is that of an atomic batch of the server."""
+"""The number of inputs that `EventLog.publish_together` stores: the limit of an atomic batch of the server."""
 MAX_SUBJECT_BYTES: Final = 3_500
 """Bytes of a subject of the log. A server ends the connection of a client that sends more than about 4,000."""
 
@@ -67,7 +67,7 @@ Write: TypeAlias = Append | Publish | Delay
 class Written(msgspec.Struct, frozen=True):
     """The result of one write.
 
-    `sequences` are those of the messages that were stored, in order. With an error, some events of a decision may be
+    `sequences`: of the messages that were stored, in order. With an error, some events of a decision may be
     stored, or none.
     """
 
@@ -135,7 +135,7 @@ class EventLog(Publisher, Protocol):
     async def remove(self, subject: str, sequence: int) -> None:
         """Remove a message of a subject's stream, unless it is gone.
 
-        Only messages that are no events may be removed: those of the MQ bridge, and reports that prove no claim.
+        Only messages that are no events may be removed: messages of the MQ bridge, and reports that prove no claim.
 
         Raises:
             LogUnavailable: the log did not answer.

@@ -44,7 +44,7 @@ class Submission(NamedTuple):
     """The relative subject under which it is to be stored."""
     body: bytes
     headers: Mapping[str, str]
-    """All headers of its publisher, or those to store."""
+    """All headers of its publisher, or the headers to store."""
     reply: str = ""
     """Where its publisher expects the answer; empty: it expects none."""
 

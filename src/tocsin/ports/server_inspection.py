@@ -151,7 +151,7 @@ class ServerInspection(Protocol):
         ...
 
     def stream_names(self) -> Sequence[str]:
-        """Return the server's names of all streams, with those of the buckets and the archive."""
+        """Return the server's names of all streams, also of the buckets and the archive."""
         ...
 
     def stream_name(self, stream: Stream) -> str:
@@ -176,7 +176,7 @@ class ServerInspection(Protocol):
         ...
 
     async def durables(self, stream: Stream) -> list[DurableState]:
-        """Return all durables of a stream, also those that the installation does not know."""
+        """Return all durables of a stream, also durables that the installation does not know."""
         ...
 
     async def triggers(self, stream: str) -> Mapping[str, TriggerProgress] | None:

@@ -311,7 +311,7 @@ def publisher_of(subject: str) -> str | None:
 def turn_of(subject: str) -> tuple[str, str]:
     """Return the publisher and the job that take turns with others; any subject has them.
 
-    The publisher is empty for those of the API, of operators and of stages, and for programs without an account of their own.
+    The publisher is empty for the API, operators and stages, and for programs without an account of their own.
     """
     kind, job, *_ = f"{subject}..".split(".", 2)
     if kind in _OF_EXECUTION:
@@ -323,7 +323,7 @@ def turn_of(subject: str) -> tuple[str, str]:
 
 
 def is_trigger(subject: str) -> bool:
-    """Return whether a subject is that of a trigger, of any publisher."""
+    """Return whether a subject belongs to a trigger, of any publisher."""
     return request_subject(subject).startswith("trigger.")
 
 

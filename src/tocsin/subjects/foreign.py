@@ -1,4 +1,4 @@
-"""Foreign messages: those in a stream of decisions that no stage, API or operator stored.
+"""Foreign messages: messages in a stream of decisions that no stage, API or operator stored.
 
 Each decision is stored under the guard of its scope, and the stream keeps the headers that said so. A reply of the server to a
 request that was addressed here, or a message that a client published past the stages, lacks them, or has those of another

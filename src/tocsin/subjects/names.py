@@ -75,7 +75,7 @@ DECISION_STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 INPUT_STREAMS: Final = frozenset({Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS})
 """Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full.
 
-Programs outside have a stream of their own: they can neither fill that of the API nor use up its message ids.
+Programs outside have a stream of their own: they can neither fill the stream of the API nor use up its message ids.
 """
 MAX_INPUT_SIZE: Final = 262_144
 """The largest message of a stream of inputs, in bytes with its headers.
@@ -258,7 +258,7 @@ def heir_key(lease: str) -> str:
 
 
 def is_lease(key: str) -> bool:
-    """Return whether a key in `leader` is that of a lease itself."""
+    """Return whether a key in `leader` is a lease itself."""
     return "." not in key
 
 
@@ -291,11 +291,11 @@ def cursor(stream: Stream, durable: str | None = None) -> str:
 
 
 BACKLOG_KEYS: Final = "*"
-"""The keys in `queues` for backlogs: each is a queue as one token. Jobs may bring any number of other keys, those of rates."""
+"""The keys in `queues` for backlogs: each is a queue as one token. Jobs may bring any number of other keys, for rates."""
 
 
 def rate_key(queue: str) -> str:
-    """Return the key in `queues` for what is used of a queue's rate."""
+    """Return the key in `queues` for the used part of a queue's rate."""
     return f"rate.{token(queue)}"
 
 
@@ -305,7 +305,7 @@ def start_rate_key(digest: str) -> str:
 
 
 def daily_use_key(namespace: str) -> str:
-    """Return the key in `queues` for what a namespace used of its daily quotas.
+    """Return the key in `queues` for the used part of a namespace's daily quotas.
 
     `*` makes a filter for all namespaces.
     """
@@ -400,7 +400,7 @@ def partition_of(job_token: str, partitions: int) -> int:
 
 
 def partition(subject: str) -> int:
-    """Return the partition whose stream stores a subject."""
+    """Return the number of the partition that stores a subject."""
     token = partition_token(subject, PARTITIONS)
     return 0 if token == ANY else int(token)
 

@@ -220,7 +220,7 @@ def requests_of(job: str, execution_id: str) -> dict[str, str]:
 def ignored_events(job: str, trigger_id: str = "*") -> str:
     """Return the subject of events that started nothing.
 
-    They are those of one trigger, or of all triggers of a job.
+    They belong to one trigger, or to all triggers of a job.
     """
     return f"event.{token(job)}.{trigger_id}"
 
@@ -256,7 +256,7 @@ def output_of(message: e.OutputMessage, of_token: str) -> str:
 
 
 def all_lines(job: str, execution_id: str) -> str:
-    """Return a filter over all lines of an execution, also those with a wrong seal."""
+    """Return a filter over all lines of an execution, also lines with a wrong seal."""
     return f"output.{token(job)}.{execution_id}.>"
 
 
@@ -333,12 +333,12 @@ def lock(job: str, shard: str | None = None) -> str:
 
 
 def is_lock(scope: str) -> bool:
-    """Return whether a scope is that of a lock."""
+    """Return whether a scope belongs to a lock."""
     return scope.startswith("lock.")
 
 
 def is_ownership(subject: str) -> bool:
-    """Return whether a subject is that of an event about a resource."""
+    """Return whether a subject belongs to an event about a resource."""
     return subject.startswith("ownership.")
 
 
@@ -353,7 +353,7 @@ def agent(name: str, agent_id: str) -> str:
 
 
 def queue(name: str) -> str:
-    """Return the scope of what operators decided about a queue."""
+    """Return the scope of operators' decisions about a queue."""
     return f"queue.{token(name)}.>"
 
 
@@ -383,7 +383,7 @@ def silences() -> str:
 
 
 def repair(stream: str, sequence: int) -> str:
-    """Return the scope of what operators decided about a foreign message."""
+    """Return the scope of operators' decisions about a foreign message."""
     return f"repair.{stream}.{sequence}.>"
 
 

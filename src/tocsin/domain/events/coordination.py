@@ -18,9 +18,7 @@ class LockFact(Message):
     """An event about the lock of one job, or of one shard of a job."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     job: str
-    """The name of the job."""
     shard: str | None = None
     """The shard, if the job's lock is split."""
     execution_id: str
@@ -41,7 +39,6 @@ class Acquired(LockFact):
     """
 
     type: Literal["acquired"] = "acquired"
-    """The type of the event."""
     ttl: float
     """Seconds that the entry in the bucket `locks` lives, and after which `tocsin doctor` looks at the holder.
 
@@ -55,7 +52,6 @@ class Queued(LockFact):
     """
 
     type: Literal["queued"] = "queued"
-    """The type of the event."""
     yields: bool = False
     """True: the execution is a replay or part of a backfill, and lets all others go first."""
 
@@ -70,7 +66,6 @@ class LeadershipFact(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     lease: str
     """The name of the lease, such as `ticker`."""
     holder: str
@@ -86,7 +81,6 @@ class LeadershipGained(LeadershipFact):
     """
 
     type: Literal["gained"] = "gained"
-    """The type of the event."""
     last_sign: datetime | None = None
     """The last time (UTC) at which this process saw another leader."""
 
@@ -98,7 +92,6 @@ class LeadershipReleased(LeadershipFact):
     """
 
     type: Literal["released"] = "released"
-    """The type of the event."""
 
 
 class LeadershipLost(LeadershipFact):
@@ -108,7 +101,6 @@ class LeadershipLost(LeadershipFact):
     """
 
     type: Literal["lost"] = "lost"
-    """The type of the event."""
     last_sign: datetime
     """The last time (UTC) at which the process knew that it was the leader."""
 
@@ -121,7 +113,6 @@ class AgentFact(Message):
     """An event about an agent."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     name: str
     """The agent's name, which is configured and one token of a subject."""
     agent_id: str
@@ -135,7 +126,6 @@ class AgentRegistered(AgentFact):
     """
 
     type: Literal["registered"] = "registered"
-    """The type of the event."""
     host: str = ""
     """The host, as the agent names it."""
     version: str = ""
@@ -158,7 +148,6 @@ class AgentDrainStarted(AgentFact):
     """An operator drains an agent: it finishes its tasks and takes no more."""
 
     type: Literal["drain-started"] = "drain-started"
-    """The type of the event."""
     by: Actor | None = None
     """The operator."""
     reason: str | None = None
@@ -172,7 +161,6 @@ class AgentFellSilent(AgentFact):
     """
 
     type: Literal["fell-silent"] = "fell-silent"
-    """The type of the event."""
     silent_for: float
     """Seconds since its last hold list, or since the agent keeper began to listen."""
 
@@ -184,7 +172,6 @@ class AgentEnded(AgentFact):
     """
 
     type: Literal["ended"] = "ended"
-    """The type of the event."""
 
 
 class AgentForgotten(AgentFact):
@@ -194,7 +181,6 @@ class AgentForgotten(AgentFact):
     """
 
     type: Literal["forgotten"] = "forgotten"
-    """The type of the event."""
 
 
 class QueueGrant(Message):
@@ -212,7 +198,6 @@ class AgentGranted(AgentFact):
     agent_id: str = OF_THE_NAME
     """Always `all`."""
     type: Literal["granted"] = "granted"
-    """The type of the event."""
     grants: tuple[QueueGrant, ...] = ()
     """All that they may get, by queue; without any, they get no tasks."""
     shards: tuple[str, ...] | None = None
@@ -232,7 +217,6 @@ class AgentSwitched(AgentFact):
     agent_id: str = OF_THE_NAME
     """Always `all`."""
     type: Literal["switched"] = "switched"
-    """The type of the event."""
     enabled: bool
     """False: agents of this name take no tasks."""
     draining: bool = False

@@ -21,9 +21,7 @@ class Attempt(Message):
     """One attempt of a step, as shown to operators."""
 
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     dispatched_at: datetime | None = None
     """The time (UTC) at which the task was stored."""
     started_at: datetime | None = None
@@ -42,9 +40,7 @@ class DeadLetterFact(Message):
     """An event about one dead letter."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     job: str
-    """The name of the job."""
     id: str
     """The id of the failed execution, or `<durable>-<partition>-<sequence>` for a poison message."""
 
@@ -56,13 +52,10 @@ class DeadLettered(DeadLetterFact):
     """
 
     type: Literal["dead-lettered"] = "dead-lettered"
-    """The type of the event."""
     execution_id: str
     """The id of the failed execution."""
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """The cause of the execution."""
     input: dict[str, JsonValue] = {}
     """The input of the execution.
 
@@ -100,7 +93,6 @@ class PoisonMessage(DeadLetterFact):
     """
 
     type: Literal["refused"] = "refused"
-    """The type of the event."""
     reason: str
     """The reason why the message cannot be used."""
     code: str | None = None
@@ -174,7 +166,6 @@ class Replayed(DeadLetterFact):
     """
 
     type: Literal["replayed"] = "replayed"
-    """The type of the event."""
     number: Annotated[int, Field(ge=1)]
     """The number of this replay of the dead letter, counted from 1."""
     execution_id: str | None = None
@@ -204,7 +195,6 @@ class Resolved(DeadLetterFact):
     """
 
     type: Literal["resolved"] = "resolved"
-    """The type of the event."""
     execution_id: str | None = None
     """The replay that completed."""
     by: Actor | None = None

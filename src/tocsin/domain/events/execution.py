@@ -7,8 +7,7 @@ from pydantic import JsonValue
 
 from ..definition import DEFAULT_MAX_DEATHS, DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
 from ..text import utc_text
-from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
-from .start_rate import StartRate
+from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, StartRate, TriggerKind
 from .triggers import EventReference
 from .workflow import Workflow
 
@@ -94,9 +93,7 @@ class Plan(Message):
     execution_timeout: float | None = None
     """Seconds that the whole execution may take after its admission; absent: unlimited."""
     cron_expression: str | None = None
-    """The schedule of the job as written."""
     timezone: str = "UTC"
-    """The IANA time zone of the schedule."""
     tags: tuple[str, ...] = ()
     """The tags of the job."""
     meta: dict[str, JsonValue] = {}
@@ -127,9 +124,7 @@ class ExecutionFact(Message):
     """An event about one execution."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     job: str
-    """The name of the job."""
     execution_id: str
     """The id of the execution (UUIDv7)."""
 
@@ -138,9 +133,7 @@ class Requested(ExecutionFact):
     """The fields that `planned` and `admitted` share, so that each can be read alone."""
 
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """The cause of the execution."""
     plan: Plan
     """The work of the execution."""
     by: Actor | None = None
@@ -193,7 +186,6 @@ class Planned(Requested):
     """
 
     type: Literal["planned"] = "planned"
-    """The type of the event."""
     trigger_id: str | None = None
     """The end of the subject of its trigger's `cron.answer`, after the job; absent: no trigger requested it."""
 
@@ -205,7 +197,6 @@ class Admitted(Requested):
     """
 
     type: Literal["admitted"] = "admitted"
-    """The type of the event."""
     fence: Sequence | None = None
     """The fencing token of the lock; absent: the job uses no lock."""
     recovered_at: datetime | None = None
@@ -245,19 +236,15 @@ class Skipped(ExecutionFact):
     """
 
     type: Literal["skipped"] = "skipped"
-    """The type of the event."""
     reason: SkipReason
     """The reason why the occurrence does not run."""
     scheduled_time: datetime
     """The instant (UTC) of the occurrence."""
     trigger: TriggerKind
-    """The cause of the execution."""
     definition: Sequence
     """The sequence of the definition in the job's ledger."""
     cron_expression: str | None = None
-    """The schedule of the job as written."""
     timezone: str = "UTC"
-    """The IANA time zone of the schedule."""
     active_execution_id: str | None = None
     """The execution that holds the lock, or has the unique key."""
     trigger_id: str | None = None
@@ -303,9 +290,7 @@ class FannedOut(ExecutionFact):
     """
 
     type: Literal["fanned-out"] = "fanned-out"
-    """The type of the event."""
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
     """The cause of the executions."""
     definition: Sequence
@@ -316,6 +301,57 @@ class FannedOut(ExecutionFact):
     """The shards, sorted."""
     by: Actor | None = None
     """The identity that requested the executions; absent: the schedule."""
+
+
+# --- acknowledgements ------------------------------------------------------------------------------------------------
+
+QuorumOutcome: TypeAlias = Literal["reached", "no_quorum", "queue_full"]
+
+
+class Proposed(ExecutionFact):
+    """An execution was proposed to agents, which must acknowledge it before it starts.
+
+    The agent keeper stores this, and sends the proposal to each of these agents. If too few acknowledge in time, it stores the next proposal.
+    """
+
+    type: Literal["proposed"] = "proposed"
+    attempt: int
+    """The number of the proposal, counted from 1."""
+    agents: tuple[str, ...] = ()
+    """The processes that it names, as `<name>.<id>`: enabled agents that may run one of the steps."""
+    needed: int
+    """The acknowledgements that it needs: those of the definition, and at least a majority of these agents."""
+
+
+class Acknowledged(ExecutionFact):
+    """An agent acknowledged a proposal.
+
+    So its process ran, was enabled, and had the function of a step. The agent keeper stores this once for each agent that the proposal names.
+    """
+
+    type: Literal["acknowledged"] = "acknowledged"
+    attempt: int
+    """The number of the proposal."""
+    proposal: Sequence
+    """The sequence of the proposal, which the agent repeated."""
+    name: str
+    """The name of the agent."""
+    agent_id: str
+    """The id of its process."""
+
+
+class QuorumSettled(ExecutionFact):
+    """An execution waits for acknowledgements no longer.
+
+    The agent keeper stores this. The lock keeper then admits or skips the execution.
+    """
+
+    type: Literal["quorum-settled"] = "quorum-settled"
+    outcome: QuorumOutcome
+    """`reached`: it may run. `no_quorum`: too few agents acknowledged the last proposal. `queue_full`: as many executions of its job
+    as may wait did so already."""
+    attempt: int = 0
+    """The number of the last proposal; absent: there was none."""
 
 
 # --- recovery --------------------------------------------------------------------------------------------------------
@@ -342,7 +378,6 @@ class Recovered(ExecutionFact):
     """
 
     type: Literal["recovered"] = "recovered"
-    """The type of the event."""
     recovery: int
     """The number of this recovery, counted from 1."""
     lost: tuple[Lost, ...]
@@ -363,9 +398,7 @@ class Terminal(ExecutionFact):
     """
 
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """The cause of the execution."""
     fence: Sequence | None = None
     """The fencing token of the execution's lock, which is now free."""
     step: str | None = None
@@ -385,7 +418,6 @@ class Completed(Terminal):
     """
 
     type: Literal["completed"] = "completed"
-    """The type of the event."""
     result: JsonValue = None
     """The result of the last step."""
     cancelled_steps: tuple[str, ...] = ()
@@ -404,7 +436,6 @@ class Failed(Terminal):
     """
 
     type: Literal["failed"] = "failed"
-    """The type of the event."""
     step_completed: bool = False
     """True: `step` itself completed, and `error` belongs to the step exhausted before it."""
     error: Failure | None = None
@@ -434,7 +465,6 @@ class Cancelled(Terminal):
     """
 
     type: Literal["cancelled"] = "cancelled"
-    """The type of the event."""
     by: Actor | None = None
     """The identity that cancelled the execution."""
     reason: str | None = None

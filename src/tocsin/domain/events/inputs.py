@@ -9,8 +9,7 @@ from typing import Final, Literal, Self, TypeAlias
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from ..definition import JobDefinition
-from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, TriggerKind, TriggerSource
-from .start_rate import StartRate
+from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, StartRate, TriggerKind, TriggerSource
 from .triggers import EventReference
 from .uniqueness import UniqueRule
 from .workflow import StepMeta, Workflow
@@ -47,7 +46,6 @@ class Trigger(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["trigger"] = "trigger"
     """The type of the input."""
     trigger: TriggerSource = "event"
@@ -104,11 +102,9 @@ class Enqueued(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["enqueued"] = "enqueued"
     """The type of the input."""
     execution_id: str
-    """The id of the execution."""
     definition: JobDefinition
     """The definition to run; its overlap policy must be `allow`."""
     start_at: datetime | None = None
@@ -142,7 +138,6 @@ class CancelRequest(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["cancel"] = "cancel"
     """The type of the input."""
     by: Actor | None = None
@@ -163,9 +158,7 @@ class SoleStep(Message):
     token: str
     """The task's `sole`."""
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """The cause of the execution."""
     fence: Sequence | None = None
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     replay_of: str | None = None
@@ -181,19 +174,14 @@ class Report(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["report"] = "report"
     """The type of the input."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     outcome: Literal["completed", "failed"]
     """The outcome of the attempt."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     token: str
     """The token of the task."""
     delivery: int | None = None
@@ -231,17 +219,12 @@ class LeaseTimer(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["lease-timer"] = "lease-timer"
     """The type of the input."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     delivery: int
     """The delivery number of the claim."""
     task: Sequence
@@ -264,13 +247,10 @@ class ExpiryTimer(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["expiry-timer"] = "expiry-timer"
     """The type of the input."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
 
 
 class RetryTimer(Message):
@@ -280,15 +260,11 @@ class RetryTimer(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["retry-timer"] = "retry-timer"
     """The type of the input."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     step: str
-    """The name of the step."""
     attempt: int
     """The number of the attempt to dispatch, counted from 1."""
 
@@ -300,13 +276,10 @@ class NotifyTimer(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["notify-timer"] = "notify-timer"
     """The type of the input."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     kind: Literal["late", "overdue", "slow"]
     """What has happened if the execution has not started (`late`) or not ended (`overdue`, `slow`)."""
     definition: Sequence
@@ -324,11 +297,9 @@ class DebounceTimer(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["debounce-timer"] = "debounce-timer"
     """The type of the input."""
     job: str
-    """The name of the job."""
     window: str
     """The digest of the job, the source of its trigger and the key."""
 

@@ -11,9 +11,7 @@ class LedgerFact(Message):
     """An event about one job as a whole."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     job: str
-    """The name of the job."""
 
 
 class DefinitionFact(LedgerFact):
@@ -38,7 +36,6 @@ class Defined(DefinitionFact):
     """
 
     type: Literal["defined"] = "defined"
-    """The type of the event."""
     definition: JobDefinition
     """The complete definition that is in force from now on."""
     paused: bool = False
@@ -69,7 +66,6 @@ class Paused(DefinitionFact):
     """
 
     type: Literal["paused"] = "paused"
-    """The type of the event."""
     definition: Sequence
     """The sequence of the definition in force."""
 
@@ -81,7 +77,6 @@ class Resumed(DefinitionFact):
     """
 
     type: Literal["resumed"] = "resumed"
-    """The type of the event."""
     definition: Sequence
     """The sequence of the definition in force."""
 
@@ -93,7 +88,6 @@ class Deleted(DefinitionFact):
     """
 
     type: Literal["deleted"] = "deleted"
-    """The type of the event."""
 
 
 class Due(LedgerFact):
@@ -103,7 +97,6 @@ class Due(LedgerFact):
     """
 
     type: Literal["due"] = "due"
-    """The type of the event."""
     scheduled_time: datetime
     """The instant (UTC) that the schedule names."""
     definition: Sequence
@@ -126,7 +119,6 @@ class Passed(LedgerFact):
     """
 
     type: Literal["passed"] = "passed"
-    """The type of the event."""
     start: datetime
     """The beginning of the span (UTC), exclusive."""
     until: datetime

@@ -3,15 +3,21 @@
 from collections.abc import Reversible
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from typing_extensions import override
 
 from .. import json_codec
 from ..documented_model import DocumentedModel
 from ..identity import IdentityKind
 from ..text import utc_text
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
 Input: TypeAlias = dict[str, JsonValue]
 """The named arguments of a function."""
@@ -30,6 +36,22 @@ COMPENSATING_TRIGGERS: Final = frozenset({"replay", "backfill"})
 """Triggers by which an operator runs work that was missed or that failed."""
 
 
+_DESCRIPTIONS: Final = {
+    "v": "The version of the format.",
+    "type": "The type of the event.",
+    "job": "The name of the job.",
+    "execution_id": "The id of the execution.",
+    "step": "The name of the step.",
+    "attempt": "The number of the attempt, counted from 1.",
+    "trigger": "The cause of the execution.",
+    "scheduled_time": "The instant (UTC) of the occurrence, or the time at which the trigger was stored.",
+    "cron_name": "The name of the job.",
+    "cron_expression": "The schedule of the job as written.",
+    "timezone": "The IANA time zone of the schedule.",
+}
+"""The descriptions of fields that have no docstring, because they mean the same in every message."""
+
+
 class Message(DocumentedModel):
     """A message: immutable, and open to fields that a newer version adds."""
 
@@ -39,6 +61,15 @@ class Message(DocumentedModel):
     """True: many messages repeat the same part; equal bodies are read as one object, and each object is encoded once."""
     WRITES_DEFAULTS: ClassVar[bool] = False
     """True: the body contains fields that have their default, for readers that do not know Tocsin's schemas."""
+
+    @classmethod
+    @override
+    def __get_pydantic_json_schema__(cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler") -> "JsonSchemaValue":
+        reference = super().__get_pydantic_json_schema__(schema, handler)
+        for name, written in handler.resolve_ref_schema(reference).get("properties", {}).items():
+            if name in _DESCRIPTIONS:
+                written.setdefault("description", _DESCRIPTIONS[name])
+        return reference
 
     def encode(self) -> bytes:
         """Return the message body: JSON without absent fields, and without fields that have their default."""
@@ -162,3 +193,19 @@ class Failure(Message):
     """Structured error data from the worker."""
     deaths: tuple[Death, ...] = ()
     """The workers that were lost with a task of the step, if the last of them is the reason; oldest first."""
+
+
+class StartRate(Message):
+    """The rate at which tasks start: a token bucket for each `key`.
+
+    It counts the starts of all tasks with the same fields together.
+    """
+
+    key: str
+    """The name by which starts are counted together."""
+    limit: int
+    """The number of tasks that start in each `per`."""
+    per: float
+    """Seconds."""
+    burst: int
+    """The number of tasks that may start at once after a pause."""

@@ -16,7 +16,6 @@ class EnvelopeData(Message):
     job_name: str
     """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     function: str
     """The function to run."""
     input: Input = {}
@@ -24,17 +23,13 @@ class EnvelopeData(Message):
     args: tuple[JsonValue, ...] = ()
     """The positional arguments of the function."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     timeout: int
     """Seconds that the attempt may take, rounded up."""
     step: str
-    """The name of the step."""
     token: str
     """The secret that a completion may repeat."""
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """The cause of the execution."""
     fence: Sequence
     """A fencing token, which rises with each attempt of a task of the job. A message that is delivered again has the same token."""
     queue: str = "default"
@@ -82,7 +77,6 @@ class MqCancelData(Message):
     job_name: str
     """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     steps: tuple[str, ...] = ()
     """The steps that an executor may be working on."""
     status: Literal["cancelled", "failed"]

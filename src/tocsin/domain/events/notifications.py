@@ -14,9 +14,7 @@ class NotificationFact(Message):
     """An event about one notification, or about the outcome of a job."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     job: str
-    """The name of the job."""
     id: str
     """The id of the notification (UUIDv7)."""
     execution_id: str | None = None
@@ -30,7 +28,6 @@ class NotificationRaised(NotificationFact):
     """
 
     type: Literal["raised"] = "raised"
-    """The type of the event."""
     channel: str
     """The name of the channel."""
     kind: Kind
@@ -53,7 +50,6 @@ class NotificationPrepared(NotificationFact):
     """
 
     type: Literal["prepared"] = "prepared"
-    """The type of the event."""
     channel: str
     """The name of the channel."""
     through: Sequence
@@ -68,18 +64,14 @@ class NotificationDelivered(NotificationFact):
     """The receiver accepted the message."""
 
     type: Literal["delivered"] = "delivered"
-    """The type of the event."""
     attempt: int
-    """The number of the attempt, counted from 1."""
 
 
 class NotificationAttemptFailed(NotificationFact):
     """The receiver did not accept the message, and it will be sent again."""
 
     type: Literal["attempt-failed"] = "attempt-failed"
-    """The type of the event."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     error: str
     """The answer of the receiver, or the reason why it gave no answer."""
     next_attempt_at: datetime
@@ -93,7 +85,6 @@ class NotificationAbandoned(NotificationFact):
     """
 
     type: Literal["abandoned"] = "abandoned"
-    """The type of the event."""
     attempt: int
     """The number of the last attempt, counted from 1; 0: it was never sent."""
     error: str
@@ -104,7 +95,6 @@ class NotificationSilenced(NotificationFact):
     """A silence covers the notification, and it is not sent."""
 
     type: Literal["silenced"] = "silenced"
-    """The type of the event."""
     silence: str
     """The id of the silence."""
     by: Actor | None = None
@@ -120,7 +110,6 @@ class OutcomeChanged(NotificationFact):
     """
 
     type: Literal["outcome-changed"] = "outcome-changed"
-    """The type of the event."""
     id: str = OUTCOME_ID
     """Always `outcome`."""
     is_failing: bool

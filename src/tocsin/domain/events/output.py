@@ -15,17 +15,12 @@ class OutputLine(Message):
     """A line that a handler logged."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["output-line"] = "output-line"
     """The type of the message."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     time: datetime
     """When the handler logged the line, by the worker's clock."""
     level: Literal["debug", "info", "warning", "error", "critical"] = "info"
@@ -38,17 +33,12 @@ class StepProgress(Message):
     """The progress of an attempt, as its handler reports it."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["step-progress"] = "step-progress"
     """The type of the message."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     time: datetime
     """When the handler reported it, by the worker's clock."""
     fraction: float
@@ -63,17 +53,12 @@ class HeartbeatDetails(Message):
     """The place that a handler has reached, for the next attempt of its step."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["heartbeat-details"] = "heartbeat-details"
     """The type of the message."""
     job: str
-    """The name of the job."""
     execution_id: str
-    """The id of the execution."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     time: datetime
     """When the handler sent it, by the worker's clock."""
     details: JsonValue = None

@@ -14,11 +14,8 @@ class CronTriggeredData(Message):
     WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
-    """The name of the job."""
     cron_expression: str
-    """The schedule of the job as written."""
     timezone: str
-    """The IANA time zone of the schedule."""
     job_id: str
     """The id of the execution."""
     job_type: str
@@ -28,7 +25,6 @@ class CronTriggeredData(Message):
     trigger: TriggerKind = "cron"
     """The cause of the execution; `cron`: the schedule."""
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     actual_time: datetime
     """The time (UTC) of the announcement, right after the admission."""
     traceparent: str | None = None
@@ -63,11 +59,8 @@ class CronSkippedData(Message):
     WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
-    """The name of the job."""
     cron_expression: str
-    """The schedule of the job as written."""
     timezone: str
-    """The IANA time zone of the schedule."""
     reason: AnnouncedSkipReason
     """The reason why the occurrence does not run."""
     active_job_id: str | None = None
@@ -104,11 +97,8 @@ class CronMissedData(Message):
     WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
-    """The name of the job."""
     cron_expression: str
-    """The schedule of the job as written."""
     timezone: str
-    """The IANA time zone of the schedule."""
     reason: MissedReason
     """The reason why the instants did not fire."""
     count: int
@@ -184,7 +174,6 @@ class CronAlertData(Message):
     WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
-    """The name of the job."""
     id: str
     """The id of the notification. A message that comes twice has the same."""
     channel: str

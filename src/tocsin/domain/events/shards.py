@@ -17,7 +17,6 @@ class QueueFact(Message):
     """An event about a queue."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     queue: str
     """The name of the queue."""
     by: Actor | None = None
@@ -30,14 +29,12 @@ class QueuePaused(QueueFact):
     """An operator paused a queue: its tasks wait, and running tasks finish."""
 
     type: Literal["paused"] = "paused"
-    """The type of the event."""
 
 
 class QueueResumed(QueueFact):
     """An operator resumed a queue: its tasks go to workers again."""
 
     type: Literal["resumed"] = "resumed"
-    """The type of the event."""
 
 
 class QueuePurged(QueueFact):
@@ -48,7 +45,6 @@ class QueuePurged(QueueFact):
     """
 
     type: Literal["purged"] = "purged"
-    """The type of the event."""
     upto: Sequence
     """The sequence of the log up to which tasks are purged: its end when the operator decided."""
     waiting: int | None = None
@@ -59,7 +55,6 @@ class RepairFact(Message):
     """An event about a stored message by which no reader decides."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     stream: str
     """The stream that holds the message."""
     sequence: Sequence
@@ -74,7 +69,6 @@ class Voided(RepairFact):
     """
 
     type: Literal["voided"] = "voided"
-    """The type of the event."""
     subject: str
     """The subject of the message, without the installation's root."""
     stored_at: datetime
@@ -93,7 +87,6 @@ class OwnershipFact(Message):
     """An event about a resource."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     resource: str
     """The resource.
 
@@ -110,7 +103,6 @@ class OwnershipAssigned(OwnershipFact):
     """
 
     type: Literal["assigned"] = "assigned"
-    """The type of the event."""
     name: str
     """The name of the agent."""
     agent_id: str
@@ -150,9 +142,7 @@ class SilencesDefined(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["silences-defined"] = "silences-defined"
-    """The type of the event."""
     previous: Sequence = 0
     """The sequence of the preceding event; 0: none."""
     silences: tuple[Silence, ...]
@@ -171,9 +161,7 @@ class PolicyDefined(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["policy-defined"] = "policy-defined"
-    """The type of the event."""
     previous: Sequence = 0
     """The sequence of the preceding policy; 0: none."""
     max_concurrent_jobs: int | None = None
@@ -214,9 +202,7 @@ class NamespacesDefined(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["namespaces-defined"] = "namespaces-defined"
-    """The type of the event."""
     previous: Sequence = 0
     """The sequence of the preceding declaration; 0: none."""
     namespaces: tuple[Namespace, ...] = ()
@@ -258,9 +244,7 @@ class ShardsDefined(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["shards-defined"] = "shards-defined"
-    """The type of the event."""
     previous: Sequence = 0
     """The sequence of the preceding map; 0: none."""
     shards: tuple[Shard, ...] = ()

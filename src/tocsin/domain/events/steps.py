@@ -9,8 +9,7 @@ from pydantic import JsonValue
 
 from ..hold_up_time import HoldUpCause
 from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
-from .message import Actor, Death, Failure, Input, Message, Recorded, ReleasedReason, Sequence, TriggerKind
-from .start_rate import StartRate
+from .message import Actor, Death, Failure, Input, Message, Recorded, ReleasedReason, Sequence, StartRate, TriggerKind
 from .triggers import EventReference
 
 T = TypeVar("T")
@@ -59,11 +58,8 @@ class Dispatched(ExecutionFact):
     v: Literal[1, 2] = 1  # type: ignore[assignment]  # the only event of an execution with a second version
     """The version of the format; 2: the event also admits the execution."""
     type: Literal["dispatched"] = "dispatched"
-    """The type of the event."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     max_attempts: int
     """The number of attempts that the retry policy allows."""
     function: str
@@ -100,9 +96,7 @@ class Dispatched(ExecutionFact):
     timeout: float
     """Seconds that the attempt may take."""
     scheduled_time: datetime
-    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """The cause of the execution."""
     fence: Sequence | None = None
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     token: str
@@ -243,11 +237,8 @@ class Started(ExecutionFact):
     """
 
     type: Literal["started"] = "started"
-    """The type of the event."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     delivery: int
     """The number of the delivery, counted from 1; it distinguishes this claim from any other."""
     worker: str
@@ -278,11 +269,8 @@ class Released(ExecutionFact):
     """
 
     type: Literal["released"] = "released"
-    """The type of the event."""
     step: str
-    """The name of the step."""
     attempt: int
-    """The number of the attempt, counted from 1."""
     delivery: int
     """The delivery number of the claim that ended."""
     task: Sequence
@@ -300,9 +288,7 @@ class RetryScheduled(ExecutionFact):
     """
 
     type: Literal["retry-scheduled"] = "retry-scheduled"
-    """The type of the event."""
     step: str
-    """The name of the step."""
     attempt: int
     """The number of the attempt that failed, counted from 1."""
     error: Failure
@@ -320,9 +306,7 @@ class Advanced(ExecutionFact):
     """
 
     type: Literal["advanced"] = "advanced"
-    """The type of the event."""
     step: str
-    """The name of the step."""
     attempt: int
     """The number of the attempt that succeeded, counted from 1; 0: no attempt of this execution did."""
     result: JsonValue = None
@@ -338,9 +322,7 @@ class Exhausted(ExecutionFact):
     """
 
     type: Literal["exhausted"] = "exhausted"
-    """The type of the event."""
     step: str
-    """The name of the step."""
     attempt: int
     """The number of the last attempt, counted from 1."""
     error: Failure

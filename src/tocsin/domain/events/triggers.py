@@ -42,11 +42,9 @@ class EventIgnored(Message):
     """
 
     v: Literal[1] = 1
-    """The version of the format."""
     type: Literal["event-ignored"] = "event-ignored"
     """The type of the message."""
     job: str
-    """The name of the job."""
     trigger_id: str
     """The digest of the job and the source of its trigger, as in the name of the durable."""
     event: EventReference

@@ -25,7 +25,6 @@ class DependencyRun(Message):
     """The run of another job that decided on a dependency."""
 
     job: str
-    """The name of the job."""
     since: datetime
     """The beginning (UTC) of the window, which itself does not belong to it."""
     execution_id: str | None = None
@@ -44,7 +43,6 @@ class DependenciesSettled(ExecutionFact):
     """
 
     type: Literal["dependencies-settled"] = "dependencies-settled"
-    """The type of the event."""
     outcome: WaitOutcome
     """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end, or is hidden.
     `queue_full`: as many executions of its job as may wait did so already."""
@@ -69,7 +67,6 @@ class KeyHolder(Message):
     """An execution that took a key."""
 
     execution_id: str
-    """The id of the execution."""
     taken: Sequence
     """The sequence of the event by which it took the key."""
     enqueued_at: datetime
@@ -84,9 +81,7 @@ class UniqueFact(Message):
     """An event about a unique key."""
 
     v: Literal[1] = 1
-    """The version of the format."""
     job: str
-    """The name of the job."""
     key: str
     """The key."""
 
@@ -99,9 +94,7 @@ class KeyTaken(UniqueFact):
     """
 
     type: Literal["taken"] = "taken"
-    """The type of the event."""
     execution_id: str
-    """The id of the execution."""
     enqueued_at: datetime
     """The time (UTC) at which the job was enqueued."""
     start_at: datetime | None = None

@@ -50,6 +50,5 @@ class StepMeta(Message):
     """Metadata that only the tasks of one step carry."""
 
     step: str
-    """The name of the step."""
     meta: Input
     """The metadata."""

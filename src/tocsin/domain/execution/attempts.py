@@ -234,7 +234,7 @@ def _is_completed(state: Execution) -> bool:
 def _failed(state: Execution, last: str) -> Failed:
     """Return the end of an execution in which a step was exhausted.
 
-    The error is that of the last step, or of the first exhausted step if the last step completed.
+    The error comes from the last step, or from the first exhausted step if the last step completed.
     """
     step = state.steps[last]
     culprit = step if step.error else next(s for s in state.steps.values() if s.phase is Phase.EXHAUSTED)
