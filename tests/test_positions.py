@@ -59,10 +59,10 @@ def test_refusal_answers_the_trigger_of_its_job_only() -> None:
     handlers = requests.handlers()
     for job in JOBS:
         trigger = Recorded(Trigger(), subjects.trigger(job), 1, NOON, None)
-        assert list(handlers[Trigger](trigger)) == []
+        assert handlers[Trigger](trigger) is None
     letter = PoisonMessage.of("here", TRIGGERS, subjects.trigger("here"), 1, b"", "no such job")
 
-    assert list(handlers[PoisonMessage](Recorded(letter, subjects.subject_of(letter), 2, NOON, None))) == []
+    assert handlers[PoisonMessage](Recorded(letter, subjects.subject_of(letter), 2, NOON, None)) is None
 
     (debt,) = requests.debts()
     assert (debt.invariant, debt.entity) == ("I2", "job there")

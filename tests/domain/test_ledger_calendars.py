@@ -67,7 +67,7 @@ class Story:
     def violations(self) -> list[str]:
         check = LedgerTime()
         handlers = check.handlers()
-        found = [v for recorded in self.facts for v in handlers[type(recorded.message)](recorded)]
+        found = [v for recorded in self.facts for v in handlers[type(recorded.message)](recorded) or ()]
         return [str(violation) for violation in found]
 
 

@@ -1,11 +1,11 @@
 """The auditor: takes events one by one, and reports the violations at the end."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, cast
 
 from pydantic import JsonValue
 
@@ -30,7 +30,7 @@ from ...domain.policy import NO_POLICY, policy_of
 from ...ports import StoredMessage
 from ...subjects import DECISION_STREAMS, Stream, digest_of, foreign_reason, guard_of, junk_reason, publisher_of
 from . import check
-from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation
+from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation, on
 from .coordination import Agents, Locks
 from .dependencies import Dependencies
 from .execution_reports import is_proven
@@ -47,106 +47,75 @@ SHOWN: Final = 1_000
 """Number of violations that a report lists; the others are counted."""
 
 
-D = TypeVar("D", NamespacesDefined, PolicyDefined)
+class Versions(Check):
+    """Judges the versions of the scheduler policy and of the namespaces, which an event declares as a whole."""
+
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
+        self._newest: dict[str, tuple[int, object]] = {}
+        """The sequence and the content of the newest version."""
+
+    @on(PolicyDefined)
+    def _policy(self, recorded: Recorded[PolicyDefined]) -> Taken:
+        yield from self._defined(recorded, "the scheduler policy", policy_of(recorded.message), NO_POLICY)
+
+    @on(NamespacesDefined)
+    def _namespaces(self, recorded: Recorded[NamespacesDefined]) -> Taken:
+        yield from self._defined(recorded, "the namespaces", recorded.message.namespaces, ())
+
+    def _defined(
+        self, recorded: Recorded[PolicyDefined | NamespacesDefined], entity: str, content: object, nothing: object
+    ) -> Taken:
+        is_known = self._is_whole or entity in self._newest
+        sequence, before = self._newest.get(entity, (0, nothing))
+        self._newest[entity] = recorded.sequence, content
+        if is_known and recorded.message.previous != sequence:
+            reason = f"it replaces version {recorded.message.previous}, and the newest was {sequence}"
+            yield check.violation("I4", entity, reason, recorded)
+        if is_known and content == before:
+            yield check.violation("I4", entity, "it changes nothing", recorded)
 
 
-class Versions(Generic[D]):
-    """Judges the versions of what an event declares as a whole."""
-
-    def __init__(
-        self, kind: type[D], entity: str, content: Callable[[D], object], nothing: object, *, is_whole: bool
-    ) -> None:
-        """`kind`: the event.
-
-        `content` returns what it declares, `nothing` is in force before the first. `is_whole`: the log is read from its beginning.
-        """
-        self._kind: type[D] = kind
-        self._entity = entity
-        self._content: Callable[[D], object] = content
-        self._nothing = nothing
-        self._is_whole = is_whole
-        self._newest: Recorded[D] | None = None
-
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {self._kind: self._defined}
-
-    def debts(self) -> Iterator[Debt]:
-        """See `Check`: a declaration owes nothing."""
-        yield from ()
-
-    def _defined(self, recorded: Recorded[D]) -> Taken:
-        before, self._newest = self._newest, recorded
-        if before is None and not self._is_whole:
-            return
-        previous = 0 if before is None else before.sequence
-        if recorded.message.previous != previous:
-            reason = f"it replaces version {recorded.message.previous}, and the newest was {previous}"
-            yield check.violation("I4", self._entity, reason, recorded)
-        if self._content(recorded.message) == (self._nothing if before is None else self._content(before.message)):
-            yield check.violation("I4", self._entity, "it changes nothing", recorded)
-
-
-def of_policy(*, is_whole: bool = True) -> Versions[PolicyDefined]:
-    """Return the check of the scheduler policy."""
-    return Versions(PolicyDefined, "the scheduler policy", policy_of, NO_POLICY, is_whole=is_whole)
-
-
-def of_namespaces(*, is_whole: bool = True) -> Versions[NamespacesDefined]:
-    """Return the check of the namespaces."""
-    return Versions(NamespacesDefined, "the namespaces", lambda fact: fact.namespaces, (), is_whole=is_whole)
-
-
-class Adoptions:
+class Adoptions(Check):
     """Compares each adopted result with the recorded result.
 
     Memory: a digest for each completed step of executions that are open, or failed and have a dead letter.
     """
 
-    def __init__(self, since: datetime | None) -> None:
-        """Do not judge results of executions that may have started before `since` (UTC)."""
-        self._since = since
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._results: dict[Key, dict[str, bytes]] = {}
         """The digests of results by execution and step."""
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            Admitted: self._admitted,
-            Advanced: self._advanced,
-            Failed: self._failed,
-            **dict.fromkeys((Completed, Cancelled), self._over),
-        }
-
-    def debts(self) -> Iterator[Debt]:
-        yield from ()
-
-    def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
+    @on(Admitted)
+    def _admitted(self, recorded: Recorded[Admitted]) -> None:
         if len(recorded.message.plan.steps) > 1:
             self._results.setdefault(check.key_of(recorded.message), {})
-        yield from ()
 
+    @on(Advanced)
     def _advanced(self, recorded: Recorded[Advanced]) -> Taken:
         fact = recorded.message
         if fact.adopted_from is not None:
             earlier = self._results.get((fact.job, fact.adopted_from))
-            is_known = earlier is not None or self._since is None  # otherwise it may have ended before
+            is_known = earlier is not None or self._is_whole  # otherwise it may have ended before
             if is_known and (earlier or {}).get(fact.step) != _digest(fact.result):
                 reason = f"execution {fact.adopted_from} did not complete {fact.step} with the adopted result"
-                yield check.violation("I6", check.execution(fact.job, fact.execution_id), reason, recorded)
+                yield check.violation("I6", check.entity(fact), reason, recorded)
         if (results := self._results.get(check.key_of(fact))) is not None:
             results[fact.step] = _digest(fact.result)
 
-    def _failed(self, recorded: Recorded[Failed]) -> Taken:
+    @on(Failed)
+    def _failed(self, recorded: Recorded[Failed]) -> None:
         fact = recorded.message
         results = self._results.get(check.key_of(fact))
         if results is not None and fact.step_completed and fact.step is not None:
             results[fact.step] = _digest(fact.result)
         if not fact.dead_letter:
             self._results.pop(check.key_of(fact), None)
-        yield from ()
 
-    def _over(self, recorded: Recorded[Completed] | Recorded[Cancelled]) -> Taken:
+    @on(Completed, Cancelled)
+    def _over(self, recorded: Recorded[Completed | Cancelled]) -> None:
         self._results.pop(check.key_of(recorded.message), None)
-        yield from ()
 
 
 def _digest(result: JsonValue) -> bytes:
@@ -157,22 +126,11 @@ def _digest(result: JsonValue) -> bytes:
 # a message that a user published past the stages, lacks them, or has those of another message.
 
 
-def is_decision(subject: str) -> bool:
-    """Return whether messages with this subject are decisions, which are stored under a guard."""
-    return guard_of(subject) is not None
-
-
 def foreign(message: StoredMessage) -> Iterator[Violation]:
     """Yield the reason why no stage can have stored this message, if there is one."""
     reason = foreign_reason(message.subject, message.headers, stream=message.stream)
     if (reason := reason or junk_reason(message.subject, message.body)) is not None:
         yield _violation(message, reason)
-
-
-def unreadable(message: StoredMessage) -> Iterator[Violation]:
-    """Yield a violation if a message that this version cannot read is a decision."""
-    if is_decision(message.subject):
-        yield _violation(message, "this version cannot read it, so its consequences cannot be judged")
 
 
 def removed(stream: Stream, *, first: int, archived: int) -> Iterator[Violation]:
@@ -193,40 +151,33 @@ def _violation(message: StoredMessage, reason: str) -> Violation:
     return Violation("I9", f"message {message.sequence:,} of {message.stream}", reason, (proof,))
 
 
-class DailyQuotaSkips:
+class DailyQuotaSkips(Check):
     """Judges whether skipped executions had a quota that could be used up.
 
     Memory: the namespaces with a daily quota, and one skip of each other namespace.
     """
 
-    def __init__(self, *, is_whole: bool) -> None:
-        """`is_whole`: the log is read from its beginning."""
-        self._is_whole = is_whole
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._limited: set[str] = set()
         self._skipped: dict[str | None, Recorded[Skipped]] = {}
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {NamespacesDefined: self._defined, Skipped: self._was_skipped}
-
     def debts(self) -> Iterator[Debt]:
-        """See `Check`: the declaration is in another stream, and may be read later."""
+        """Judge at the end, because the declaration is in another stream and may be read later."""
         for namespace, recorded in self._skipped.items():
             if self._is_whole and namespace not in self._limited:
-                skipped = recorded.message
-                entity = check.execution(skipped.job, skipped.execution_id)
                 reason = f"it was skipped by a daily quota, and namespace {namespace} never had one"
-                yield Debt("I3", entity, reason, recorded.time, "clocks", (Proof.of(recorded),))
+                entity, facts = check.entity(recorded.message), (Proof.of(recorded),)
+                yield Debt("I3", entity, reason, recorded.time, "clocks", facts)
 
-    def _defined(self, recorded: Recorded[Message]) -> Taken:
-        declared = cast("NamespacesDefined", recorded.message).namespaces
-        self._limited.update(namespace.name for namespace in declared if has_daily_quota(namespace))
-        yield from ()
+    @on(NamespacesDefined)
+    def _defined(self, recorded: Recorded[NamespacesDefined]) -> None:
+        self._limited.update(each.name for each in recorded.message.namespaces if has_daily_quota(each))
 
-    def _was_skipped(self, recorded: Recorded[Message]) -> Taken:
-        skipped = cast("Recorded[Skipped]", recorded)
-        if skipped.message.reason == "namespace_quota":
-            self._skipped.setdefault(namespace_of(skipped.message.job), skipped)
-        yield from ()
+    @on(Skipped)
+    def _was_skipped(self, recorded: Recorded[Skipped]) -> None:
+        if recorded.message.reason == "namespace_quota":
+            self._skipped.setdefault(namespace_of(recorded.message.job), recorded)
 
 
 @dataclass(slots=True)
@@ -280,25 +231,23 @@ class Auditor:
         self._key = key
         self._until = until
         self._patience = patience
-        is_whole = since is None
         self._executions = Executions(since)
         self._time = LedgerTime(since)
         self._checks: tuple[Check, ...] = (
             self._time,
             self._executions,
             Requests(since),
-            Locks(self._executions, is_whole=is_whole),
-            PublicEvents(is_whole=is_whole),
-            Agents(is_whole=is_whole),
-            Queues(is_whole=is_whole),
+            Locks(self._executions, since),
+            PublicEvents(since),
+            Agents(since),
+            Queues(since),
             Dependencies(since),
-            Ownership(is_whole=is_whole),
-            of_policy(is_whole=is_whole),
-            of_namespaces(is_whole=is_whole),
-            DailyQuotaSkips(is_whole=is_whole),
+            Ownership(since),
+            Versions(since),
+            DailyQuotaSkips(since),
             Adoptions(since),
-            FanOuts(is_whole=is_whole),
-            UniqueKeys(since, is_whole=is_whole),
+            FanOuts(since),
+            UniqueKeys(since),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for each in self._checks:
@@ -329,8 +278,7 @@ class Auditor:
             self._voided.append(cast("Recorded[Voided]", recorded))
         for event in unfold((recorded,)):
             for handler in self._handlers.get(type(event.message), ()):
-                for violation in handler(event):
-                    self._add(violation)
+                self._add_all(handler(event) or ())
 
     def judge_guards(self) -> None:
         """Judge where messages came from too (I9), since `stored` will be called for each."""
@@ -344,12 +292,13 @@ class Auditor:
     def unreadable(self, message: StoredMessage) -> None:
         """Note a message that this version cannot decode; its consequences are judged without it.
 
-        An unreadable input is a remark, because programs outside and workers may store any.
+        An unreadable input is a remark, because programs outside and workers may store any. Decisions have a guard.
         """
-        for violation in unreadable(message):
-            self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
-        if not is_decision(message.subject):
+        if guard_of(message.subject) is None:
             self._unreadable.add(message.stream, message.subject, message.sequence)
+        else:
+            violation = _violation(message, "this version cannot read it, so its consequences cannot be judged")
+            self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
 
     def begins(self, stream: Stream, *, first: int, archived: int) -> None:
         """Take the beginning of a stream (`guards.removed`)."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from sys import intern
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import override
 
@@ -170,19 +170,36 @@ def _plain(finding: Violation | Debt) -> dict[str, Any]:
 
 
 Taken: TypeAlias = Iterator[Violation]
-Handler: TypeAlias = Callable[[Recorded[Any]], Taken]
+Handler: TypeAlias = Callable[[Recorded[Any]], Taken | None]
+H = TypeVar("H", bound=Callable[..., Taken | None])
 
 
-class Check(Protocol):
+def on(*kinds: type[Message]) -> Callable[[H], H]:
+    """Mark a method of a check that takes the events of these exact types."""
+
+    def marked(method: H) -> H:
+        method.__dict__["kinds"] = kinds
+        return method
+
+    return marked
+
+
+class Check:
     """One check of the log. It remembers open work, and as little else as possible."""
 
+    def __init__(self, since: datetime | None = None) -> None:
+        """Judge a log from `since` (UTC) on; None: it is read from its beginning."""
+        self._since = since
+        self._is_whole = since is None
+
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """The handlers by the exact type of the event."""
-        ...
+        """Return the methods that take events, by the type of the event."""
+        marked = [(name, method.kinds) for name, method in vars(type(self)).items() if hasattr(method, "kinds")]
+        return {kind: getattr(self, name) for name, kinds in marked for kind in kinds}
 
     def debts(self) -> Iterator[Debt]:
-        """Yield the events that are still to come."""
-        ...
+        """Return the events that are still to come."""
+        return iter(())
 
 
 def violation(invariant: str, entity: str, reason: str, *facts: Recorded[Any]) -> Violation:
@@ -210,3 +227,8 @@ def key_of(fact: _OfExecution) -> Key:
 def execution(job: str, execution_id: str) -> str:
     """Return the name of an execution in a finding."""
     return f"execution {execution_id} of {job}"
+
+
+def entity(fact: _OfExecution) -> str:
+    """Return the name of the execution of an event in a finding."""
+    return execution(fact.job, fact.execution_id)

@@ -5,7 +5,7 @@ the last event of each agent that is not forgotten.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import heappop, heappush
@@ -25,7 +25,7 @@ from ...domain.events import (
     Recorded,
 )
 from . import check
-from .check import Debt, Handler, Key, Taken
+from .check import Check, Key, Taken, on
 from .executions import Executions
 
 
@@ -57,33 +57,27 @@ class _Queue:
         return self.arrivals[0][0] if self.arrivals else 0
 
 
-class Locks:
+class Locks(Check):
     """Follows every lock."""
 
-    def __init__(self, executions: Executions, *, is_whole: bool = True) -> None:
-        """Use `executions`, which takes each event first.
-
-        `is_whole`: the log is read from its beginning.
-        """
+    def __init__(self, executions: Executions, since: datetime | None = None) -> None:
+        """Use `executions`, which takes each event first."""
+        super().__init__(since)
         self._executions = executions
-        self._is_whole = is_whole
         self._held: dict[str, Recorded[Acquired]] = {}
         self._running: dict[tuple[str, str | None], Recorded[Admitted]] = {}
         self._tokens: dict[Key, set[int]] = {}
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {Acquired: self._acquired, Queued: self._queued, Admitted: self._admitted}
-
+    @on(Acquired)
     def _acquired(self, recorded: Recorded[Acquired]) -> Taken:
         before = self._held.get(recorded.subject)
         if before is not None:
             if recorded.sequence <= before.sequence:
                 yield check.violation("I5", recorded.subject, "its token did not grow", before, recorded)
             if not self._executions.is_over(check.key_of(before.message)):
-                yield check.violation(
-                    "I5", recorded.subject, "acquired while its holder was not over", before, recorded
-                )
+                reason = "acquired while its holder was not over"
+                yield check.violation("I5", recorded.subject, reason, before, recorded)
         yield from self._taken(recorded)
         self._held[recorded.subject] = recorded
         self._tokens.setdefault(check.key_of(recorded.message), set()).add(recorded.sequence)
@@ -97,6 +91,7 @@ class Locks:
         queue.entries.pop(execution_id, None)
         yield from self._oldest(acquired, queue)
 
+    @on(Queued)
     def _queued(self, recorded: Recorded[Queued]) -> Taken:
         queue = self._queue_of(recorded)
         yield from self._oldest(recorded, queue)
@@ -111,27 +106,22 @@ class Locks:
     def _queue_of(self, recorded: Recorded[Acquired] | Recorded[Queued]) -> _Queue:
         return self._queues[recorded.subject.rpartition(".")[0]]
 
+    @on(Admitted)
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
-        admitted, entity = recorded.message, check.execution(recorded.message.job, recorded.message.execution_id)
-        policy = admitted.plan.overlap_policy
-        if admitted.fence is None:
+        admitted, entity = recorded.message, check.entity(recorded.message)
+        fence, policy = admitted.fence, admitted.plan.overlap_policy
+        if fence is None:
             if policy != "allow":
                 yield check.violation("I5", entity, f"it runs without a fence with policy {policy!r}", recorded)
             return
-        if self._is_whole and admitted.fence not in self._tokens.get(check.key_of(admitted), ()):
-            yield check.violation(
-                "I5", entity, f"fence {admitted.fence} is not the token of a lock of its own", recorded
-            )
+        if self._is_whole and fence not in self._tokens.get(check.key_of(admitted), ()):
+            yield check.violation("I5", entity, f"fence {fence} is not the token of a lock of its own", recorded)
         lock = admitted.job, admitted.plan.shard
         before = self._running.get(lock)
         is_foreign = before is not None and before.message.execution_id != admitted.execution_id
         if before is not None and is_foreign and self._executions.is_open(check.key_of(before.message)):
             yield check.violation("I5", entity, "it runs beside another that holds the lock", before, recorded)
         self._running[lock] = recorded
-
-    def debts(self) -> Iterator[Debt]:
-        """See `Check`: a lock owes nothing."""
-        yield from ()
 
 
 _REGISTERED: Final = "registered"
@@ -151,20 +141,14 @@ _AFTER: Final[Mapping[type[Message], str]] = {
 }
 
 
-class Agents:
+class Agents(Check):
     """Judges the events of each process by those before it."""
 
-    def __init__(self, *, is_whole: bool = True) -> None:
-        """Set `is_whole` if the log is read from its beginning."""
-        self._is_whole = is_whole
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._states: dict[tuple[str, str], str] = {}
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return dict.fromkeys(_BEFORE, self._take)
-
-    def debts(self) -> Iterator[Debt]:
-        yield from ()
-
+    @on(*_BEFORE)
     def _take(self, recorded: Recorded[AgentFact]) -> Taken:
         fact, kind = recorded.message, type(recorded.message)
         key = (fact.name, fact.agent_id)

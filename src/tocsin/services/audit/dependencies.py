@@ -5,7 +5,7 @@ Memory: each run of a job for which others wait (about 300 bytes), and each wind
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -27,7 +27,7 @@ from ...domain.events import (
     Skipped,
 )
 from . import check
-from .check import Debt, Handler, Key, Taken
+from .check import Check, Debt, Key, Taken, on
 from .execution_reports import Wrong
 
 _SKIPPED: Final = Skipped.model_fields["type"].default
@@ -94,11 +94,11 @@ class _Runs:
             yield execution_id, self.by_id[execution_id]
 
 
-class Dependencies:
+class Dependencies(Check):
     """Compares the runs that the ends of waits name with the log."""
 
     def __init__(self, since: datetime | None = None) -> None:
-        """`since` (UTC): the first event; None: the log is read from its beginning."""
+        super().__init__(since)
         self._latest = since
         """The time of the newest event of an execution."""
         self._known_since: dict[str, datetime | None] = {}
@@ -115,35 +115,24 @@ class Dependencies:
         self._hidden: dict[str, tuple[Recorded[DependenciesSettled], str]] = {}
         """The first wait that ended because a job was hidden, and its execution, by this job."""
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            Defined: self._defined,
-            Planned: self._requested,
-            Admitted: self._requested,
-            DependenciesSettled: self._settled,
-            Completed: self._ended,
-            Failed: self._ended,
-            Cancelled: self._ended,
-            Skipped: self._ended,
-        }
-
     def debts(self) -> Iterator[Debt]:
         for job, (recorded, entity) in self._hidden.items():
             if self._viewed is not None and job not in self._viewed:
                 reason = f"it says that {job} is hidden, which never named viewers"
                 yield Debt("I6", entity, reason, recorded.time, "clocks", (check.Proof.of(recorded),))
 
-    def _defined(self, recorded: Recorded[Defined]) -> Taken:
+    @on(Defined)
+    def _defined(self, recorded: Recorded[Defined]) -> None:
         if self._viewed is not None and recorded.message.definition.viewers:
             self._viewed.add(recorded.message.job)
         self._follow(recorded.message.definition.depends_on)
-        yield from ()
 
     def _follow(self, depends_on: Sequence[JobDependency]) -> None:
         for job in upstream_jobs(depends_on):
             # Streams may be read in any order, so the time of the definition proves nothing about the runs that were taken.
             self._known_since.setdefault(job, self._latest)
 
+    @on(Planned, Admitted)
     def _requested(self, recorded: Recorded[Requested]) -> Taken:
         fact, self._latest = recorded.message, recorded.time
         if isinstance(fact, Planned) and fact.plan.depends_on:
@@ -155,27 +144,27 @@ class Dependencies:
             ended = self._windows[fact.job]
             for _, since, entity in ended[bisect_left(ended, fact.scheduled_time, key=itemgetter(0)) :]:
                 if since < fact.scheduled_time:
-                    reason = (
-                        f"its wait ended before run {fact.execution_id} of {fact.job}, an instant of its window, began"
-                    )
+                    run = f"run {fact.execution_id} of {fact.job}"
+                    reason = f"its wait ended before {run}, an instant of its window, began"
                     yield check.violation("I6", entity, reason, recorded)
         self._runs[fact.job].add(fact.execution_id, _Run(fact.scheduled_time, recorded))
 
-    def _ended(self, recorded: Recorded[Completed | Failed | Cancelled | Skipped]) -> Taken:
+    @on(Completed, Failed, Cancelled, Skipped)
+    def _ended(self, recorded: Recorded[Completed | Failed | Cancelled | Skipped]) -> None:
         fact, self._latest = recorded.message, recorded.time
         self._waiting.pop(check.key_of(fact), None)
         if fact.job in self._runs:
             run = self._runs[fact.job].by_id.get(fact.execution_id)
             if run is not None and run.ended is None:
                 run.ended, run.ended_at = fact.type, recorded.time
-        yield from ()
 
+    @on(DependenciesSettled)
     def _settled(self, recorded: Recorded[DependenciesSettled]) -> Taken:
         fact, self._latest = recorded.message, recorded.time
         at = self._waiting.pop(check.key_of(fact), None)
         if at is None:
             return
-        entity = check.execution(fact.job, fact.execution_id)
+        entity = check.entity(fact)
         for named in fact.runs:
             if named.hidden:
                 self._hidden.setdefault(named.job, (recorded, entity))

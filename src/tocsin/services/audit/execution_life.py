@@ -329,15 +329,11 @@ class ExecutionLife:
         if order is None or fact.step is not None:
             yield from self._step_completed(fact.step, fact.attempt)
         if order is not None:
-            yield from self._workflow_completed(fact)
+            if not order.has_completed():
+                yield Wrong("I6", "the workflow has not completed")
+            yield from self._ran_out(fact)
         elif incomplete := set(self.steps) - self.completed:
             yield Wrong("I6", f"not completed: {_named(incomplete)}")
-
-    def _workflow_completed(self, fact: Completed) -> Iterator[Wrong]:
-        order = self._order()
-        if order is not None and not order.has_completed():
-            yield Wrong("I6", "the workflow has not completed")
-        yield from self._ran_out(fact)
 
     def _order(self) -> WorkflowOrder | None:
         """Return the workflow with the steps that ended; None: it is a graph."""

@@ -4,14 +4,13 @@
 the occurrences of divided jobs that have not begun, and the fan-outs whose `due` or map is not taken yet.
 """
 
-from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from ...domain import ids
 from ...domain.events import (
     Admitted,
     Due,
     FannedOut,
-    Message,
     Planned,
     Recorded,
     Requested,
@@ -20,18 +19,17 @@ from ...domain.events import (
     Skipped,
 )
 from . import check
-from .check import Debt, Handler, Key, Taken
+from .check import Check, Key, Taken, on
 
 
-class FanOuts:
+class FanOuts(Check):
     """Compares each fan-out with its `due` and with the map.
 
     The streams may come in any order.
     """
 
-    def __init__(self, *, is_whole: bool = True) -> None:
-        """Set `is_whole` if the log is read from its beginning."""
-        self._is_whole = is_whole
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._maps: dict[int, frozenset[str]] = {}
         """The active shards of each version."""
         self._newest = 0
@@ -39,18 +37,7 @@ class FanOuts:
         self._undue: dict[Key, Recorded[FannedOut]] = {}
         self._unmapped: dict[int, list[Recorded[FannedOut]]] = {}
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            ShardsDefined: self._defined,
-            Due: self._came_due,
-            FannedOut: self._fanned_out,
-            **dict.fromkeys((Planned, Admitted, Skipped), self._begun),
-        }
-
-    def debts(self) -> Iterator[Debt]:
-        """See `Check`: `requests` has what is still to come."""
-        yield from ()
-
+    @on(ShardsDefined)
     def _defined(self, recorded: Recorded[ShardsDefined]) -> Taken:
         fact = recorded.message
         if self._is_whole and fact.previous != self._newest:
@@ -63,6 +50,7 @@ class FanOuts:
         for fanned in self._unmapped.pop(recorded.sequence, ()):
             yield from self._on_the_map(fanned)
 
+    @on(Due)
     def _came_due(self, recorded: Recorded[Due]) -> Taken:
         due = recorded.message
         if not due.shards:
@@ -74,10 +62,11 @@ class FanOuts:
         else:
             yield from _compared(recorded, fanned)
 
+    @on(FannedOut)
     def _fanned_out(self, recorded: Recorded[FannedOut]) -> Taken:
         fact = recorded.message
         if not fact.shards or len(set(fact.shards)) != len(fact.shards):
-            yield check.violation("I2", _entity(recorded), "it lists no shard, or a shard twice", recorded)
+            yield check.violation("I2", check.entity(fact), "it lists no shard, or a shard twice", recorded)
         if fact.trigger == "cron":
             due = self._due.pop(check.key_of(fact), None)
             if due is None:
@@ -93,18 +82,14 @@ class FanOuts:
         fact = recorded.message
         if others := sorted(set(fact.shards) - self._maps[fact.map]):
             reason = f"it runs on {', '.join(others)}, which map {fact.map} does not have as active"
-            yield check.violation("I2", _entity(recorded), reason, recorded)
+            yield check.violation("I2", check.entity(fact), reason, recorded)
 
-    def _begun(self, recorded: Recorded[Requested | Skipped]) -> Taken:
+    @on(Planned, Admitted, Skipped)
+    def _begun(self, recorded: Recorded[Requested | Skipped]) -> None:
         self._due.pop(check.key_of(recorded.message), None)
-        yield from ()
 
 
 def _compared(due: Recorded[Due], fanned: Recorded[FannedOut]) -> Taken:
     if due.message.shards != fanned.message.map:
         reason = f"it goes by shard map {fanned.message.map}, and its `due` names {due.message.shards}"
-        yield check.violation("I2", _entity(fanned), reason, due, fanned)
-
-
-def _entity(recorded: Recorded[FannedOut]) -> str:
-    return check.execution(recorded.message.job, recorded.message.execution_id)
+        yield check.violation("I2", check.entity(fanned.message), reason, due, fanned)

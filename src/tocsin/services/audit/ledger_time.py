@@ -6,10 +6,9 @@ A timeline recomputes them with the calendar alone. From the decisions it takes 
 counts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import islice
 
 from ...domain.definition import Calendar, JobDefinition
@@ -17,7 +16,7 @@ from ...domain.events import Defined, DefinitionFact, Deleted, Due, Message, Pas
 from ...domain.schedule import DstPolicy, Occurrence, ScheduleError, parse, parse_moment
 from ...domain.schedule.clock_changes import local_time
 from . import check
-from .check import Debt, Handler, Proof, Taken, Violation
+from .check import Check, Debt, Proof, Taken, on
 
 # `closing` shares no code with the search of the schedule, which looks at spans of closed days, so each checks the other.
 
@@ -240,12 +239,11 @@ COUNTED: int = 1_000
 """Largest count of undecided instants of one job; more are "1,000 or more"."""
 
 
-class LedgerTime:
+class LedgerTime(Check):
     """Follows the time of every job."""
 
     def __init__(self, since: datetime | None = None) -> None:
-        """Do not judge decisions before `since` (UTC)."""
-        self._since = since
+        super().__init__(since)
         self._jobs: dict[str, Timeline] = {}
         self._last: dict[str, Recorded[Message]] = {}
         self.horizon: datetime | None = None
@@ -257,10 +255,7 @@ class LedgerTime:
         """The number of jobs."""
         return len(self._jobs)
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        changes: tuple[type[Message], ...] = (Defined, Paused, Resumed, Deleted)
-        return {**dict.fromkeys(changes, self._govern), Due: self._due, Passed: self._passed}
-
+    @on(Defined, Paused, Resumed, Deleted)
     def _govern(self, recorded: Recorded[DefinitionFact]) -> Taken:
         fact = recorded.message
         timeline = self._jobs.setdefault(fact.job, Timeline(fact.job))
@@ -272,10 +267,12 @@ class LedgerTime:
             yield check.violation("I2", check.job(fact.job), "it names a definition that is not there", recorded)
         self._last[fact.job] = recorded
 
+    @on(Due)
     def _due(self, recorded: Recorded[Due]) -> Taken:
         due = recorded.message
         yield from self._decided(recorded, due.job, due.scheduled_time, fired=True)
 
+    @on(Passed)
     def _passed(self, recorded: Recorded[Passed]) -> Taken:
         fact = recorded.message
         begin = self._jobs[fact.job].begin if fact.job in self._jobs else None
@@ -304,7 +301,7 @@ class LedgerTime:
         if violations and all(violations):
             before = self._last.get(timeline.job)
             entity, facts = check.job(timeline.job), (recorded,) if before is None else (before, recorded)
-            yield from map(partial(_violation, entity, facts), violations[0])
+            yield from (check.violation("I2", entity, reason, *facts) for reason in violations[0])
 
     def _named(self, timeline: Timeline, upto: datetime, limit: int) -> Sequence[Sequence[Named]]:
         try:
@@ -385,10 +382,6 @@ def _wrong_exclusion(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
     if len(excluded) != (len(counted) if fact.reason == "excluded" else 0):
         yield f"they passed as {fact.reason!r}, and {len(excluded)} of {len(counted)} were excluded"
     yield from (f"{_iso(instant.at)} passed as excluded: {instant.closing}" for instant in excluded if instant.closing)
-
-
-def _violation(entity: str, facts: tuple[Recorded[Message], ...], reason: str) -> Violation:
-    return check.violation("I2", entity, reason, *facts)
 
 
 def _counted(number: int) -> str:

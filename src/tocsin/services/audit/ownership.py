@@ -6,7 +6,7 @@ register, so they claim tasks of any shard.
 Memory: the newest owner of each resource, and the resource of each task of open executions that needs one.
 """
 
-from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from ...domain.events import (
     Advanced,
@@ -15,7 +15,6 @@ from ...domain.events import (
     Dispatched,
     Exhausted,
     Failed,
-    Message,
     OwnershipAssigned,
     Recorded,
     Released,
@@ -24,40 +23,25 @@ from ...domain.events import (
 )
 from ...domain.ownership import shard_of, shard_resource
 from . import check
-from .check import Debt, Handler, Key, Taken
+from .check import Check, Key, Taken, on
 
 
-class Ownership:
+class Ownership(Check):
     """Judges the claims of tasks that only the owner of a resource gets.
 
     Two matchers may lead for a moment, and one of them claims for an earlier owner. Such a claim must be released, and nothing
     may rest on it.
     """
 
-    def __init__(self, *, is_whole: bool = True) -> None:
-        """Set `is_whole` if the log is read from its beginning."""
-        self._is_whole = is_whole
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._owners: dict[str, Recorded[OwnershipAssigned]] = {}
         self._needed: dict[Key, dict[str, str]] = {}
         """The resource of each task, by execution and step."""
         self._outdated: dict[tuple[Key, str], Recorded[Started]] = {}
         """Claims for earlier owners, by execution and step."""
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            OwnershipAssigned: self._assigned,
-            Dispatched: self._dispatched,
-            Started: self._started,
-            Released: self._released,
-            **dict.fromkeys((Advanced, RetryScheduled, Exhausted), self._answered),
-            **dict.fromkeys((Completed, Failed), self._ended),
-            Cancelled: self._cancelled,
-        }
-
-    def debts(self) -> Iterator[Debt]:
-        """See `Check`: an owner owes nothing."""
-        yield from ()
-
+    @on(OwnershipAssigned)
     def _assigned(self, recorded: Recorded[OwnershipAssigned]) -> Taken:
         fact = recorded.message
         before = self._owners.get(fact.resource)
@@ -68,13 +52,14 @@ class Ownership:
             yield check.violation("I3", f"resource {fact.resource}", reason, recorded)
         self._owners[fact.resource] = recorded
 
-    def _dispatched(self, recorded: Recorded[Dispatched]) -> Taken:
+    @on(Dispatched)
+    def _dispatched(self, recorded: Recorded[Dispatched]) -> None:
         task = recorded.message
         resource = task.resource if task.shard is None else shard_resource(task.shard)
         if resource is not None:
             self._needed.setdefault(check.key_of(task), {})[task.step] = resource
-        yield from ()
 
+    @on(Started)
     def _started(self, recorded: Recorded[Started]) -> Taken:
         claim = recorded.message
         resource = self._needed.get(check.key_of(claim), {}).get(claim.step)
@@ -84,40 +69,42 @@ class Ownership:
                 reason = (
                     f"epoch {claim.epoch} of {'no resource' if resource is None else f'{resource}, which has no owner'}"
                 )
-                yield check.violation("I3", _entity(recorded), reason, recorded)
+                yield check.violation("I3", check.entity(claim), reason, recorded)
             return
         if owner is None:
             if self._is_whole:
-                yield check.violation("I3", _entity(recorded), f"{resource} had no owner", recorded)
+                yield check.violation("I3", check.entity(claim), f"{resource} had no owner", recorded)
             return
         if shard_of(resource) is not None and _is_outside(claim):
             return
         if claim.epoch == owner.sequence:
             if (claim.worker, claim.agent) != (owner.message.name, owner.message.agent_id):
                 reason = f"{claim.worker} claimed it, and {owner.message.name} owned {resource}"
-                yield check.violation("I3", _entity(recorded), reason, owner, recorded)
+                yield check.violation("I3", check.entity(claim), reason, owner, recorded)
         elif (claim.epoch or 0) > owner.sequence or (claim.epoch is None and shard_of(resource) is None):
             reason = f"it is claimed under epoch {claim.epoch}, and that of {resource} was {owner.sequence}"
-            yield check.violation("I3", _entity(recorded), reason, owner, recorded)
+            yield check.violation("I3", check.entity(claim), reason, owner, recorded)
         else:
             self._outdated[check.key_of(claim), claim.step] = recorded
 
-    def _released(self, recorded: Recorded[Released]) -> Taken:
+    @on(Released)
+    def _released(self, recorded: Recorded[Released]) -> None:
         self._outdated.pop((check.key_of(recorded.message), recorded.message.step), None)
-        yield from ()
 
+    @on(Advanced, RetryScheduled, Exhausted)
     def _answered(self, recorded: Recorded[Advanced | RetryScheduled | Exhausted]) -> Taken:
         yield from self._rests(recorded, recorded.message.step)
         self._needed.get(check.key_of(recorded.message), {}).pop(recorded.message.step, None)
 
+    @on(Completed, Failed)
     def _ended(self, recorded: Recorded[Completed | Failed]) -> Taken:
         if recorded.message.step is not None:
             yield from self._rests(recorded, recorded.message.step)
         self._forget(check.key_of(recorded.message))
 
-    def _cancelled(self, recorded: Recorded[Cancelled]) -> Taken:
+    @on(Cancelled)
+    def _cancelled(self, recorded: Recorded[Cancelled]) -> None:
         self._forget(check.key_of(recorded.message))
-        yield from ()
 
     def _rests(
         self, recorded: Recorded[Advanced | RetryScheduled | Exhausted | Completed | Failed], step: str
@@ -125,7 +112,7 @@ class Ownership:
         claim = self._outdated.pop((check.key_of(recorded.message), step), None)
         if claim is not None:
             reason = f"its end rests on a claim under epoch {claim.message.epoch}, when another agent was the owner"
-            yield check.violation("I3", _entity(claim), reason, claim, recorded)
+            yield check.violation("I3", check.entity(claim.message), reason, claim, recorded)
 
     def _forget(self, key: Key) -> None:
         for step in self._needed.pop(key, {}):
@@ -135,7 +122,3 @@ class Ownership:
 def _is_outside(claim: Started) -> bool:
     """Return whether an executor outside has the task."""
     return claim.agent is None and claim.lease is None
-
-
-def _entity(recorded: Recorded[Started]) -> str:
-    return check.execution(recorded.message.job, recorded.message.execution_id)

@@ -5,7 +5,7 @@ job, and each run that restarted its count.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
@@ -20,7 +20,6 @@ from ...domain.events import (
     CronTriggeredData,
     Defined,
     Failed,
-    Message,
     Passed,
     Planned,
     Queued,
@@ -28,7 +27,7 @@ from ...domain.events import (
     Skipped,
 )
 from . import check
-from .check import Debt, Handler, Key, Proof, Taken
+from .check import Check, Debt, Key, Proof, Taken, on
 
 Skip: TypeAlias = tuple[str, datetime, str]
 Span: TypeAlias = tuple[str, datetime, datetime, int, str]
@@ -45,12 +44,11 @@ class _Restart(NamedTuple):
     """The run that was announced before this run."""
 
 
-class PublicEvents:
+class PublicEvents(Check):
     """Pairs decisions with their public events; the decision is stored first."""
 
-    def __init__(self, *, is_whole: bool = True) -> None:
-        """Set `is_whole` if the log is read from its beginning."""
-        self._is_whole = is_whole
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._firings: dict[Key, tuple[Proof, int]] = {}
         """The admissions that are not announced, and the sequences of their definitions."""
         self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
@@ -66,27 +64,13 @@ class PublicEvents:
         self._unanswered: dict[tuple[str, str], Proof] = {}
         """What an answer to a trigger must follow, by job and trigger."""
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            Admitted: self._admitted,
-            Skipped: self._skipped,
-            CronTriggered: self._triggered,
-            Defined: self._defined,
-            CronSkipped: self._skip_told,
-            Passed: self._passed,
-            CronMissed: self._missed_told,
-            Planned: self._plan,
-            Queued: self._queued,
-            Cancelled: self._ended,
-            Failed: self._ended,
-            CronAnswer: self._answered,
-        }
-
-    def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
+    @on(Admitted)
+    def _admitted(self, recorded: Recorded[Admitted]) -> None:
         if definition := recorded.message.plan.definition:
             self._firings[check.key_of(recorded.message)] = Proof.of(recorded), definition
-        yield from self._ended(recorded)
+        self._ended(recorded)
 
+    @on(CronTriggered)
     def _triggered(self, recorded: Recorded[CronTriggered]) -> Taken:
         data = recorded.message.data
         entity = check.job(data.cron_name)
@@ -104,12 +88,12 @@ class PublicEvents:
             yield check.violation("CRON-29", entity, reason, recorded)
         self._last[data.cron_name] = data
 
-    def _defined(self, recorded: Recorded[Defined]) -> Taken:
+    @on(Defined)
+    def _defined(self, recorded: Recorded[Defined]) -> None:
         """Note a registration, from which runs are counted from 1."""
         job = recorded.message.job
         if recorded.message.created_at is None:
             self._registrations[job] = (*self._registrations.get(job, ()), (recorded.sequence, recorded.time))
-        yield from ()
 
     def _is_first(self, job: str, restart: _Restart) -> bool:
         """Return whether the run announced before a restart belongs to an earlier registration.
@@ -119,7 +103,8 @@ class PublicEvents:
         times = [at for sequence, at in self._registrations.get(job, ()) if sequence <= restart.definition]
         return bool(times) and not restart.previous.ran_since(times[-1])
 
-    def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
+    @on(Skipped)
+    def _skipped(self, recorded: Recorded[Skipped]) -> None:
         fact = recorded.message
         if not fact.is_announced:
             return
@@ -127,8 +112,8 @@ class PublicEvents:
         self._planned.pop(check.key_of(fact), None)
         if fact.trigger_id is not None:
             self._unanswered[fact.job, fact.trigger_id] = Proof.of(recorded)
-        yield from ()
 
+    @on(CronSkipped)
     def _skip_told(self, recorded: Recorded[CronSkipped]) -> Taken:
         data = recorded.message.data
         key = (data.cron_name, data.scheduled_time, data.reason)
@@ -140,14 +125,15 @@ class PublicEvents:
             reason = f"the skip of {data.scheduled_time.isoformat()} was announced before, or does not exist"
             yield check.violation("CRON-30", check.job(data.cron_name), reason, recorded)
 
-    def _passed(self, recorded: Recorded[Passed]) -> Taken:
+    @on(Passed)
+    def _passed(self, recorded: Recorded[Passed]) -> None:
         fact = recorded.message
         if fact.reason in MISSED_REASONS:
             span = (fact.job, fact.start, fact.until, fact.count, fact.reason)
             if self._told.pop(span, None) is None:
                 self._missed[span] = Proof.of(recorded)
-        yield from ()
 
+    @on(CronMissed)
     def _missed_told(self, recorded: Recorded[CronMissed]) -> Taken:
         data = recorded.message.data
         span = (data.cron_name, data.start, data.until, data.count, data.reason)
@@ -156,28 +142,28 @@ class PublicEvents:
                 yield check.violation("MISSED", check.job(data.cron_name), "the span was announced before", recorded)
             self._told[span] = Proof.of(recorded)  # the ledger is another stream, and may come later
 
-    def _plan(self, recorded: Recorded[Planned]) -> Taken:
+    @on(Planned)
+    def _plan(self, recorded: Recorded[Planned]) -> None:
         if recorded.message.trigger_id is not None:
             self._planned[check.key_of(recorded.message)] = recorded.message.trigger_id
-        yield from ()
 
-    def _queued(self, recorded: Recorded[Queued]) -> Taken:
+    @on(Queued)
+    def _queued(self, recorded: Recorded[Queued]) -> None:
         fact = recorded.message
         if (trigger := self._planned.get(check.key_of(fact))) is not None:
             self._unanswered[fact.job, trigger] = Proof.of(recorded)
-        yield from ()
 
-    def _ended(self, recorded: Recorded[Admitted | Cancelled | Failed]) -> Taken:
+    @on(Cancelled, Failed)
+    def _ended(self, recorded: Recorded[Admitted | Cancelled | Failed]) -> None:
         """Forget a trigger that waits no more; it needs no answer."""
         fact = recorded.message
         if (trigger := self._planned.pop(check.key_of(fact), None)) is not None:
             self._unanswered.pop((fact.job, trigger), None)
-        yield from ()
 
-    def _answered(self, recorded: Recorded[CronAnswer]) -> Taken:
+    @on(CronAnswer)
+    def _answered(self, recorded: Recorded[CronAnswer]) -> None:
         data = recorded.message.data
         self._unanswered.pop((data.cron_name, data.trigger_id), None)
-        yield from ()
 
     def debts(self) -> Iterator[Debt]:
         for proof, _ in self._firings.values():

@@ -3,7 +3,8 @@
 Memory: the state of each queue, its purges, and the tasks of open executions that no worker has.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Final
 
 from ...domain.events import (
@@ -11,7 +12,6 @@ from ...domain.events import (
     Completed,
     Dispatched,
     Failed,
-    Message,
     QueueFact,
     QueuePaused,
     QueuePurged,
@@ -21,18 +21,17 @@ from ...domain.events import (
     Started,
 )
 from . import check
-from .check import Debt, Handler, Key, Proof, Taken
+from .check import Check, Debt, Key, Proof, Taken, on
 
 _OPEN: Final = QueueResumed.model_fields["type"].default
 _PAUSED: Final = QueuePaused.model_fields["type"].default
 
 
-class Queues:
+class Queues(Check):
     """Judges the events of queues, and the cancellations after purges."""
 
-    def __init__(self, *, is_whole: bool = True) -> None:
-        """Set `is_whole` if the log is read from its beginning."""
-        self._is_whole = is_whole
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._states: dict[str, str] = {}
         self._purged: dict[str, int] = {}
         """The sequence up to which each queue is purged."""
@@ -42,25 +41,13 @@ class Queues:
         self._early: dict[int, list[tuple[Recorded[Cancelled], tuple[tuple[str, int], ...]]]] = {}
         """Cancellations by purges that are not taken yet: the ledger and the log are read in any order."""
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            QueuePaused: self._switched,
-            QueueResumed: self._switched,
-            QueuePurged: self._purge,
-            Dispatched: self._dispatched,
-            Started: self._taken,
-            Released: self._taken,
-            Completed: self._ended,
-            Failed: self._ended,
-            Cancelled: self._cancelled,
-        }
-
     def debts(self) -> Iterator[Debt]:
         for cancelled in self._early.values() if self._is_whole else ():
             for recorded, _ in cancelled:
                 reason = f"no queue was purged by event {recorded.message.purge} of the ledger"
-                yield Debt("I3", _entity(recorded), reason, recorded.time, "clocks", (Proof.of(recorded),))
+                yield Debt("I3", check.entity(recorded.message), reason, recorded.time, "clocks", (Proof.of(recorded),))
 
+    @on(QueuePaused, QueueResumed)
     def _switched(self, recorded: Recorded[QueueFact]) -> Taken:
         fact = recorded.message
         kind = type(fact).model_fields["type"].default
@@ -69,6 +56,7 @@ class Queues:
             yield check.violation("I4", f"queue {fact.queue}", f"`{kind}` although it was {kind}", recorded)
         self._states[fact.queue] = kind
 
+    @on(QueuePurged)
     def _purge(self, recorded: Recorded[QueuePurged]) -> Taken:
         fact = recorded.message
         if fact.upto <= self._purged.get(fact.queue, 0):
@@ -79,19 +67,20 @@ class Queues:
         for cancelled, waited in self._early.pop(recorded.sequence, ()):
             yield from _judge(cancelled, fact, waited)
 
-    def _dispatched(self, recorded: Recorded[Dispatched]) -> Taken:
+    @on(Dispatched)
+    def _dispatched(self, recorded: Recorded[Dispatched]) -> None:
         task = recorded.message
         self._waiting.setdefault(check.key_of(task), {})[task.step] = task.queue, recorded.sequence
-        yield from ()
 
-    def _taken(self, recorded: Recorded[Started | Released]) -> Taken:
+    @on(Started, Released)
+    def _taken(self, recorded: Recorded[Started | Released]) -> None:
         self._waiting.get(check.key_of(recorded.message), {}).pop(recorded.message.step, None)
-        yield from ()
 
-    def _ended(self, recorded: Recorded[Completed | Failed]) -> Taken:
+    @on(Completed, Failed)
+    def _ended(self, recorded: Recorded[Completed | Failed]) -> None:
         self._waiting.pop(check.key_of(recorded.message), None)
-        yield from ()
 
+    @on(Cancelled)
     def _cancelled(self, recorded: Recorded[Cancelled]) -> Taken:
         waited = tuple(self._waiting.pop(check.key_of(recorded.message), {}).values())
         purge = recorded.message.purge
@@ -106,8 +95,4 @@ class Queues:
 def _judge(cancelled: Recorded[Cancelled], purge: QueuePurged, waited: tuple[tuple[str, int], ...]) -> Taken:
     if not any(queue == purge.queue and sequence <= purge.upto for queue, sequence in waited):
         reason = f"the purge of queue {purge.queue} cancelled it, and no task of it waited there up to {purge.upto}"
-        yield check.violation("I3", _entity(cancelled), reason, cancelled)
-
-
-def _entity(recorded: Recorded[Cancelled]) -> str:
-    return check.execution(recorded.message.job, recorded.message.execution_id)
+        yield check.violation("I3", check.entity(cancelled.message), reason, cancelled)

@@ -4,7 +4,7 @@ Memory: requests without an execution, and executions without a known request. S
 is least if they come side by side.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
@@ -31,7 +31,7 @@ from ...domain.events import (
 from ...domain.fan_out import execution_ids
 from ...subjects import ENQUEUED, PUBLIC_TRIGGERS, REPLAYS, TRIGGERS, is_trigger, job_of, publisher_of
 from . import check
-from .check import Debt, Handler, Key, Proof, Taken
+from .check import Check, Debt, Key, Proof, Taken, on
 
 Request: TypeAlias = tuple[str, str, int]
 """A request: the durable that consumes it, its subject and its sequence.
@@ -47,12 +47,11 @@ class Origin(NamedTuple):
     request: Request | None = None
 
 
-class Requests:
+class Requests(Check):
     """Pairs each instant and each trigger with its execution."""
 
     def __init__(self, since: datetime | None = None) -> None:
-        """Do not judge requests before `since` (UTC)."""
-        self._since = since
+        super().__init__(since)
         self._awaited: dict[Key, Origin] = {}
         """Requested executions that the log does not contain yet."""
         self._unrequested: dict[Key, Origin] = {}
@@ -67,36 +66,21 @@ class Requests:
         self._inputs: set[tuple[str, str]] = set()
         """Dead letters of messages: a replay publishes the message again, and starts no execution."""
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            Due: self._due,
-            Passed: self._passed,
-            Trigger: self._trigger,
-            Enqueued: self._enqueued,
-            PoisonMessage: self._refusal,
-            Replayed: self._replayed,
-            Planned: self._planned,
-            Admitted: self._admitted,
-            Skipped: self._skipped,
-            FannedOut: self._fanned_out,
-            Cancelled: self._ended,
-            Failed: self._ended,
-        }
-
-    def _due(self, recorded: Recorded[Due]) -> Taken:
+    @on(Due)
+    def _due(self, recorded: Recorded[Due]) -> None:
         due = recorded.message
         self._await_execution((due.job, ids.occurrence_id(due.job, due.scheduled_time)), recorded)
         if due.dst_skip:
             self._await_execution((due.job, ids.passed_id(due.job, due.scheduled_time)), recorded)
-        yield from ()
 
-    def _passed(self, recorded: Recorded[Passed]) -> Taken:
+    @on(Passed)
+    def _passed(self, recorded: Recorded[Passed]) -> None:
         fact = recorded.message
         for at in fact.scheduled_times:
             self._await_execution((fact.job, ids.passed_id(fact.job, at)), recorded)
-        yield from ()
 
-    def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
+    @on(Trigger)
+    def _trigger(self, recorded: Recorded[Trigger]) -> None:
         job, publisher = job_of(recorded.subject), publisher_of(recorded.subject)
         key = job, execution_plan.execution_id_of(recorded, job, publisher)
         if recorded.message.idempotency_key is not None or recorded.message_id == key[1]:
@@ -105,22 +89,21 @@ class Requests:
             self._repeatable.add(key)
         durable = TRIGGERS if publisher is None else PUBLIC_TRIGGERS
         self._request((durable, recorded.subject, recorded.sequence), key, recorded)
-        yield from ()
 
-    def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
+    @on(Enqueued)
+    def _enqueued(self, recorded: Recorded[Enqueued]) -> None:
         request = recorded.message
         key = request.definition.name, request.execution_id
         if key not in self._enqueued_keys:  # a repeated request under the same id is the same request
             self._enqueued_keys.add(key)
             self._request((ENQUEUED, recorded.subject, recorded.sequence), key, recorded)
-        yield from ()
 
-    def _replayed(self, recorded: Recorded[Replayed]) -> Taken:
+    @on(Replayed)
+    def _replayed(self, recorded: Recorded[Replayed]) -> None:
         fact = recorded.message
         if (fact.job, fact.id) not in self._inputs:
             key = fact.job, execution_plan.replay_id_of(fact, recorded.time)
             self._request((REPLAYS, recorded.subject, recorded.sequence), key, recorded)
-        yield from ()
 
     def _request(self, request: Request, key: Key, recorded: Recorded[Message]) -> None:
         if request in self._refused:
@@ -129,7 +112,8 @@ class Requests:
             self._requests[request] = key
             self._await_execution(key, recorded, request)
 
-    def _refusal(self, recorded: Recorded[PoisonMessage]) -> Taken:
+    @on(PoisonMessage)
+    def _refusal(self, recorded: Recorded[PoisonMessage]) -> None:
         fact = recorded.message
         if not is_trigger(fact.subject):
             self._inputs.add((fact.job, fact.id))
@@ -140,7 +124,6 @@ class Requests:
                 self._refused.add(request)
             else:
                 self._awaited.pop(key, None)
-        yield from ()
 
     def _await_execution(self, key: Key, recorded: Recorded[Message], request: Request | None = None) -> None:
         if self._unrequested.pop(key, None) is None:
@@ -150,47 +133,46 @@ class Requests:
 
     def _begun(self, recorded: Recorded[Requested]) -> Taken:
         fact = recorded.message
-        plan = fact.plan
-        if plan.occurrence is not None and fact.execution_id != ids.shard_execution_id(
-            plan.occurrence, plan.shard or ""
-        ):
-            reason = f"its id is not that of shard {plan.shard} of {plan.occurrence}"
-            yield check.violation("I1", check.execution(fact.job, fact.execution_id), reason, recorded)
-        stands_for = plan.occurrence or fact.execution_id
+        occurrence, shard = fact.plan.occurrence, fact.plan.shard
+        if occurrence is not None and fact.execution_id != ids.shard_execution_id(occurrence, shard or ""):
+            reason = f"its id is not that of shard {shard} of {occurrence}"
+            yield check.violation("I1", check.entity(fact), reason, recorded)
+        stands_for = occurrence or fact.execution_id
         if fact.trigger == "cron" and stands_for != ids.occurrence_id(fact.job, fact.scheduled_time):
             reason = f"{fact.scheduled_time.isoformat()} has an execution of its own, and this is another"
-            yield check.violation("I1", check.execution(fact.job, fact.execution_id), reason, recorded)
+            yield check.violation("I1", check.entity(fact), reason, recorded)
         self._answer(recorded)
 
-    def _fanned_out(self, recorded: Recorded[FannedOut]) -> Taken:
+    @on(FannedOut)
+    def _fanned_out(self, recorded: Recorded[FannedOut]) -> None:
         """Await an execution on each shard; the fan-out itself answers the request."""
         fact = recorded.message
         self._answer(recorded)
         for execution_id in execution_ids(fact).values():
             self._await_execution((fact.job, execution_id), recorded)
-        yield from ()
 
+    @on(Planned)
     def _planned(self, recorded: Recorded[Planned]) -> Taken:
         self._undecided.add(check.key_of(recorded.message))
         yield from self._begun(recorded)
 
+    @on(Admitted)
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
         if check.key_of(recorded.message) in self._undecided:
             self._undecided.discard(check.key_of(recorded.message))
         else:
             yield from self._begun(recorded)
 
-    def _ended(self, recorded: Recorded[Cancelled] | Recorded[Failed]) -> Taken:
+    @on(Cancelled, Failed)
+    def _ended(self, recorded: Recorded[Cancelled | Failed]) -> None:
         self._undecided.discard(check.key_of(recorded.message))
-        yield from ()
 
-    def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
+    @on(Skipped)
+    def _skipped(self, recorded: Recorded[Skipped]) -> None:
         self._undecided.discard(check.key_of(recorded.message))
-        if recorded.message.refusal is not None:
-            return  # the trigger's dead letter is its answer
-        if recorded.message.reason not in LOCK_SKIPS:
+        # The dead letter of a refused trigger is its answer.
+        if recorded.message.refusal is None and recorded.message.reason not in LOCK_SKIPS:
             self._answer(recorded)
-        yield from ()
 
     def _answer(self, recorded: Recorded[ExecutionFact]) -> None:
         fact = recorded.message

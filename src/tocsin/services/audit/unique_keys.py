@@ -3,7 +3,7 @@
 Memory: the open executions that have a key, and the unique requests that nothing has become of.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,28 +15,22 @@ from ...domain.events import (
     ExecutionFact,
     Failed,
     KeyTaken,
-    Message,
     Recorded,
     Skipped,
 )
 from ...domain.uniqueness import MAX_HOLDERS
 from . import check
-from .check import Debt, Handler, Key, Proof, Taken
+from .check import Check, Debt, Key, Proof, Taken, on
 
 _ALWAYS_OPEN: Final = frozenset(OPEN_STATES) - {"pending"}
 """The states of open jobs. No job is `pending`."""
 
 
-class UniqueKeys:
+class UniqueKeys(Check):
     """Judges who takes a key, and when."""
 
-    def __init__(self, since: datetime | None, *, is_whole: bool = True) -> None:
-        """Do not judge requests before `since` (UTC).
-
-        Set `is_whole` if the log is read from its beginning.
-        """
-        self._since = since
-        self._is_whole = is_whole
+    def __init__(self, since: datetime | None = None) -> None:
+        super().__init__(since)
         self._holders: dict[tuple[str, str], dict[str, Recorded[KeyTaken]]] = {}
         """The open executions with a key, by job and key."""
         self._key_of: dict[Key, tuple[str, str]] = {}
@@ -47,13 +41,6 @@ class UniqueKeys:
         self._decided: set[Key] = set()
         """Executions with a key whose request did not come yet."""
 
-    def handlers(self) -> Mapping[type[Message], Handler]:
-        return {
-            Enqueued: self._enqueued,
-            KeyTaken: self._taken,
-            **dict.fromkeys((Completed, Failed, Cancelled, Skipped), self._ended),
-        }
-
     def debts(self) -> Iterator[Debt]:
         for (job, execution_id), proof in self._replaced.items():
             entity = check.execution(job, execution_id)
@@ -63,7 +50,8 @@ class UniqueKeys:
                 entity = check.execution(job, execution_id)
                 yield Debt("I2", entity, "it is unique, and did not take its key", proof.time, facts=(proof,))
 
-    def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
+    @on(Enqueued)
+    def _enqueued(self, recorded: Recorded[Enqueued]) -> None:
         request = recorded.message
         if request.unique is not None:
             key = request.definition.name, request.execution_id
@@ -71,13 +59,13 @@ class UniqueKeys:
                 self._decided.discard(key)
             else:
                 self._requests[key] = Proof.of(recorded)
-        yield from ()
 
+    @on(KeyTaken)
     def _taken(self, recorded: Recorded[KeyTaken]) -> Taken:
         fact = recorded.message
         holders = self._holders.setdefault((fact.job, fact.key), {})
         named = {other.execution_id for other in fact.others}
-        entity = check.execution(fact.job, fact.execution_id)
+        entity = check.entity(fact)
         if fact.execution_id in holders:
             yield check.violation("I4", entity, "it took its key twice", holders[fact.execution_id], recorded)
         for execution_id, earlier in holders.items():
@@ -101,7 +89,8 @@ class UniqueKeys:
         is_past = fact.period is not None and fact.enqueued_at - earlier.enqueued_at >= timedelta(seconds=fact.period)
         return _ALWAYS_OPEN.issubset(fact.states) and not is_past
 
-    def _ended(self, recorded: Recorded[ExecutionFact]) -> Taken:
+    @on(Completed, Failed, Cancelled, Skipped)
+    def _ended(self, recorded: Recorded[ExecutionFact]) -> None:
         fact = recorded.message
         if isinstance(fact, Skipped) and fact.reason == "duplicate" and check.key_of(fact) not in self._key_of:
             self._decide(check.key_of(fact))
@@ -110,7 +99,6 @@ class UniqueKeys:
             del self._holders[key][fact.execution_id]
             if not self._holders[key]:
                 del self._holders[key]
-        yield from ()
 
     def _decide(self, key: Key) -> None:
         if self._requests.pop(key, None) is None:
