@@ -149,6 +149,16 @@ TABLE: Mapping[str, tuple[Past, str, Verdict, Mapping[str, Any]]] = {
         "undecided",
         {"late_by": 300, "gap": Gap(utc(DAY + "09:50"), None, "one")},
     ),
+    "it is not decided, and a record of a lost lease came late": (
+        hourly()
+        .gained(DAY + "09:00")
+        .gained(DAY + "09:50", "two")
+        .lost(DAY + "09:55", DAY + "09:40")
+        .until(DAY + "10:05"),
+        DAY + "10:00Z",
+        "undecided",
+        {"late_by": 300, "gap": None},
+    ),
     "nobody has decided yet, and somebody leads": (
         hourly().gained(DAY + "09:00").until(DAY + "10:00:01"),
         DAY + "10:00Z",

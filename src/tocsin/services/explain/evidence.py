@@ -1,6 +1,6 @@
 """The decision on an instant as a value, and the events that it rests on."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -18,7 +18,6 @@ from ...domain.events import (
     DefinitionFact,
     Deleted,
     Due,
-    LeadershipFact,
     LeadershipGained,
     LeadershipLost,
     LeadershipReleased,
@@ -332,28 +331,30 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
 
     None means that a ticker led, or that no event shows a gap.
     """
+    for gap in gaps(recorded for recorded in leadership if decided is None or recorded.time <= decided):
+        if gap.end is None:
+            return gap if decided is None else None
+        if (gap.start is None or gap.start < at) and at <= gap.end:
+            return gap
+    return None
+
+
+def gaps(leadership: Iterable[Recorded[Message]]) -> Iterator[Gap]:
+    """Yield the time before each leader, and the time after the last leader if it recorded its end."""
     sign: datetime | None = None
     holder: str | None = None
+    is_led = True
     for recorded in leadership:
-        fact = recorded.message
-        if not isinstance(fact, LeadershipFact) or (decided is not None and recorded.time > decided):
-            continue
-        match fact:
-            case LeadershipGained():
-                last_seen = max((moment for moment in (sign, fact.last_sign) if moment is not None), default=None)
-                if (last_seen is None or last_seen < at) and at <= fact.at:
-                    return Gap(last_seen, fact.at, holder, fact.holder)
-                sign, holder = max(fact.at, last_seen or fact.at), fact.holder
-            case LeadershipReleased():
-                sign = fact.at
-            case LeadershipLost() if fact.holder == holder:
-                sign = fact.last_sign
+        match recorded.message:
+            case LeadershipGained() as fact:
+                last_seen = max((at for at in (sign, fact.last_sign) if at is not None), default=None)
+                yield Gap(last_seen, fact.at, holder, fact.holder)
+                sign, holder, is_led = max(fact.at, last_seen or fact.at), fact.holder, True
+            case LeadershipReleased() as fact:
+                sign, is_led = fact.at, False
+            case LeadershipLost() as fact if fact.holder == holder:  # its record may follow that of the next leader
+                sign, is_led = fact.last_sign, False
             case _:
                 pass
-    return Gap(sign, None, holder) if decided is None and sign is not None and _is_over(leadership) else None
-
-
-def _is_over(leadership: Iterable[Recorded[Message]]) -> bool:
-    """Return whether the last leader recorded the end of its leadership."""
-    facts = [recorded.message for recorded in leadership]
-    return bool(facts) and not isinstance(facts[-1], LeadershipGained)
+    if not is_led:
+        yield Gap(sign, None, holder)

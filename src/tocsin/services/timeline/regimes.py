@@ -6,19 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ...domain.definition import JobDefinition
-from ...domain.events import (
-    DefinitionFact,
-    Due,
-    LeadershipGained,
-    LeadershipLost,
-    LeadershipReleased,
-    Message,
-    Passed,
-    Recorded,
-)
+from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
 from ...domain.ledger import PUNCTUALITY
 from ...domain.schedule import Schedule
-from ..explain.evidence import Evidence, Regime, regimes_of
+from ..explain.evidence import Evidence, Regime, gaps, regimes_of
 from ..explain.judgement import anchor, began
 from .model import Decision, Span, Version, Window
 
@@ -161,27 +152,8 @@ def gaps_of(leadership: Iterable[Recorded[Message]], window: Window, now: dateti
 
     Those that are too short to make an instant late are left out.
     """
-    gaps: list[tuple[datetime, datetime]] = []
-    sign: datetime | None = None
-    holder: str | None = None
-    is_led = True
-    for recorded in leadership:
-        match recorded.message:
-            case LeadershipGained() as fact:
-                last_seen = max((at for at in (sign, fact.last_sign) if at is not None), default=None)
-                if last_seen is not None and last_seen < fact.at:
-                    gaps.append((last_seen, fact.at))
-                sign, holder = max(fact.at, last_seen or fact.at), fact.holder
-                is_led = True
-            case LeadershipReleased() as fact:
-                sign, is_led = fact.at, False
-            case LeadershipLost() as fact if fact.holder == holder:
-                sign, is_led = fact.last_sign, False
-            case _:
-                pass
-    if sign is not None and not is_led:
-        gaps.append((sign, now))
-    clipped = ((max(start, window.since), min(end, window.until)) for start, end in gaps if end - start > PUNCTUALITY)
+    ended = ((gap.start, gap.end or now) for gap in gaps(leadership) if gap.start is not None)
+    clipped = ((max(start, window.since), min(end, window.until)) for start, end in ended if end - start > PUNCTUALITY)
     return [Span(start, end) for start, end in clipped if start < end]
 
 

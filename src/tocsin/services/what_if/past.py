@@ -15,7 +15,6 @@ from ...domain.events import (
     Defined,
     DefinitionFact,
     Due,
-    LeadershipGained,
     Message,
     Passed,
     QueuePaused,
@@ -28,7 +27,7 @@ from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, Effort
-from ..explain.evidence import gap_around
+from ..explain.evidence import gaps
 
 M = TypeVar("M", bound=Message)
 MaySee: TypeAlias = Callable[[Recorded[Message]], Awaitable[bool]]
@@ -122,14 +121,10 @@ class PastReader:
     async def absences(self) -> list[Absence]:
         """Return the times of the window in which no ticker led, as far as recorded."""
         leadership = (await self._all(subjects.leadership(TICKER_LEASE)))[-MAX_LEADERS:]
-        gained = [(fact.message.at, fact.time) for fact in leadership if isinstance(fact.message, LeadershipGained)]
-        gaps = [gap_around(at, decided, leadership) for at, decided in gained]
-        gaps.append(gap_around(self.until, None, leadership))
         return [
             Absence(gap.start, gap.end)
-            for gap in gaps
-            if gap is not None
-            and (gap.end is None or gap.end > self.since)
+            for gap in gaps(leadership)
+            if (gap.end is None or gap.end > self.since)
             and (gap.start is None or gap.end is None or gap.end - gap.start > PUNCTUALITY)
         ]
 
