@@ -126,6 +126,16 @@ def in_utc(field: str, time: datetime) -> datetime:
         raise InvalidQuery(field, time.isoformat(), "must be from the year 1 to the year 9999 in UTC") from None
 
 
+def require_year(field: str, time: datetime, year: int) -> None:
+    """Refuse a year from which a schedule cannot be searched: later instants pass the last date that Python knows.
+
+    Raises:
+        InvalidQuery: `year`, that of the time, is before 1970 or after 2999.
+    """
+    if not 1970 <= year <= 2999:  # noqa: PLR2004 - the reason names both
+        raise InvalidQuery(field, time.isoformat(), "its year must be from 1970 to 2999")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ListQuery:
     """Fields that all lists have: a time range, a text, the order and the page."""

@@ -208,7 +208,9 @@ def regimes_of(evidence: Evidence) -> list[Regime]:
     if not evidence.definitions:
         raise JobNotFound(evidence.job)
     known = {
-        r.sequence: (_anchor(r), r.message.definition) for r in evidence.definitions if isinstance(r.message, Defined)
+        recorded.sequence: (recorded.message.anchor or recorded.time, recorded.message.definition)
+        for recorded in evidence.definitions
+        if isinstance(recorded.message, Defined)
     }
     ends = [*(later.time for _, later in pairwise(evidence.definitions)), None]
     return [_regime(fact, until, known) for fact, until in zip(evidence.definitions, ends, strict=True)]
@@ -256,10 +258,6 @@ def without(evidence: Evidence, hidden: Collection[int]) -> Evidence:
         definitions=[recorded for recorded in evidence.definitions if recorded.sequence not in hidden],
         decisions=[recorded for recorded in evidence.decisions if recorded.message.definition not in hidden],
     )
-
-
-def _anchor(defined: Recorded[Message]) -> datetime:
-    return getattr(defined.message, "anchor", None) or defined.time
 
 
 def _regime(
@@ -316,6 +314,11 @@ def _past_hold_ups(messages: Iterable[Message]) -> tuple[PastHoldUp, ...]:
         for hold_up in message.held_up if isinstance(message, Started) else ():
             total[hold_up.cause] = total.get(hold_up.cause, 0.0) + hold_up.seconds
     return tuple(PastHoldUp(cause=cause, seconds=round(seconds, 3)) for cause, seconds in total.items())
+
+
+def last_instant(fact: Due | Passed) -> datetime:
+    """Return the last instant that a decision is about."""
+    return fact.scheduled_time if isinstance(fact, Due) else fact.until
 
 
 def triggers_of(answer: Answer) -> Sequence[EventTrigger]:

@@ -12,9 +12,20 @@ from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
 from ...domain.schedule import Occurrence, Schedule, moved_to
 from ...domain.schedule.clock_changes import instants_of, is_repeated, skipped
-from .evidence import Answer, Evidence, Regime, Verdict, gap_around, regimes_of, registration_of, registrations, since
+from .evidence import (
+    Answer,
+    Evidence,
+    Regime,
+    Verdict,
+    gap_around,
+    last_instant,
+    regimes_of,
+    registration_of,
+    registrations,
+    since,
+)
 
-_INSTANT: Final = timedelta(microseconds=1)
+INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -82,7 +93,8 @@ def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> R
     """
     for regime in reversed(regimes):
         decided_before = any(
-            decision.sequence < regime.fact.sequence and _upto(decision) >= at for decision in evidence.decisions
+            decision.sequence < regime.fact.sequence and last_instant(decision.message) >= at
+            for decision in evidence.decisions
         )
         if regime.fact.time < at and not decided_before:
             return regime
@@ -193,9 +205,9 @@ def _without_schedule(evidence: Evidence, regimes: Sequence[Regime], regime: Reg
 
 def _named(schedule: Schedule, at: datetime, anchor: datetime) -> Iterator[Occurrence]:
     """Return the named instant, or for whole seconds an instant within the second."""
-    until = at if at.microsecond else at + _SECOND - _INSTANT
+    until = at if at.microsecond else at + _SECOND - INSTANT
     first: datetime | None = None
-    for occurrence in schedule.occurrences(at - _INSTANT, until, anchor=anchor):
+    for occurrence in schedule.occurrences(at - INSTANT, until, anchor=anchor):
         first = first or occurrence.at
         if occurrence.at == first and occurrence.at >= at:
             yield occurrence
@@ -203,7 +215,7 @@ def _named(schedule: Schedule, at: datetime, anchor: datetime) -> Iterator[Occur
 
 def _nearest(evidence: Evidence, regime: Regime, schedule: Schedule, answer: Answer) -> Answer:
     origin = anchor(evidence, regime, answer.at)
-    before = schedule.latest_until(answer.at - _INSTANT, after=regime.fact.time, anchor=origin)
+    before = schedule.latest_until(answer.at - INSTANT, after=regime.fact.time, anchor=origin)
     return replace(answer, before=before, after=schedule.next_after(answer.at, anchor=origin))
 
 
@@ -232,7 +244,7 @@ def _undecided(evidence: Evidence, regime: Regime, answer: Answer, meant: Occurr
         elif regime.definition is not None and not regime.definition.enabled:
             verdict = "future-disabled"
         return _with_blame(replace(answer, verdict=verdict), regime)
-    if any(_upto(decision) >= answer.at for decision in evidence.decisions):
+    if any(last_instant(decision.message) >= answer.at for decision in evidence.decisions):
         return replace(answer, verdict="unaccounted")
     if meant.excluded:  # recorded when the last of its day has come
         return replace(answer, verdict="excluded")
@@ -293,8 +305,3 @@ def _with_blame(answer: Answer, regime: Regime) -> Answer:
     fact = regime.fact
     facts = answer.facts if fact in answer.facts else (fact, *answer.facts)
     return replace(answer, since=fact.time, by=fact.message.by, reason=fact.message.reason, facts=facts)
-
-
-def _upto(decision: Recorded[Due | Passed]) -> datetime:
-    fact = decision.message
-    return fact.scheduled_time if isinstance(fact, Due) else fact.until

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar, cast
 
 from ... import subjects
@@ -18,7 +19,7 @@ from ...domain.execution_record import ExecutionRecord
 from ...domain.ledger import Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, StoredLog, StoredMessage
-from ...ports.queries import InvalidQuery
+from ...ports.queries import require_year
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, in_place
 from ..hold_ups import HoldUpReader
@@ -34,6 +35,7 @@ from .evidence import (
     Outcome,
     Verdict,
     hidden_from,
+    last_instant,
     outcome_of,
     registrations,
     triggers_of,
@@ -45,9 +47,6 @@ M = TypeVar("M", bound=Message)
 
 MARGIN: Final = timedelta(minutes=1)
 """The time before an instant at which its decision may be stored; clocks differ by less."""
-EARLIEST_YEAR: Final = 1970
-LATEST_YEAR: Final = 2999
-"""Later instants would pass the last date that Python knows."""
 MAX_SCANNED: Final = 20_000
 """Executions of a job after an instant among which those of backfills are searched."""
 MAX_IGNORED: Final = 20
@@ -57,7 +56,8 @@ REFUSED_SINCE: Final = timedelta(days=1)
 TIME_OF_ID: Final = 13
 """Characters of an id that hold its time."""
 _DAY: Final = timedelta(days=1)
-_DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
+_SEQUENCE: Final = attrgetter("sequence")
+DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 _TIME: Final = ("due", "passed")
 _WITHOUT_EVENTS: Final[frozenset[Verdict]] = frozenset({"fired", "before-the-job", "after-deletion"})
 """No event explains these verdicts."""
@@ -101,8 +101,8 @@ class ExplainReader:
             JobNotFound: no event mentions the job.
             ScheduleError: its schedule is no longer valid.
         """
-        if at is not None and not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
-            raise InvalidQuery("time", at.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
+        if at is not None:
+            require_year("time", at, at.year)
         evidence = await read_evidence(self._log, job)
         hidden = () if self._sees is None else hidden_from(evidence, self._sees(evidence.definitions))
         evidence = without(evidence, hidden)
@@ -138,28 +138,30 @@ class ExplainReader:
 
     async def _newest_refused(self, job: str, since: datetime, until: datetime) -> list[Recorded[Message]]:
         """Return the newest event that the job refused, of the last day and since."""
-        upto = (await self._stored.extent(Stream.LOG)).last
         newest: list[Recorded[Message]] = []
-        scanned = 0
-        after = max(since, until - REFUSED_SINCE)
-        portions = self._stored.messages(Stream.LOG, *subjects.ends(job, "skipped"), after=after, upto=upto)
+        async with aclosing(self._scan(subjects.ends(job, "skipped"), max(since, until - REFUSED_SINCE))) as events:
+            async for recorded in events:
+                if recorded.time > until + MARGIN:
+                    break
+                fact = recorded.message
+                is_refused = isinstance(fact, Skipped) and fact.refusal is not None and fact.trigger == "event"
+                if is_refused and recorded.time >= since:
+                    newest = await self._seen([recorded]) or newest
+        return newest
+
+    async def _scan(
+        self, filters: Sequence[str], after: datetime, part: str = ""
+    ) -> AsyncGenerator[Recorded[Message], None]:
+        """Yield events of the log with a part in their subjects, among about `MAX_SCANNED` messages."""
+        upto = (await self._stored.extent(Stream.LOG)).last
+        portions, scanned = self._stored.messages(Stream.LOG, *filters, after=after, upto=upto), 0
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
             async for portion in portions:
-                for recorded in unfold(decoded(message) for message in portion):
-                    if recorded.time > until + MARGIN:
-                        return newest
-                    fact = recorded.message
-                    if (
-                        recorded.time >= since
-                        and isinstance(fact, Skipped)
-                        and fact.refusal is not None
-                        and fact.trigger == "event"
-                    ):
-                        newest = await self._seen([recorded]) or newest
+                for recorded in unfold(decoded(message) for message in portion if part in message.subject):
+                    yield recorded
                 scanned += len(portion)
                 if scanned > MAX_SCANNED:
-                    break
-        return newest
+                    return
 
     async def _with_outcome(self, answer: Answer) -> Answer:
         if answer.execution_id is None:
@@ -193,19 +195,12 @@ class ExplainReader:
             return answer
         # The ids of all executions for an instant begin with its time.
         of_instant = f".{ids.occurrence_id(answer.job, answer.at)[:TIME_OF_ID]}"
-        upto = (await self._stored.extent(Stream.LOG)).last
-        portions = self._stored.messages(Stream.LOG, *subjects.openings(answer.job), after=answer.at, upto=upto)
         backfills: dict[str, str] = {}
-        scanned = 0
-        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
-            async for portion in portions:
-                for recorded in unfold(decoded(message) for message in portion if of_instant in message.subject):
-                    fact = recorded.message
-                    if isinstance(fact, Requested) and fact.backfill and fact.scheduled_time == answer.at:
-                        backfills[fact.execution_id] = fact.backfill
-                scanned += len(portion)
-                if scanned > MAX_SCANNED:
-                    break
+        async with aclosing(self._scan(subjects.openings(answer.job), answer.at, of_instant)) as events:
+            async for recorded in events:
+                fact = recorded.message
+                if isinstance(fact, Requested) and fact.backfill and fact.scheduled_time == answer.at:
+                    backfills[fact.execution_id] = fact.backfill
         runs, facts = list[BackfilledRun](), [*answer.facts]
         for execution_id, name in backfills.items():
             of_run = await wherever(self._log, self._stored, subjects.execution(answer.job, execution_id))
@@ -216,16 +211,17 @@ class ExplainReader:
 
 async def read_evidence(log: EventLog, job: str, *, with_leadership: bool = True) -> Evidence:
     """Return the definitions of a job, its newest decisions, and the leaders."""
-    *definitions, leadership, decisions = await asyncio.gather(
-        *(_all(log, subject) for subject in subjects.ledger_subjects(job, *_DEFINITIONS)),
-        _all(log, subjects.leadership(TICKER_LEASE)) if with_leadership else _nothing(),
-        _newest(log, subjects.ledger_subjects(job, *_TIME)),
+    leases = (subjects.leadership(TICKER_LEASE),) if with_leadership else ()
+    definitions, leadership, newest = await asyncio.gather(
+        read_all(log, *subjects.ledger_subjects(job, *DEFINITIONS)),
+        read_all(log, *leases),
+        asyncio.gather(*map(log.last, subjects.ledger_subjects(job, *_TIME))),
     )
     return Evidence(
         job=job,
-        definitions=sorted(_of(DefinitionFact, chain.from_iterable(definitions)), key=_sequence),
-        decisions=sorted(_decisions(decisions), key=_sequence),
-        leadership=sorted(leadership, key=_sequence),
+        definitions=of_kind(DefinitionFact, definitions),
+        decisions=sorted(_decisions(recorded for recorded in newest if recorded is not None), key=_SEQUENCE),
+        leadership=leadership,
         now=await log.now(),  # after all others, so that no event is of the future
     )
 
@@ -241,7 +237,9 @@ async def read_decisions(
     async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
         async for portion in portions:
             decisions += _decisions([decoded(message) for message in portion])
-            if decisions and (_upto(decisions[-1].message) > end or (most is not None and len(decisions) > most)):
+            if decisions and (
+                last_instant(decisions[-1].message) > end or (most is not None and len(decisions) > most)
+            ):
                 break
     return decisions
 
@@ -263,33 +261,24 @@ def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed
     return replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
 
 
-async def _all(log: EventLog, subject: str) -> list[Recorded[Message]]:
-    messages: list[Recorded[Message]] = []
-    while batch := await log.read(subject, after=messages[-1].sequence if messages else 0, confirm=True):
-        messages += batch
-    return messages
+async def read_all(log: EventLog, *filters: str, take: Callable[[int], None] | None = None) -> list[Recorded[Message]]:
+    """Return all messages of some filters, oldest first. `take` is called with the size of each batch."""
+
+    async def of(subject: str) -> list[Recorded[Message]]:
+        messages: list[Recorded[Message]] = []
+        while batch := await log.read(subject, after=messages[-1].sequence if messages else 0, confirm=True):
+            if take is not None:
+                take(len(batch))
+            messages += batch
+        return messages
+
+    return sorted(chain.from_iterable(await asyncio.gather(*map(of, filters))), key=_SEQUENCE)
 
 
-async def _newest(log: EventLog, filters: Sequence[str]) -> list[Recorded[Message]]:
-    newest = await asyncio.gather(*map(log.last, filters))
-    return [recorded for recorded in newest if recorded is not None]
-
-
-async def _nothing() -> list[Recorded[Message]]:
-    return []
-
-
-def _of(kind: type[M], recorded: Iterable[Recorded[Message]]) -> list[Recorded[M]]:
+def of_kind(kind: type[M], recorded: Iterable[Recorded[Message]]) -> list[Recorded[M]]:
+    """Return the events of a kind."""
     return [cast("Recorded[M]", event) for event in recorded if isinstance(event.message, kind)]
 
 
-def _decisions(recorded: Sequence[Recorded[Message]]) -> list[Recorded[Due | Passed]]:
+def _decisions(recorded: Iterable[Recorded[Message]]) -> list[Recorded[Due | Passed]]:
     return [cast("Recorded[Due | Passed]", event) for event in recorded if isinstance(event.message, Due | Passed)]
-
-
-def _sequence(recorded: Recorded[Message]) -> int:
-    return recorded.sequence
-
-
-def _upto(fact: Due | Passed) -> datetime:
-    return fact.scheduled_time if isinstance(fact, Due) else fact.until

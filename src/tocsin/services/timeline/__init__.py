@@ -6,8 +6,7 @@
 The decision on an instant is that of `services.explain`. Of an instant that fired, it is the status of its execution.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict
 
 from ... import subjects
 from ...domain.definition import JobDefinition
@@ -16,7 +15,7 @@ from ...domain.events import Defined
 from ...ports import EventLog
 from ..explain.reader import read_evidence
 from ..operations.errors import NotFound
-from .model import MAX_BUCKETS, Bucket, Decision, Mark, Span, Version, VersionKind, Window
+from .model import MAX_BUCKETS, Bucket, Decision, Mark, Revision, Span, Version, VersionKind, Window
 from .reader import MAX_MARKS, Timeline, TimelineReader
 from .regimes import Ledger, seen_everything, version_of
 
@@ -38,22 +37,6 @@ __all__ = [
     "read_revisions",
     "revisions_of",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """An event on the definition of a job.
-
-    `changed`: the fields that differ from the definition before. `is_current`: it is the definition in force.
-    """
-
-    sequence: int
-    at: datetime
-    by: str | None
-    reason: str | None
-    kind: VersionKind
-    changed: tuple[str, ...]
-    is_current: bool
 
 
 async def read_revisions(log: EventLog, job: str) -> list[Revision]:
@@ -96,17 +79,8 @@ def revisions_of(ledger: Ledger, *, before: int | None = None, limit: int | None
         version, after = version_of(regime.fact), regime.definition
         is_edit = version.kind == "defined" and last is not None and after is not None
         changed = tuple(diff.field for diff in changed_fields(last, after)) if is_edit and last and after else ()
-        revisions.append(
-            Revision(
-                version.sequence,
-                version.at,
-                version.by,
-                version.reason,
-                version.kind,
-                changed,
-                is_current=version.sequence == current,
-            )
-        )
+        is_current = version.sequence == current
+        revisions.append(Revision(**asdict(version), changed=changed, is_current=is_current))
         last = after
     shown = [revision for revision in reversed(revisions) if before is None or revision.sequence < before]
     return shown[:limit]

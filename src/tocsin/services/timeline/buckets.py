@@ -11,9 +11,10 @@ from ...domain.schedule import Schedule
 from ...ports import ExecutionCount, PassedSpan
 from ..calculations import Effort
 from ..explain.evidence import Regime
+from ..explain.judgement import INSTANT
 from .marks import CRON
 from .model import Bucket, Decision, Span
-from .regimes import INSTANT, Ledger, Stretch
+from .regimes import Ledger, Stretch
 
 MOST_COUNTED: Final = 100_000
 """Instants of one bucket that are counted if the schedule must list them: more than one a second in a day."""

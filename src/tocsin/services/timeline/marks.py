@@ -9,8 +9,9 @@ from ...domain.events import Due, Passed, Recorded
 from ...domain.schedule import Schedule
 from ...ports import ExecutionRow
 from ..calculations import Effort
+from ..explain.judgement import INSTANT
 from .model import Decision, Mark, Window
-from .regimes import INSTANT, Ledger
+from .regimes import Ledger
 
 CRON = "cron"
 """The trigger of the executions of instants."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self, TypeAlias
 
 from ...domain.execution_counts import PERIOD
-from ...ports.queries import InvalidQuery, in_utc
+from ...ports.queries import InvalidQuery, in_utc, require_year
 
 Decision: TypeAlias = Literal[
     "pending",  # it fired, and its execution has this status
@@ -38,9 +38,6 @@ MAX_DAYS: Final = 3_660
 MAX_BUCKETS: Final = 500
 MAX_FINE: Final = timedelta(hours=3)
 """The longest time with buckets below `PERIOD`, for which the history counts rows."""
-EARLIEST_YEAR: Final = 1970
-LATEST_YEAR: Final = 2999
-"""Later instants would pass the last date that Python knows."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY: Final = timedelta(days=1)
 _WIDTHS: Final = (
@@ -85,8 +82,19 @@ class Version:
     sequence: int
     at: datetime
     by: str | None
-    kind: VersionKind
     reason: str | None
+    kind: VersionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Revision(Version):
+    """An event on the definition of a job, compared with the definition before.
+
+    `changed`: the fields that differ. `is_current`: it is the definition in force.
+    """
+
+    changed: tuple[str, ...]
+    is_current: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,5 @@ class Window:
 
 def _checked(field: str, time: datetime) -> datetime:
     at = in_utc(field, time if time.tzinfo else time.replace(tzinfo=UTC))
-    if not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
-        raise InvalidQuery(field, time.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
+    require_year(field, time, at.year)
     return at

@@ -1,16 +1,15 @@
 """The reads of a timeline: definitions and decisions from the ledger, executions from the history."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
-from ...domain.events import DefinitionFact, Recorded
 from ...domain.ledger import JobNotFound
 from ...ports import EventLog, ExecutionRow, History, StoredLog
 from ...ports.queries import CountQuery, ExecutionQuery
 from ..calculations import Calculator, Effort, in_place
-from ..explain.reader import read_decisions, read_evidence, with_decisions
+from ..explain.reader import SeesDefinitions, read_decisions, read_evidence, with_decisions
 from .buckets import Buckets
 from .marks import marks_of
 from .model import Bucket, Mark, Span, Version, Window
@@ -24,9 +23,6 @@ MAX_VERSIONS: Final = 500
 MAX_GAPS: Final = 500
 MAX_PASSED: Final = 10_000
 """Spans of missed instants that are read; each holds up to 1,000 instants."""
-
-Sees: TypeAlias = Callable[[Sequence[Recorded[DefinitionFact]]], Collection[int]]
-"""Returns the sequences of the definitions that the caller sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,9 @@ class TimelineReader:
         self._calculate = calculate
         self._retention = retention
 
-    async def ledger(self, job: str, sees: Sees = seen_everything, *, with_leadership: bool = False) -> Ledger:
+    async def ledger(
+        self, job: str, sees: SeesDefinitions = seen_everything, *, with_leadership: bool = False
+    ) -> Ledger:
         """Return the definitions of a job and its newest decisions.
 
         Raises:
@@ -77,7 +75,7 @@ class TimelineReader:
             raise JobNotFound(job)
         return ledger
 
-    async def timeline(self, job: str, window: Window, sees: Sees = seen_everything) -> Timeline:
+    async def timeline(self, job: str, window: Window, sees: SeesDefinitions = seen_everything) -> Timeline:
         """Return the marks of a window, or buckets if they are too many.
 
         Raises:
@@ -131,7 +129,7 @@ class TimelineReader:
     async def _marks(self, ledger: Ledger, window: Window, executed: Window | None) -> tuple[list[Mark], bool]:
         job = ledger.evidence.job
         decisions = await read_decisions(self._stored, job, window.since, window.until, most=2 * MAX_MARKS)
-        ledger = ledger.with_evidence(with_decisions(ledger.evidence, decisions))
+        ledger = Ledger(with_decisions(ledger.evidence, decisions), ledger.seen)
         # Executions of hidden definitions may be many, and each would be read only to be left out.
         rows = () if executed is None else await self._rows(ledger, executed)
         if rows is None:

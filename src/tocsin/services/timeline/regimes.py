@@ -2,18 +2,15 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from ...domain.definition import JobDefinition
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
 from ...domain.ledger import PUNCTUALITY
 from ...domain.schedule import Schedule
-from ..explain.evidence import Evidence, Regime, gaps, regimes_of
-from ..explain.judgement import anchor, began
+from ..explain.evidence import Evidence, Regime, gaps, last_instant, regimes_of
+from ..explain.judgement import INSTANT, anchor, began
 from .model import Decision, Span, Version, Window
-
-INSTANT: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +45,7 @@ class Ledger:
             is_shown = is_shown if regime.definition is None else regime.sequence in self.seen
             if is_shown:
                 self._shown.add(regime.fact.sequence)
-        self.decided_until = max((upto(decision.message) for decision in evidence.decisions), default=None)
-
-    @property
-    def is_all_seen(self) -> bool:
-        """Return whether the caller sees every definition."""
-        return all(regime.sequence in self.seen for regime in self.all if regime.definition is not None)
-
-    def with_evidence(self, evidence: Evidence) -> "Ledger":
-        """Return the same definitions with other decisions."""
-        return Ledger(evidence, self.seen)
+        self.decided_until = max((last_instant(decision.message) for decision in evidence.decisions), default=None)
 
     @property
     def timezone(self) -> str:
@@ -72,9 +60,9 @@ class Ledger:
         return regime.fact.sequence in self._shown
 
     def has_seen(self, definition: int | None) -> bool:
-        """Return whether the caller sees the executions of a definition (0: not registered)."""
+        """Return whether the caller sees the executions of a definition (0: not registered; None: unknown)."""
         if definition is None:
-            return self.is_all_seen
+            return all(regime.sequence in self.seen for regime in self.all if regime.definition is not None)
         return definition == 0 or definition in self.seen
 
     def definition(self, sequence: int) -> JobDefinition | None:
@@ -134,17 +122,12 @@ class Ledger:
         return began(self.all, regime).fact.message.reason if regime.is_silent else None
 
 
-def upto(fact: Due | Passed) -> datetime:
-    """Return the last instant that a decision is about."""
-    return fact.scheduled_time if isinstance(fact, Due) else fact.until
-
-
 def version_of(fact: Recorded[DefinitionFact]) -> Version:
     """Return an event on a definition."""
     message = fact.message
     kind = message.type  # type: ignore[attr-defined] # each kind of them has it
     by = None if message.by is None else message.by.full_name
-    return Version(fact.sequence, fact.time, by, kind, message.reason)
+    return Version(fact.sequence, fact.time, by, message.reason, kind)
 
 
 def gaps_of(leadership: Iterable[Recorded[Message]], window: Window, now: datetime) -> list[Span]:

@@ -1,7 +1,7 @@
 """Answers to the question what other definitions or other workers would change."""
 
 from ...domain.what_if import WhatIfReport
-from .past import MaySee, PastReader
+from .past import PastReader
 from .replays import MAX_INSTANTS, Replays, Window
 from .service import MAX_DAYS, MAX_JOBS, MAX_SLOTS, Question, WhatIf
 
@@ -10,7 +10,6 @@ __all__ = [
     "MAX_INSTANTS",
     "MAX_JOBS",
     "MAX_SLOTS",
-    "MaySee",
     "PastReader",
     "Question",
     "Replays",

@@ -1,11 +1,12 @@
 """The reads of a what-if question, from the ledger and the log."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, TypeAlias, TypeVar, cast
+from operator import attrgetter
+from typing import Final, cast
 
 from ... import subjects
 from ...archive import decoded
@@ -28,9 +29,7 @@ from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, Effort
 from ..explain.evidence import gaps
-
-M = TypeVar("M", bound=Message)
-MaySee: TypeAlias = Callable[[Recorded[Message]], Awaitable[bool]]
+from ..explain.reader import DEFINITIONS, SeesEvent, of_kind, read_all
 
 LOOKBACK: Final = timedelta(days=1)
 """How long before the window an execution may have begun that was active when it opened."""
@@ -42,7 +41,6 @@ MAX_EVENTS: Final = 300_000
 """Recorded events that are read for a question."""
 MAX_LEADERS: Final = 2_000
 """The newest changes of the leading ticker that are regarded."""
-_DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 
 
 @dataclass(slots=True)
@@ -65,7 +63,7 @@ class PastReader:
     since: datetime
     until: datetime
     lookback: timedelta = LOOKBACK
-    may_see: MaySee | None = None
+    may_see: SeesEvent | None = None
     _events: int = 0
 
     async def job(self, name: str) -> RecordedJob:
@@ -86,9 +84,9 @@ class PastReader:
         return RecordedJob(
             name,
             self.until,
-            ledger.fold(sorted(before, key=_sequence)),
+            ledger.fold(sorted(before, key=attrgetter("sequence"))),
             runs,
-            [fact for fact in _of(DefinitionFact, definitions) if fact.time > self.since],
+            [fact for fact in of_kind(DefinitionFact, definitions) if fact.time > self.since],
             [cast("Recorded[Decision]", fact) for fact in decisions if fact.time > self.since],
         )
 
@@ -120,7 +118,7 @@ class PastReader:
 
     async def absences(self) -> list[Absence]:
         """Return the times of the window in which no ticker led, as far as recorded."""
-        leadership = (await self._all(subjects.leadership(TICKER_LEASE)))[-MAX_LEADERS:]
+        leadership = (await read_all(self.log, subjects.leadership(TICKER_LEASE), take=self._count))[-MAX_LEADERS:]
         return [
             Absence(gap.start, gap.end)
             for gap in gaps(leadership)
@@ -138,8 +136,8 @@ class PastReader:
         return all([await self.may_see(fact) for fact in in_force])
 
     async def _definitions(self, name: str) -> list[Recorded[Message]]:
-        facts = [fact for subject in subjects.ledger_subjects(name, *_DEFINITIONS) for fact in await self._all(subject)]
-        return sorted((fact for fact in facts if fact.time <= self.until), key=_sequence)
+        facts = await read_all(self.log, *subjects.ledger_subjects(name, *DEFINITIONS), take=self._count)
+        return [fact for fact in facts if fact.time <= self.until]
 
     async def _decisions(self, name: str, *, needs_firing: bool) -> list[Recorded[Message]]:
         """Return the decisions of the window, and at least the last decision before it.
@@ -182,13 +180,6 @@ class PastReader:
                 if len(messages) < len(portion):
                     return
 
-    async def _all(self, subject: str) -> list[Recorded[Message]]:
-        messages: list[Recorded[Message]] = []
-        while batch := await self.log.read(subject, after=messages[-1].sequence if messages else 0, confirm=True):
-            self._count(len(batch))
-            messages += batch
-        return messages
-
     def _count(self, events: int) -> None:
         self._events += events
         if self._events > MAX_EVENTS:
@@ -196,10 +187,6 @@ class PastReader:
                 f"the jobs have more than {MAX_EVENTS:,} recorded events since then. Choose a later time, or fewer jobs"
             )
             raise InvalidQuery("since", self.since.isoformat(), reason)
-
-
-def _of(kind: type[M], facts: Iterable[Recorded[Message]]) -> list[Recorded[M]]:
-    return [cast("Recorded[M]", fact) for fact in facts if isinstance(fact.message, kind)]
 
 
 def _counts_from_firing(fact: Recorded[Message]) -> bool:
@@ -216,7 +203,3 @@ def _decoded(portion: Sequence[StoredMessage], effort: Effort) -> list[Recorded[
 
 def _learn(runs: Runs, portion: Sequence[StoredMessage], effort: Effort) -> None:
     runs.learn(_decoded(portion, effort))
-
-
-def _sequence(recorded: Recorded[Message]) -> int:
-    return recorded.sequence

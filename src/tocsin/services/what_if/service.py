@@ -9,20 +9,19 @@ from ...domain.definition import JobDefinition, is_name
 from ...domain.namespaces import declared_of
 from ...domain.what_if import UNLIMITED, QueueRules, RecordedJob, Slots, WhatIfReport
 from ...ports import EventLog, StoredLog
-from ...ports.queries import InvalidQuery, in_utc
+from ...ports.queries import InvalidQuery, in_utc, require_year
 from ...settings import Queue
 from ..calculations import Calculator, in_place
+from ..explain.reader import SeesEvent
 from ..jobs import Job
 from ..namespaces import Namespaces
-from .past import FORECAST_LOOKBACK, LOOKBACK, MaySee, PastReader
+from .past import FORECAST_LOOKBACK, LOOKBACK, PastReader
 from .replays import Replays, Window
 
 MAX_DAYS: Final = 31
 MAX_JOBS: Final = 1_000
 MAX_SLOTS: Final = 100_000
 DEFAULT_WINDOW: Final = timedelta(days=7)
-EARLIEST_YEAR: Final = 1970
-LATEST_YEAR: Final = 2999
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class WhatIf:
         self._stored = stored
         self._calculate = calculate
 
-    async def ask(self, question: Question, jobs: Collection[Job], *, may_see: MaySee | None = None) -> WhatIfReport:
+    async def ask(self, question: Question, jobs: Collection[Job], *, may_see: SeesEvent | None = None) -> WhatIfReport:
         """Replay the window of a question.
 
         Args:
@@ -154,8 +153,7 @@ def _window(question: Question, now: datetime) -> Window:
 
 
 def _instant(name: str, at: datetime) -> datetime:
-    if not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
-        raise InvalidQuery(name, at.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
+    require_year(name, at, at.year)
     return in_utc(name, at)
 
 
@@ -172,15 +170,11 @@ def _names(question: Question, candidates: Mapping[str, JobDefinition], jobs: Co
             raise InvalidQuery("capacity", queue, "is not the name of a queue")
         if not 0 <= slots <= MAX_SLOTS:
             raise InvalidQuery(f"capacity.{queue}", slots, f"must be from 0 to {MAX_SLOTS:,}")
-    sharing = {job.name for job in jobs if not question.capacity.keys().isdisjoint(_queues(job.definition))}
+    sharing = {job.name for job in jobs if not question.capacity.keys().isdisjoint(job.definition.step_queues())}
     names = sorted({*candidates, *sharing})
     if len(names) > MAX_JOBS:
         raise InvalidQuery("jobs", len(names), f"at most {MAX_JOBS:,} jobs can be replayed together")
     return names
-
-
-def _queues(definition: JobDefinition) -> set[str]:
-    return set(definition.step_queues())
 
 
 def _limited(
@@ -203,6 +197,6 @@ def _limited(
             continue
         has_limit = definition.concurrency is not None
         if (registered is not None and registered.concurrency != definition.concurrency) or (is_forecast and has_limit):
-            for queue in _queues(definition):
+            for queue in definition.step_queues():
                 limited.setdefault(queue, UNLIMITED)
     return limited
