@@ -127,7 +127,9 @@ def in_utc(field: str, time: datetime) -> datetime:
 
 
 def require_year(field: str, time: datetime, year: int) -> None:
-    """Refuse a year from which a schedule cannot be searched: later instants pass the last date that Python knows.
+    """Refuse a year from which a schedule cannot be searched.
+
+    Later instants pass the last date that Python knows.
 
     Raises:
         InvalidQuery: `year`, that of the time, is before 1970 or after 2999.

@@ -48,7 +48,7 @@ SHOWN: Final = 1_000
 
 
 class Versions(Check):
-    """Judges the versions of the scheduler policy and of the namespaces, which an event declares as a whole."""
+    """Judges the versions of the scheduler policy and of the namespaces."""
 
     def __init__(self, since: datetime | None = None) -> None:
         super().__init__(since)
@@ -163,7 +163,7 @@ class DailyQuotaSkips(Check):
         self._skipped: dict[str | None, Recorded[Skipped]] = {}
 
     def debts(self) -> Iterator[Debt]:
-        """Judge at the end, because the declaration is in another stream and may be read later."""
+        """Judge at the end, because the declaration may be read later."""
         for namespace, recorded in self._skipped.items():
             if self._is_whole and namespace not in self._limited:
                 reason = f"it was skipped by a daily quota, and namespace {namespace} never had one"

@@ -343,7 +343,7 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
 
 
 def gaps(leadership: Iterable[Recorded[Message]]) -> Iterator[Gap]:
-    """Yield the time before each leader, and the time after the last leader if it recorded its end."""
+    """Yield the time before each leader, and after the last if its end is recorded."""
     sign: datetime | None = None
     holder: str | None = None
     is_led = True

@@ -262,7 +262,7 @@ def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed
 
 
 async def read_all(log: EventLog, *filters: str, take: Callable[[int], None] | None = None) -> list[Recorded[Message]]:
-    """Return all messages of some filters, oldest first. `take` is called with the size of each batch."""
+    """Return all messages of some filters, oldest first. `take` gets the size of each batch."""
 
     async def of(subject: str) -> list[Recorded[Message]]:
         messages: list[Recorded[Message]] = []
