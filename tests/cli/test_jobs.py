@@ -94,7 +94,7 @@ def test_definitions_come_from_standard_input_too(world: World) -> None:
 def test_definitions_come_from_settings_without_a_file(world: World) -> None:
     (world.folder / "tocsin.yaml").write_text(f"jobs_file: {world.jobs(TWO)}\nexecution: {{ default_timeout: 7s }}\n")
     assert world.call("jobs", "apply").code == 0
-    assert world.do(world.registry.get("health")).definition.timeout == 7
+    assert world.do(world.registry.job("health")).definition.timeout == 7
 
 
 def test_default_time_zone_is_that_of_the_settings(world: World) -> None:

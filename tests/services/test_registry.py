@@ -13,12 +13,10 @@ from tocsin.domain import execution_plan
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.definition_changes import DefinitionDiff
 from tocsin.domain.events import Actor, Defined, Deleted, Due, Message, Paused, Recorded, Shard, ShardState, Trigger
-from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import SequenceConflict
 from tocsin.services.jobs import TRIES, Registry, quotas
 from tocsin.services.shards import ShardMaps
-from tocsin.subjects import Bucket
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
 
 ME = Actor(identity="me@here", source="test")
@@ -86,14 +84,14 @@ async def test_update_lists_each_changed_field(
         assert [one.field for one in change.differences] == ["dag.two.timeout", "dag.zero"]
     else:
         assert list(change.differences) == differences
-    assert (await world.registry.get("nightly")).definition == after
+    assert (await world.registry.job("nightly")).definition == after
 
 
 async def test_an_update_leaves_a_paused_job_paused(world: World) -> None:
     await world.registry.apply([job()])
     await world.registry.pause("nightly")
     await world.registry.apply([job(schedule="0 4 * * *")])
-    assert (await world.registry.get("nightly")).paused
+    assert (await world.registry.job("nightly")).ledger.is_paused
 
 
 async def test_a_dry_run_stores_nothing(world: World) -> None:
@@ -116,7 +114,7 @@ async def test_job_moved_to_another_owner_is_not_deleted(world: World) -> None:
     plan = await world.registry.plan([job("kept", owner="us")], prune={"us"})
     await world.registry.apply([job("moved", owner="them")])
     await world.registry.carry_out(plan)
-    assert (await world.registry.get("moved")).definition.owner == "them"
+    assert (await world.registry.job("moved")).definition.owner == "them"
 
 
 async def test_a_deleted_job_can_be_registered_again(world: World) -> None:
@@ -124,7 +122,7 @@ async def test_a_deleted_job_can_be_registered_again(world: World) -> None:
     await world.registry.delete("nightly")
     plan = await world.registry.apply([job()])
     assert [change.verb for change in plan.changes] == ["create"]
-    assert (await world.registry.get("nightly")).sequence == 3
+    assert (await world.registry.job("nightly")).sequence == 3
 
 
 # --- pause, resume, delete -------------------------------------------------------------------------------------------
@@ -147,10 +145,10 @@ async def test_a_deleted_job_is_not_there_any_more(world: World) -> None:
     assert isinstance((await world.facts("nightly"))[-1], Deleted)
     assert await world.registry.jobs() == ()
     with pytest.raises(JobNotFound):
-        await world.registry.get("nightly")
+        await world.registry.job("nightly")
 
 
-@pytest.mark.parametrize("verb", ["get", "job", "pause", "resume", "delete", "trigger"])
+@pytest.mark.parametrize("verb", ["job", "pause", "resume", "delete", "trigger"])
 async def test_a_job_that_does_not_exist_is_refused(verb: str, world: World) -> None:
     with pytest.raises(JobNotFound) as refused:
         await getattr(world.registry, verb)("nope")
@@ -194,7 +192,7 @@ async def test_changes_at_once_are_all_stored(world: World) -> None:
         world.registry.pause("nightly"), world.registry.apply([job(timeout=60)]), world.registry.pause("nightly")
     )
     assert len(await world.facts("nightly")) == 3
-    assert (await world.registry.get("nightly")).paused
+    assert (await world.registry.job("nightly")).ledger.is_paused
 
 
 # --- trigger ---------------------------------------------------------------------------------------------------------
@@ -278,13 +276,6 @@ async def test_job_reports_whether_it_fires(fields: dict[str, Any], status: str,
 
 async def test_no_jobs_are_no_jobs(world: World) -> None:
     assert await world.registry.jobs() == ()
-    assert await world.registry.list() == ()
-
-
-async def test_the_projection_is_listed_as_it_is(world: World) -> None:
-    registration = Registration(definition=job(), sequence=1, defined_at=START)
-    await world.projections.put(Bucket.DEFINITIONS, "nightly", registration.encode())
-    assert await world.registry.list() == (registration,)
 
 
 async def test_past_single_instant_is_refused() -> None:

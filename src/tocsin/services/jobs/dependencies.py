@@ -1,8 +1,8 @@
 """The graph of dependencies between jobs, as a registration would make it (scratchbird, Job Dependencies)."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, NamedTuple, TypeAlias
 
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition, fans_out, upstream_jobs
@@ -35,42 +35,57 @@ async def check_dependencies(
 ) -> tuple[UnknownDependency, ...]:
     """Refuse definitions that close a circle of dependencies; return unknown dependencies.
 
-    `load` returns the ledgers of jobs, and `may_see` whether the caller may know of a job. Only the jobs that the definitions lead to are read. Two registrations at the same moment may
+    `load` returns the ledgers of jobs, and `may_see` whether the caller may know of a job. Two registrations at the same moment may
     still make a circle together; then its executions end as `dependency_missing`, and `circle_of` finds it.
 
     Raises:
         DefinitionError: a dependency fans out; or there is a circle, and the error names its jobs, except those that the caller may
             not see.
     """
-    graph: dict[str, tuple[str, ...]] = {}
-    known: dict[str, JobDefinition] = dict(definitions)
-    unknown: list[UnknownDependency] = []
-    found = {name: definition for name, definition in definitions.items() if definition.depends_on}
-    while found:
-        graph |= {name: upstream_jobs(definition.depends_on) for name, definition in found.items()}
-        wanted = dict.fromkeys(job for name in found for job in graph[name] if job not in graph)
-        outside = [job for job in wanted if job not in definitions]
-        ledgers = dict(zip(outside, await load(outside), strict=True)) if outside else {}
-        stored = {job: state.definition for job, state in ledgers.items()}
-        unknown += [
-            UnknownDependency(name, job)
-            for name in found
-            if name in definitions
-            for job in graph[name]
-            if job in stored and stored[job] is None
-        ]
-        known |= {job: definition for job, definition in stored.items() if definition is not None}
-        found = {
-            job: definition for job in wanted if (definition := definitions.get(job) or stored.get(job)) is not None
-        }
+    graph = {name: _upstream(definition) for name, definition in definitions.items() if definition.depends_on}
+    known = await follow(graph, definitions, load, _upstream)
     await _refuse_fan_outs(definitions, known, may_see)
+    await refuse_circle(graph, definitions, may_see, "depends_on", "jobs would wait for each other in a circle")
+    edges = ((name, job) for name in definitions for job in graph.get(name, ()))
+    return tuple(UnknownDependency(name, job) for name, job in edges if known[job] is None)
+
+
+async def follow(
+    graph: dict[str, Sequence[str]],
+    definitions: Mapping[str, JobDefinition],
+    load: Callable[[Sequence[str]], Awaitable[Sequence[Ledger]]],
+    upstream: Callable[[JobDefinition], Sequence[str]],
+) -> Mapping[str, JobDefinition | None]:
+    """Add to a graph all jobs to which it leads, and return their definitions.
+
+    None: a job is not registered. `upstream`: the jobs to which a definition leads. Only jobs without a definition in `definitions` are loaded.
+    """
+    known: dict[str, JobDefinition | None] = dict(definitions)
+    while wanted := [job for job in dict.fromkeys(chain.from_iterable(graph.values())) if job not in graph]:
+        outside = [job for job in wanted if job not in known]
+        ledgers = await load(outside) if outside else ()
+        known |= {job: state.definition for job, state in zip(outside, ledgers, strict=True)}
+        graph |= {job: () if (found := known[job]) is None else upstream(found) for job in wanted}
+    return known
+
+
+async def refuse_circle(
+    graph: Mapping[str, Sequence[str]], definitions: Mapping[str, JobDefinition], may_see: MaySee, field: str, what: str
+) -> None:
+    """Refuse definitions whose graph has a circle, at one of its jobs.
+
+    Raises:
+        DefinitionError: names the jobs of the circle, except those that the caller may not see.
+    """
     if walk := find_circle(graph):
-        shown = [f"`{name}`" if name in definitions or await may_see(name) else HIDDEN for name in walk]
+        reason = f"{what}: {path_of([await shown(name, definitions, may_see) for name in walk])}"
         name = next((name for name in walk if name in definitions), next(iter(definitions)))
-        reason = f"jobs would wait for each other in a circle: {path_of(shown)}"
-        problem = DefinitionProblem(reason, job=f"job `{name}`", field="depends_on", code="dependency-cycle")
-        raise DefinitionError(problem)
-    return tuple(unknown)
+        raise DefinitionError(DefinitionProblem(reason, job=f"job `{name}`", field=field, code="dependency-cycle"))
+
+
+async def shown(job: str, definitions: Collection[str], may_see: MaySee) -> str:
+    """Return the name of a job in an error, unless it is hidden from the caller."""
+    return f"`{job}`" if job in definitions or await may_see(job) else HIDDEN
 
 
 async def circle_of(
@@ -83,11 +98,8 @@ async def circle_of(
 
     None: they lead to none. `depends_on`: the jobs for which it waits; `load` and `may_see`: as for `check_dependencies`.
     """
-    graph, wanted = {job: tuple(depends_on)}, [*dict.fromkeys(depends_on)]
-    while wanted := [name for name in wanted if name not in graph]:
-        for name, state in zip(wanted, await load(wanted), strict=True):
-            graph[name] = () if state.definition is None else upstream_jobs(state.definition.depends_on)
-        wanted = list(dict.fromkeys(upstream for name in wanted for upstream in graph[name]))
+    graph = {job: depends_on}
+    await follow(graph, {}, load, _upstream)
     walk = find_circle(graph)
     return path_of([name if await may_see(name) else HIDDEN for name in walk]) if walk else None
 
@@ -110,15 +122,17 @@ def path_of(names: Iterable[str]) -> str:
     return " → ".join(name for name, _ in groupby(names))
 
 
+def _upstream(definition: JobDefinition) -> Sequence[str]:
+    return upstream_jobs(definition.depends_on)
+
+
 async def _refuse_fan_outs(
-    definitions: Mapping[str, JobDefinition], known: Mapping[str, JobDefinition], may_see: MaySee
+    definitions: Mapping[str, JobDefinition], known: Mapping[str, JobDefinition | None], may_see: MaySee
 ) -> None:
     """Refuse definitions that depend on a job with several executions for an instant."""
     for name, definition in definitions.items():
-        for job in upstream_jobs(definition.depends_on):
-            if not fans_out(known.get(job)):
-                continue
-            shown = f"`{job}`" if job in definitions or await may_see(job) else HIDDEN
-            reason = f"{shown} runs on several shards, and a dependency is the last run of a job: depend on a job with one run"
+        for job in filter(lambda each: fans_out(known[each]), _upstream(definition)):
+            named = await shown(job, definitions, may_see)
+            reason = f"{named} runs on several shards, and a dependency is the last run of a job: depend on a job with one run"
             problem = DefinitionProblem(reason, job=f"job `{name}`", field="depends_on", code="not-supported")
             raise DefinitionError(problem)

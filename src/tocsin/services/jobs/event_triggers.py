@@ -8,7 +8,7 @@ from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigge
 from ...domain.definition.webhook_fields import opens, secret_name
 from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
-from .dependencies import HIDDEN, MaySee, find_circle, path_of
+from .dependencies import MaySee, follow, refuse_circle, shown
 from .job import Job
 
 
@@ -25,21 +25,12 @@ async def check_trigger_circles(
     Raises:
         DefinitionError: there is a circle.
     """
-    graph: dict[str, tuple[str, ...]] = {}
-    found = {name: definition for name, definition in definitions.items() if definition.triggers}
-    while found:
-        graph |= {name: started_by(definition) for name, definition in found.items()}
-        wanted = dict.fromkeys(job for name in found for job in graph[name] if job not in graph)
-        outside = [job for job in wanted if job not in definitions]
-        ledgers = dict(zip(outside, await load(outside), strict=True)) if outside else {}
-        stored = {job: state.definition for job, state in ledgers.items()}
-        found = {job: each for job in wanted if (each := definitions.get(job) or stored.get(job)) is not None}
-    if walk := find_circle(graph):
-        shown = [f"`{name}`" if name in definitions or await may_see(name) else HIDDEN for name in walk]
-        name = next((name for name in walk if name in definitions), next(iter(definitions)))
-        reason = f"jobs would start each other in a circle, and never stop: {path_of(shown)}"
-        problem = DefinitionProblem(reason, job=f"job `{name}`", field="triggers", code="dependency-cycle")
-        raise DefinitionError(problem)
+    graph: dict[str, Sequence[str]] = {
+        name: started_by(definition) for name, definition in definitions.items() if definition.triggers
+    }
+    await follow(graph, definitions, load, started_by)
+    what = "jobs would start each other in a circle, and never stop"
+    await refuse_circle(graph, definitions, may_see, "triggers", what)
 
 
 def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
@@ -185,8 +176,7 @@ async def check_webhook_paths(
                 continue
             other = taken.setdefault(trigger.webhook, name)
             if other != name:
-                shown = f"`{other}`" if other in definitions or await may_see(other) else HIDDEN
-                reason = f"{shown} has this path already: choose another path"
+                reason = f"{await shown(other, definitions, may_see)} has this path already: choose another path"
                 problem = DefinitionProblem(
                     reason,
                     job=f"job `{name}`",

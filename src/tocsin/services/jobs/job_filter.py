@@ -117,16 +117,10 @@ class JobFilter:
         return (
             (self.tag is None or self.tag in definition.tags)
             and (self.owner is None or job.owner == typed(self.owner))
-            and (self.queue is None or _uses(definition, self.queue))
+            and (self.queue is None or self.queue in definition.step_queues())
             and (self.search is None or _mentions(definition, self.search.casefold()))
             and (self.state is None or status_of(job) == self.state)
         )
-
-
-def _uses(definition: JobDefinition, queue: str) -> bool:
-    if definition.function is not None:
-        return definition.queue == queue
-    return any((step.queue or definition.queue) == queue for step in definition.dag)
 
 
 def _mentions(definition: JobDefinition, text: str) -> bool:

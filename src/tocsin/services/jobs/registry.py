@@ -12,16 +12,14 @@ from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import execution_plan, ledger
-from ...domain.definition import STORED, JobDefinition, check_input
+from ...domain.definition import JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Message, Namespace, Recorded, Trigger, TriggerSource
-from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.namespaces import check_references
 from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
-from ...subjects import Bucket, DecodeError
 from ..change_room import ChangeRoom
 from ..daily_room import require_room
 from ..namespaces import Namespaces, RecentNamespaces
@@ -132,27 +130,6 @@ class Registry:
             if last >= tail:
                 return state, last
         raise LogUnavailable(f"the ledger of {job!r} has a fact {tail} that cannot be read yet")
-
-    async def get(self, name: str) -> Registration:
-        """Return the registration of a job.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
-        registration = Registration.of((await self.job(name)).ledger)
-        if registration is None:
-            raise JobNotFound(name)
-        return registration
-
-    async def list(self) -> tuple[Registration, ...]:
-        """Return every registration from the projection: one read, a moment old."""
-        registrations = []
-        for key, value in sorted((await self._projections.entries(Bucket.DEFINITIONS)).items()):
-            try:
-                registrations.append(Registration.model_validate_json(value, context=STORED))
-            except ValueError as error:
-                raise DecodeError(f"definitions/{key}: {error}") from error
-        return tuple(registrations)
 
     # --- changing ----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from ...domain.secret_reference import refers_to_secrets
 from ...ports import EventLog
 from ...subjects import DECISION_STREAMS
 from ..shards import ShardMaps
-from .dependencies import HIDDEN, MaySee, all_visible
+from .dependencies import MaySee, all_visible, shown
 from .job import Job
 
 DEFAULT_LIMIT_BYTES: Final = 1_048_576
@@ -122,8 +122,7 @@ async def check_dependents(
     for job in await list_jobs():
         met = divided & set(upstream_jobs(job.definition.depends_on)) if job.name not in definitions else set[str]()
         if met:
-            shown = f"`{job.name}`" if await may_see(job.name) else HIDDEN
-            reason = f"{shown} depends on this job, and a dependency is the last run of a job: run on a single shard"
+            reason = f"{await shown(job.name, (), may_see)} depends on this job, and a dependency is the last run of a job: run on a single shard"
             problem = DefinitionProblem(reason, job=f"job `{min(met)}`", field="partition", code="not-supported")
             raise DefinitionError(problem)
 
