@@ -55,18 +55,10 @@ UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreac
 
 def problems_of(seen: "Status") -> tuple[str, ...]:
     """Return the problems that a status shows, the gravest first."""
-    return (
-        *_unreadable(seen),
-        *_leaders(seen),
-        *_queues(seen),
-        *_shards(seen),
-        *_foreign(seen),
-        *_unread(seen),
-        *_unheard(seen),
-    )
+    return (*_silent(seen), *_leaders(seen), *_queues(seen), *_others(seen))
 
 
-def _unreadable(seen: "Status") -> Iterator[str]:
+def _silent(seen: "Status") -> Iterator[str]:
     """Yield a sentence for each part that is missing or does not answer."""
     missing = [name for name, stream in seen.streams.items() if stream is None]
     if missing:
@@ -102,32 +94,18 @@ def _queues(seen: "Status") -> Iterator[str]:
         yield f"two or more workers were lost with one task of {', '.join(deadly)}; see `tocsin doctor`"
 
 
-def _shards(seen: "Status") -> Iterator[str]:
-    """Yield a sentence on the shards whose tasks wait because no agent may own them."""
+def _others(seen: "Status") -> Iterator[str]:
+    """Yield a sentence on shards, on foreign and unreadable messages, and on triggers."""
     if seen.shards is not None and seen.shards.without_owner:
         more = ", …" if seen.shards.without_owner > len(seen.shards.listed) else ""
         number = counted(seen.shards.without_owner, "shard")
         yield f"no enabled agent may own {number}, whose tasks wait: {', '.join(seen.shards.listed)}{more}; see `tocsin doctor`"
-
-
-def _foreign(seen: "Status") -> Iterator[str]:
-    """Yield a sentence on the messages that no stage stored."""
-    foreign = [report for report in seen.foreign if not report.is_unreadable]
-    if foreign:
+    if foreign := [report for report in seen.foreign if not report.is_unreadable]:
         messages = counted(len(foreign), "message")
         yield f"{messages} that no stage stored, the first is {foreign[0].place}: run `tocsin repair --dry-run`"
-
-
-def _unread(seen: "Status") -> Iterator[str]:
-    """Yield a sentence on the events that hold up stages because they cannot read them."""
-    unreadable = [report for report in seen.foreign if report.is_unreadable]
-    if unreadable:
+    if unreadable := [report for report in seen.foreign if report.is_unreadable]:
         events = counted(len(unreadable), "event")
         yield f"{events} that this version cannot read, the first is {unreadable[0].place}; see `tocsin doctor`"
-
-
-def _unheard(seen: "Status") -> Iterator[str]:
-    """Yield a sentence on the triggers that hear nothing."""
     if seen.unheard_triggers:
         triggers = counted(len(seen.unheard_triggers), "trigger")
         yield f"{triggers} whose source is not opened or does not exist, the first is {seen.unheard_triggers[0]}; see `tocsin doctor`"
@@ -273,33 +251,29 @@ async def status(target: HealthTarget) -> Status:
     for stream in LAID_OUT:
         if refusal := unsupported_layout(inspection, streams.get(inspection.stream_name(stream))):
             raise refusal
-    present = {stream for stream in Stream if streams.get(inspection.stream_name(stream))}
-    has_leases = streams.get(inspection.bucket_stream_name(Bucket.LEADER))
-    has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
-    has_agents = streams.get(inspection.bucket_stream_name(Bucket.AGENTS))
-    has_foreign = streams.get(inspection.bucket_stream_name(Bucket.FOREIGN))
-    has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
-    has_cursors = streams.get(inspection.bucket_stream_name(Bucket.CURSORS))
+    log, projections = target.log, target.projections
+    query.present = {
+        *(stream for stream in Stream if streams.get(inspection.stream_name(stream))),
+        *(bucket for bucket in Bucket if streams.get(inspection.bucket_stream_name(bucket))),
+    }
     leadership, registrations, history, workers, matched, foreign = await asyncio.gather(
-        query("leases", partial(leadership_of, inspection)) if has_leases else _nothing(),
-        query("jobs", partial(registrations_of, target)) if has_definitions else _nothing(),
-        query("history", partial(_history, target)) if Stream.LOG in present else _nothing(),
-        query("agents", AgentRegistry(target.log, target.projections).agents) if has_agents else _nothing(),
-        query("queues", partial(_matched_queues, target)) if has_queues else _nothing(),
-        query("foreign messages", partial(not_voided, target.log, target.projections)) if has_foreign else _nothing(),
+        query("leases", partial(leadership_of, inspection), Bucket.LEADER),
+        query("jobs", partial(registrations_of, target), Bucket.DEFINITIONS),
+        query("history", partial(_history, target), Stream.LOG),
+        query("agents", AgentRegistry(log, projections).agents, Bucket.AGENTS),
+        query("queues", partial(_matched_queues, target), Bucket.QUEUES),
+        query("foreign messages", partial(not_voided, log, projections), Bucket.FOREIGN),
     )
     progress: Progress = {}
     bound, unheard, proposals = await asyncio.gather(
-        query("shards", partial(bindings, target.log)) if present.issuperset(LAID_OUT) else _nothing(),
+        query("shards", partial(bindings, log), *LAID_OUT),
         query("triggers", partial(unheard_triggers, target.settings, inspection, registrations or (), progress)),
-        query("proposals", partial(waiting_proposals, target.log, target.projections))
-        if has_cursors and Stream.LOG in present
-        else _nothing(),
+        query("proposals", partial(waiting_proposals, log, projections), Bucket.CURSORS, Stream.LOG),
     )
     of_streams = await asyncio.gather(
         *(
             query(f"durables of {inspection.stream_name(stream)}", partial(_durables, target, stream))
-            for stream in sorted(present)
+            for stream in sorted(stream for stream in Stream if stream in query.present)
         )
     )
     durables = tuple(durable for of_stream in of_streams if of_stream for durable in of_stream)
@@ -370,17 +344,17 @@ class _Query:
 
     def __init__(self) -> None:
         self.troubles: dict[str, str] = {}
+        self.present: set[Stream | Bucket] = set()
 
-    async def __call__(self, part: str, ask: Callable[[], Awaitable[T]]) -> T | None:
+    async def __call__(self, part: str, ask: Callable[[], Awaitable[T]], *needed: Stream | Bucket) -> T | None:
+        """Return an answer; None: it failed, or a stream or bucket is missing."""
+        if not self.present.issuperset(needed):
+            return None
         try:
             return await ask()
         except UNAVAILABLE as error:
             self.troubles[part] = str(error).splitlines()[0]
             return None
-
-
-async def _nothing() -> None:
-    return None
 
 
 def functions_waiting(queues: Iterable[Queue]) -> dict[str, Collection[str]]:
@@ -454,15 +428,14 @@ async def _matched_queues(target: HealthTarget) -> list[Queue]:
     agents = await readers(target.log, target.projections, queues)
     return [
         Queue(
-            queue,
-            backlog.waiting,
-            backlog.running,
-            agents[queue],
-            backlog.oldest,
-            backlog.functions,
-            backlog.all_held_back,
-            backlog.deadly_jobs,
+            each.queue,
+            each.waiting,
+            each.running,
+            agents[each.queue],
+            each.oldest,
+            each.functions,
+            each.all_held_back,
+            each.deadly_jobs,
         )
-        for queue in queues
-        for backlog in (waiting.get(queue, QueueBacklog(queue=queue)),)
+        for each in (waiting.get(queue, QueueBacklog(queue=queue)) for queue in queues)
     ]
