@@ -228,6 +228,32 @@ def test_error_of_the_server_is_not_repeated(sign_in: SignIn) -> None:
     assert len(sent) == 1
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    ("page_path", "path", "status"),
+    [("/console", "/v1/overview", 500), ("/console", "/v1/doctor", 500), ("/console/queues", "/v1/queues", 403)],
+)
+def test_alert_goes_with_the_next_good_answer(
+    sign_in: SignIn, page_path: str, path: str, status: int, *, is_first: bool
+) -> None:
+    page = sign_in()
+    page.clock.install()
+    page.add_init_script(OWN_STREAM)
+    page.route("**/v1/events", lambda route: route.fulfill(status=503))  # no event lets a page ask again
+    if not is_first:
+        page.goto(page_path)
+        expect(page.locator(".loading")).to_have_count(0)
+    page.route(f"**{path}*", lambda route: route.fulfill(status=status, json=UNFORESEEN))
+    if is_first:
+        page.goto(page_path)
+    else:
+        pass_time(page, 62)
+    expect(page.locator(".refusal")).to_be_visible()
+    page.unroute(f"**{path}*")
+    pass_time(page, 62)
+    expect(page.locator(".refusal")).to_have_count(0)
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_waits_as_long_as_the_server_says(sign_in: SignIn, status: int) -> None:
     page = sign_in()

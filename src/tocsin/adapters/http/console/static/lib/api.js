@@ -4,6 +4,8 @@ import { jsonText, parseJson } from "./json.js";
 
 /** Without an answer, at a limit of rate, and at a gateway or server that is busy or begins. An error of the server itself stays. */
 const PASSING = new Set([0, 429, 502, 503, 504]);
+/** What an address names does not exist, or has an invalid value. */
+const MISTAKES = new Set([400, 404, 422]);
 const RETRY_MS = 2000; // twice as long after each further failure
 const MAX_RETRY_MS = 60_000;
 const MAX_WAIT_MS = 86_400_000; // a browser's timer ends at once after 25 days
@@ -25,6 +27,11 @@ export class Problem extends Error {
 /** Return whether the same request may succeed later. */
 export function isPassing(problem) {
   return PASSING.has(problem.status);
+}
+
+/** Return whether the same request fails until something changes that the address names. */
+export function isMistake(problem) {
+  return MISTAKES.has(problem.status);
 }
 
 /** Return the milliseconds before a request is sent again that has failed a number of times: `most`, or as the server says.

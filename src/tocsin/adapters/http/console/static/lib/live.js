@@ -11,7 +11,7 @@
 // A page that is hidden follows no stream, and is loaded again when it is shown.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
-import { get, isPassing, pauseAfter, v1 } from "./api.js";
+import { get, isMistake, isPassing, pauseAfter, v1 } from "./api.js";
 import { parseJson } from "./json.js";
 import { follow } from "./stream.js";
 
@@ -117,7 +117,8 @@ export function useLiveState() {
 
 /** Load a resource, and again after events that `concerns` accepts, and every `every` milliseconds while the last value `needs` it.
  *
- * After an error that may pass, it is loaded again. One that stays, such as that of an unknown name, waits for an event or `reload`.
+ * After an error that may pass, it is loaded again, and after one of the server at the next interval. One that stays, such as that of an
+ * unknown name, waits for an event or `reload`.
  * Returns `{value, error, reload}`. The last value stays while a newer one is loaded or cannot be.
  */
 export function useResource(url, { concerns = null, every = 0, needs = () => true } = {}) {
@@ -127,7 +128,8 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
   const failures = useRef(0);
   const earliest = useRef(0);
   const wanted = useRef(null);
-  wanted.current = { concerns, isNeeded: !loaded.error && (loaded.value === null || needs(loaded.value)) };
+  const isNeeded = loaded.error ? !isPassing(loaded.error) && !isMistake(loaded.error) : loaded.value === null || needs(loaded.value);
+  wanted.current = { concerns, isNeeded };
 
   const load = useCallback(async () => {
     if (!url) return;
