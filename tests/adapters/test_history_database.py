@@ -1,12 +1,14 @@
 """The database of a history: its URL, its errors, and the creation of its tables."""
 
 import asyncio
+import hashlib
 import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from redis.asyncio import Redis as RedisClient
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, create_mock_engine, event, text
 
 from tests.conformance.test_history import A_FAILURE, A_SUCCESS, everything, story
 from tests.databases import PostgreSql, postgresql, redis
@@ -90,6 +92,16 @@ def test_the_migrations_make_the_tables_that_are_used(url: str) -> None:
         found = MigrationContext.configure(connection, opts={"compare_type": True, "version_table": VERSION_TABLE})
         assert compare_metadata(found, metadata) == []
     engine.dispose()
+
+
+def test_first_revision_keeps_its_tables() -> None:
+    """A change to the tables needs a second revision, and the first a copy of the tables as they are now."""
+    made = list[Any]()
+    engine = create_mock_engine("postgresql+psycopg://", lambda statement, *_, **__: made.append(statement))
+    metadata.create_all(engine, checkfirst=False)
+    statements = sorted(str(statement.compile(dialect=engine.dialect)) for statement in made)
+    digest = hashlib.sha256("\n".join(statements).encode()).hexdigest()
+    assert digest == "33c37b00f3404195ac31ec044ab689528bedfc553a05a1177f482d14dac47f8f"
 
 
 async def test_several_processes_open_an_empty_database_together(url: str) -> None:

@@ -1,7 +1,7 @@
 """The tables of the history, with the names of hip-62 (Execution History, Dead Letter Handling).
 
 More columns hold what the other documents require, so that SQL shows an operator the same as the command line.
-`migrations/` creates the tables; a test compares both. If a type of hip-62 cannot hold a value of the log, the value is
+`migrations/` creates the tables. If a type of hip-62 cannot hold a value of the log, the value is
 changed, because the recorder must not fail:
 
 - a duration over 24 days, which an INTEGER of milliseconds cannot hold, is stored as the maximum; readers compute it
@@ -31,6 +31,7 @@ from sqlalchemy import (
     TypeDecorator,
     Uuid,
     false,
+    func,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -169,7 +170,7 @@ dead_letters: Final = Table(
     Column("last_error", Text),
     Column("input", Json),
     Column("first_attempt", UtcTime, nullable=False),
-    Column("last_attempt", UtcTime, nullable=False),
+    Column("last_attempt", UtcTime, nullable=False, server_default=func.current_timestamp()),
     Column("resolved", Boolean, nullable=False, server_default=false()),
     Column("letter_id", Bytewise, nullable=False, unique=True),
     Column("attempt_history", Json),

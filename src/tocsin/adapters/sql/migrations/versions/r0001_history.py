@@ -1,29 +1,25 @@
-"""The tables of hip-62 with the columns of the other documents, and scratchbird's views (§9)."""
+"""The tables of hip-62 with the columns of the other documents, and scratchbird's views (§9).
+
+They are those of `tables.py` as long as this is the only revision. A second revision leaves this one a copy of them.
+"""
 
 from contextlib import suppress
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import ProgrammingError
+
+from tocsin.adapters.sql import tables
 
 revision = "r0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-_time = sa.DateTime(timezone=True)
-_json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
-_uuid = sa.Text().with_variant(postgresql.UUID(), "postgresql")
-_bytewise = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-
 
 def upgrade() -> None:
-    """Create the tables, the indexes and the views."""
-    _executions()
-    _dead_letters()
-    _jobs()
-    _counts()
+    """Create the tables with their indexes, and the views."""
+    tables.metadata.create_all(op.get_bind(), checkfirst=False)
     _views()
 
 
@@ -34,174 +30,6 @@ def downgrade() -> None:
         NotImplementedError: always.
     """
     raise NotImplementedError("the history has no downgrade: use another database, which is filled from the log")
-
-
-def _executions() -> None:
-    op.create_table(
-        "scheduler_executions",
-        sa.Column("id", _uuid, primary_key=True),
-        sa.Column("job_name", sa.Text, nullable=False),
-        sa.Column("execution_id", _bytewise, nullable=False, unique=True),
-        sa.Column("trigger", sa.Text, nullable=False),
-        sa.Column("started_at", _time, nullable=False),
-        sa.Column("completed_at", _time),
-        sa.Column("status", sa.Text, nullable=False),
-        sa.Column("duration_ms", sa.Integer),
-        sa.Column("attempt", sa.Integer, nullable=False, server_default="1"),
-        sa.Column("error", sa.Text),
-        sa.Column("dag_state", _json),
-        sa.Column("scheduled_time", _time, nullable=False),
-        sa.Column("worker", sa.Text),
-        sa.Column("error_type", sa.Text),
-        sa.Column("traceback", sa.Text),
-        sa.Column("reason", sa.Text),
-        sa.Column("result", _json),
-        sa.Column("tags", _json),
-        sa.Column("created_by", sa.Text),
-        sa.Column("replay_of", sa.Text),
-        sa.Column("definition", sa.BigInteger),
-        sa.Column("agent", sa.Text),
-        sa.Column("shard", sa.Text),
-        sa.Column("occurrence_id", _bytewise),
-        sa.Column("start_delay_ms", sa.Integer),
-        sa.Column("queue", sa.Text),
-        sa.Column("job_state", sa.Text),
-        sa.Column("was_handed_over", sa.Boolean, nullable=False, server_default=sa.false()),
-        *(
-            sa.Column(f"recoveries_{outcome}", sa.Integer, nullable=False, server_default="0")
-            for outcome in ("tried", "successful", "failed", "abandoned")
-        ),
-    )
-    newest = ["scheduled_time", "execution_id"]
-    for name, columns, where in (
-        ("newest", newest, None),
-        ("of_job", ["job_name", *newest], None),
-        ("by_status", ["status", *newest], None),
-        ("by_trigger", ["trigger", *newest], None),
-        ("with_error", newest, "error IS NOT NULL"),
-        ("of_occurrence", ["occurrence_id", *newest], "occurrence_id IS NOT NULL"),
-        ("by_start", ["started_at", "execution_id"], None),
-        ("ended", ["status", "completed_at", "job_name", "definition"], "completed_at IS NOT NULL"),
-        ("results", ["job_name", "status", *newest], "completed_at IS NOT NULL"),
-        ("by_duration", ["duration_ms", "execution_id"], "duration_ms IS NOT NULL"),
-        ("of_queue", ["queue", "job_state", "completed_at"], "queue IS NOT NULL AND job_state IS NOT NULL"),
-        ("open", ["job_name", "scheduled_time"], "completed_at IS NULL"),
-        ("running", ["job_name"], "status = 'running'"),
-    ):
-        part = None if where is None else sa.text(where)
-        full_name = f"scheduler_executions_{name}"
-        op.create_index(full_name, "scheduler_executions", columns, sqlite_where=part, postgresql_where=part)
-    op.create_table(
-        "scheduler_execution_tags",
-        sa.Column("tag", sa.Text, primary_key=True),
-        sa.Column("scheduled_time", _time, primary_key=True),
-        sa.Column("execution_id", _bytewise, primary_key=True),
-        sqlite_with_rowid=False,
-    )
-
-
-def _dead_letters() -> None:
-    op.create_table(
-        "scheduler_dead_letters",
-        sa.Column("id", _uuid, primary_key=True),
-        sa.Column("job_name", sa.Text, nullable=False),
-        sa.Column("execution_id", sa.Text),
-        sa.Column("attempts", sa.Integer, nullable=False),
-        sa.Column("last_error", sa.Text),
-        sa.Column("input", _json),
-        sa.Column("first_attempt", _time, nullable=False),
-        sa.Column("last_attempt", _time, nullable=False, server_default=sa.func.current_timestamp()),
-        sa.Column("resolved", sa.Boolean, nullable=False, server_default=sa.false()),
-        sa.Column("letter_id", _bytewise, nullable=False, unique=True),
-        sa.Column("attempt_history", _json),
-        sa.Column("definition", sa.BigInteger),
-        sa.Column("error_pattern", _bytewise, nullable=False, server_default=""),
-    )
-    group, member = ["job_name", "error_pattern"], ["last_attempt", "letter_id"]
-    op.create_index("scheduler_dead_letters_newest", "scheduler_dead_letters", member)
-    op.create_index(
-        "scheduler_dead_letters_groups",
-        "scheduler_dead_letters",
-        [*group, "definition", *member, "first_attempt", "resolved"],
-        sqlite_where=sa.text("resolved = 0"),
-        postgresql_where=sa.text("NOT resolved"),
-    )
-    columns = [*group, *member, "definition", "first_attempt"]
-    op.create_index("scheduler_dead_letters_of_group", "scheduler_dead_letters", columns)
-
-
-def _jobs() -> None:
-    op.create_table(
-        "scheduler_jobs",
-        sa.Column("job_uuid", _uuid, primary_key=True),
-        sa.Column("job_name", _bytewise, nullable=False, unique=True),
-        sa.Column("state", sa.Text, nullable=False),
-        sa.Column("schedule_type", sa.Text),
-        sa.Column("cron_expression", sa.Text),
-        sa.Column("timezone", sa.Text),
-        sa.Column("next_run_time", _time),
-        sa.Column("last_scheduled_time", _time),
-        sa.Column("decided_until", _time),
-        sa.Column("description", sa.Text),
-        sa.Column("created_at", _time, nullable=False),
-        sa.Column("created_by", sa.Text),
-        sa.Column("changed_at", _time, nullable=False),
-        sa.Column("paused", sa.Boolean, nullable=False),
-        sa.Column("retention", sa.Double),
-        sa.Column("anchor", _time),
-        sa.Column("definition", _json),
-    )
-    op.create_table(
-        "scheduler_last_runs",
-        sa.Column("job_name", _bytewise, primary_key=True),
-        sa.Column("execution_id", sa.Text, nullable=False),
-        sa.Column("status", sa.Text, nullable=False),
-        sa.Column("ended_at", _time, nullable=False),
-        sa.Column("duration_ms", sa.BigInteger),
-        sa.Column("error", sa.Text),
-        sa.Column("reason", sa.Text),
-        sa.Column("definition", sa.BigInteger, nullable=False),
-        sqlite_with_rowid=False,
-    )
-
-
-def _counts() -> None:
-    op.create_table(
-        "scheduler_offsets",
-        sa.Column("installation", sa.Text, primary_key=True),
-        sa.Column("stream", sa.Text, primary_key=True),
-        sa.Column("sequence", sa.BigInteger, nullable=False),
-    )
-    op.create_table(
-        "scheduler_totals",
-        sa.Column("kind", sa.Text, primary_key=True),
-        sa.Column("job_name", _bytewise, primary_key=True),
-        sa.Column("label", sa.Text, primary_key=True),
-        sa.Column("status", sa.Text, primary_key=True),
-        sa.Column("total", sa.BigInteger, nullable=False),
-        sqlite_with_rowid=False,
-    )
-    op.create_table(
-        "scheduler_execution_counts",
-        sa.Column("job_name", _bytewise, primary_key=True),
-        sa.Column("period", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("definition", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("trigger", sa.Text, primary_key=True),
-        sa.Column("status", sa.Text, primary_key=True),
-        sa.Column("total", sa.BigInteger, nullable=False),
-        sqlite_with_rowid=False,
-    )
-    op.create_table(
-        "scheduler_passed",
-        sa.Column("job_name", _bytewise, primary_key=True),
-        sa.Column("until_time", _time, primary_key=True),
-        sa.Column("start_time", _time, primary_key=True),
-        sa.Column("reason", sa.Text, primary_key=True),
-        sa.Column("total", sa.BigInteger, nullable=False),
-        sa.Column("definition", sa.BigInteger, nullable=False),
-        sqlite_with_rowid=False,
-    )
-    op.create_index("scheduler_passed_oldest", "scheduler_passed", ["until_time"])
 
 
 _VIEW_JOBS = """
