@@ -29,19 +29,15 @@ class InMemoryStoredLog:
         self._lag = lag
 
     async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
-        """Return 0: the streams alone have no archive."""
         return 0
 
     async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's parameter
-        """Return False: the streams alone have no archive."""
         return False
 
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
-        """Return nothing: the streams alone have no archive."""
         return ()
 
     async def extent(self, stream: Stream) -> Extent:
-        """Return the extent of a stream."""
         stored = self._log.stream(stream)
         entries = list(stored.entries_after(0))
         first = entries[0].sequence if entries else stored.last_sequence + 1
@@ -49,13 +45,11 @@ class InMemoryStoredLog:
         return Extent(first, stored.last_sequence, len(entries), size)
 
     async def first(self, stream: Stream) -> int:
-        """Return the sequence of the stream's first message."""
         return (await self.extent(stream)).first
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:
-        """Yield all matching messages up to a sequence."""
         entries = [
             entry
             for entry in self._log.stream(stream).entries_after(after if isinstance(after, int) else 0)
@@ -79,15 +73,12 @@ class InMemoryArchiveStore:
     """Implement `ports.ArchiveStore`."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._objects: dict[str, bytes] = {}
 
     async def put(self, name: str, body: bytes) -> None:
-        """Store an object."""
         self._objects.setdefault(name, body)
 
     async def get(self, name: str) -> bytes | None:
-        """Return an object, or None if it does not exist."""
         return self._objects.get(name)
 
 
@@ -95,21 +86,17 @@ class InMemoryStreamPurge:
     """Implement `ports.StreamPurge` over an `InMemoryEventLog`."""
 
     def __init__(self, log: InMemoryEventLog) -> None:
-        """Purge the streams of `log`."""
         self._log = log
 
     async def decided(self, stream: Stream) -> int:
-        """Return the sequence up to which every durable is done."""
         end = self._log.stream(stream).last_sequence
         floors = [progress.floor for progress in self._log.progress_of_all(stream) if not progress.is_idle]
         return min([end, *floors])
 
     def obstacle(self) -> str | None:
-        """Return None: purging is always possible."""
         return None
 
     async def purge(self, subject: str, *, upto: int) -> None:
-        """Remove matching messages up to a sequence."""
         stream = self._log.stream(subjects.stream_of(subject))
         for entry in stream.matching((subject,), 0):
             if entry.sequence <= upto:
@@ -129,13 +116,11 @@ class InMemoryProjections:
     """
 
     def __init__(self, clock: AlarmClock | None = None) -> None:
-        """Start with empty buckets."""
         self.clock: AlarmClock = clock or ManualClock()
         self._buckets: dict[Bucket, dict[str, _Value]] = {bucket: {} for bucket in Bucket}
         self._revisions = dict.fromkeys(Bucket, 0)
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
-        """Return a key's value and revision."""
         value = self._buckets[bucket].get(key)
         return None if value is None else (value.body, value.revision)
 
@@ -157,7 +142,6 @@ class InMemoryProjections:
         return revision
 
     async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
-        """Remove a key if its revision is `expect`."""
         if key not in self._buckets[bucket]:
             return
         self._check(bucket, key, expect)
@@ -165,15 +149,12 @@ class InMemoryProjections:
         del self._buckets[bucket][key]
 
     async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
-        """Return each key's value and revision."""
         return [await self.get(bucket, key) for key in keys]
 
     async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
-        """Store or remove several keys."""
         return await write_entries(self, bucket, writes)
 
     async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
-        """Return the keys that a filter covers, and their values."""
         return {key: value.body for key, value in self._buckets[bucket].items() if subjects.matches(keys, key)}
 
     def _check(self, bucket: Bucket, key: str, expect: int | None) -> None:

@@ -49,7 +49,6 @@ class ManualClock:
     """
 
     def __init__(self, start: datetime = START) -> None:
-        """Start at an aware time."""
         self._start = start.astimezone(UTC)
         self._stepped = timedelta()
         self._elapsed = timedelta()
@@ -60,15 +59,12 @@ class ManualClock:
     # --- the port ----------------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """Return the wall clock's time, which a test may have set back."""
         return self._start + self._stepped + self._elapsed
 
     def monotonic(self) -> float:
-        """Return the seconds since the start, which never go back."""
         return self._elapsed.total_seconds()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has moved by a number of seconds."""
         awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         alarm = self.after(seconds, lambda: None if awake.done() else awake.set_result(None))
         try:
@@ -79,11 +75,9 @@ class ManualClock:
     # --- alarms ------------------------------------------------------------------------------------------------------
 
     def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
-        """Call a function after a number of seconds, independent of the wall clock."""
         return self._set(self._after, self._elapsed + timedelta(seconds=seconds), call)
 
     def at(self, instant: datetime, call: Callable[[], None]) -> Alarm:
-        """Call a function when the wall clock reaches `instant`."""
         alarm = self._set(self._at, instant - self._start, call)
         self._ring()
         return alarm
@@ -165,13 +159,11 @@ class LoopClock(SystemClock):
     """Implement `AlarmClock` by the clock of the machine; the running event loop makes the calls."""
 
     def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
-        """Call a function after a number of seconds."""
         alarm = Alarm(timedelta(), 0, call)
         asyncio.get_running_loop().call_later(seconds, _ring, alarm)
         return alarm
 
     def at(self, instant: datetime, call: Callable[[], None]) -> Alarm:
-        """Call a function when the wall clock reaches `instant`, also if it is set meanwhile."""
         alarm = Alarm(timedelta(), 0, call)
         self._wait_for(instant, alarm)
         return alarm

@@ -169,7 +169,6 @@ class InMemoryDelivery:
     """Implement `ports.Delivery`."""
 
     def __init__(self, durable: InMemoryDurable, entry: Entry, delivered: int) -> None:
-        """Create a delivery of a durable."""
         self._durable = durable
         self._entry = entry
         self._delivered = delivered
@@ -177,61 +176,49 @@ class InMemoryDelivery:
 
     @property
     def subject(self) -> str:
-        """The relative subject."""
         return self._entry.subject
 
     @property
     def body(self) -> bytes:
-        """The body as it was published."""
         return self._entry.body
 
     @property
     def sequence(self) -> int:
-        """The sequence in its stream."""
         return self._entry.sequence
 
     @property
     def time(self) -> datetime:
-        """The time at which it was stored."""
         return self._entry.time
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers as published."""
         return self._entry.headers
 
     @property
     def message_id(self) -> str | None:
-        """The id that its publisher set."""
         return self._entry.message_id
 
     @property
     def delivered(self) -> int:
-        """The delivery number; 1 for the first."""
         return self._delivered
 
     async def ack(self) -> None:
-        """Acknowledge the message."""
         self._settle()
         self._durable.done(self.sequence)
 
     async def nak(self, delay: float) -> None:
-        """Hand the message back; it is redelivered after `delay` seconds."""
         self._settle()
         self._durable.back(self.sequence, delay)
 
     async def term(self) -> None:
-        """Prevent any further delivery."""
         self._settle()
         self._durable.done(self.sequence)
 
     async def in_progress(self) -> None:
-        """Restart the acknowledgement wait."""
         self._durable.keep(self.sequence)
 
     @staticmethod
     async def ack_many(deliveries: Sequence["InMemoryDelivery"]) -> None:
-        """Acknowledge several messages."""
         await acknowledge_each(deliveries)
 
     def _settle(self) -> None:

@@ -74,13 +74,11 @@ class InMemoryEventLog:
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest message that the log stores, with its headers."""
         return MAX_PAYLOAD
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        """Store a fact if the last sequence in its scope is `expect`; return its sequence."""
         proposal = self.propose([Append((fact,), expect)])
         if self._is_replicated:
             await asyncio.sleep(0)
@@ -123,7 +121,6 @@ class InMemoryEventLog:
         return self._logged(Publish(subject, message, message_id, ttl), [sequence])
 
     async def publish_together(self, inputs: Sequence[Publish]) -> None:
-        """Store all inputs, or none of them."""
         bodies = [write.message.encode() for write in inputs]
         for write, body in zip(inputs, bodies, strict=True):
             check_subject(write.subject)
@@ -138,7 +135,6 @@ class InMemoryEventLog:
             self._logged(write, [self.receive(write.subject, body, message_id=write.message_id)])
 
     async def remove(self, subject: str, sequence: int) -> None:
-        """Remove the message of a sequence; nothing happens if it is gone."""
         self._streams[subjects.stream_of(subject)].remove(sequence)
 
     async def delay(self, timer: Timer, *, until: datetime) -> None:
@@ -163,7 +159,6 @@ class InMemoryEventLog:
         decision_lines.note(Delay(timer, until), [sequence])
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
-        """Store several writes and return the result of each."""
         if not self._has_batches:
             return await write_each(self, writes)
         return await write_together(self, writes, self._store_together)
@@ -195,11 +190,9 @@ class InMemoryEventLog:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """Return the messages that are enough to fold a scope, oldest first."""
         return self._load(scope, after)
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
-        """Return the facts of each scope as `load` does."""
         facts = [self._load(scope, (after or {}).get(scope, 0)) for scope in scopes]
         stream = self._streams[subjects.stream_of(scopes[0])]
         return Loaded(facts, stream.last_sequence if any(map(stream.last, scopes)) else 0)
@@ -217,34 +210,27 @@ class InMemoryEventLog:
         return [*(recorded for recorded in facts if recorded.sequence < first), *events]
 
     async def tail(self, scope: str) -> int:
-        """Return the last sequence in a scope."""
         entry = self._streams[subjects.stream_of(scope)].last(scope)
         return 0 if entry is None else entry.sequence
 
     async def tails(self, *scopes: str) -> list[int]:
-        """Return the last sequence in each scope."""
         return [await self.tail(scope) for scope in scopes]
 
     async def end(self, stream: Stream) -> int:
-        """Return the last sequence of a stream."""
         return self._streams[stream].last_sequence
 
     async def replicas(self, stream: Stream) -> int:
-        """Return the number of servers that it says keep a stream."""
         del stream
         return self._replicas
 
     async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
-        """Return whether a matching message was stored between two sequences."""
         found = self._streams[subjects.stream_of(filters[0])].matching(filters, after)
         return any(upto is None or entry.sequence <= upto for entry in found)
 
     async def now(self) -> datetime:
-        """Return the time of the clock."""
         return self.clock.now()
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest message of a subject or filter."""
         stream = self._streams[subjects.stream_of(subject)]
         entry = stream.last(subject)
         if entry is not None and self._is_foreign(entry):
@@ -252,7 +238,6 @@ class InMemoryEventLog:
         return None if entry is None else self._recorded(entry)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
-        """Return the message of a sequence in the stream of a subject."""
         entry = self._streams[subjects.stream_of(subject)].get(sequence)
         return None if entry is None else self._recorded(entry)
 
@@ -285,7 +270,6 @@ class InMemoryEventLog:
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncIterator[Batch]:
-        """Yield all matching messages without an end; skip unreadable messages."""
         stored = self._streams[stream]
         entries = stored.last_of_each(filters or (">",)) if after is None else _behind(stored, filters, after)
         is_first = True
@@ -302,7 +286,6 @@ class InMemoryEventLog:
             entries = _behind(stored, filters, upto)
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
-        """Yield the headings of new messages without an end."""
         stored = self._streams[stream]
         since = after if isinstance(after, datetime) else None
         upto = 0 if isinstance(after, datetime) else after
@@ -318,7 +301,6 @@ class InMemoryEventLog:
                 await stored.stored.wait()
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        """Return the progress of a durable."""
         existing = self._durables.get((stream, durable))
         return None if existing is None else existing.progress
 

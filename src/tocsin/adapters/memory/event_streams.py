@@ -28,7 +28,6 @@ class InMemoryFetchChannel:
     """Implement `ports.FetchChannel`: a channel that all processes of a test share."""
 
     def __init__(self) -> None:
-        """Start without listeners."""
         self.is_connected = True
         """Set it to False to cut the connection."""
         self._listeners: list[tuple[str, ReceiveBody]] = []

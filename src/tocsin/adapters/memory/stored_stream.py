@@ -62,7 +62,6 @@ class SubjectTree:
     """Sequences in ascending order for each subject."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._root = _Node()
 
     def add(self, subject: str, sequence: int) -> None:

@@ -15,7 +15,6 @@ class InMemoryScreeningChannel:
     """Implement `ports.ScreeningChannel`: a channel that all screeners and the publisher of a test share."""
 
     def __init__(self, log: InMemoryEventLog) -> None:
-        """Store in `log`."""
         self.is_available = True
         """Set it to False to let the streams not answer."""
         self._log = log
