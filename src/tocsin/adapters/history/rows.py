@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic_core import to_json
 
-from ...domain.dead_letter import LetterName
+from ...domain.dead_letter import DeadLetterRecord, LetterName
 from ...domain.definition import STORED, JobDefinition
 from ...domain.execution_record import ExecutionRecord
 from ...domain.job_record import JobRecord
@@ -159,6 +159,54 @@ def letter_id_of(key: str) -> str:
 
 def _with_job(letter_id: str, job: str) -> str:
     return f"{letter_id} {job}"
+
+
+_REQUEST: Final = (
+    "execution_id",
+    "trigger",
+    "scheduled_time",
+    "replay_of",
+    "definition",
+    "shard",
+    "occurrence_id",
+    "start_delay_ms",
+)
+_PROGRESS: Final = ("started_at", "completed_at", "status", "duration_ms", "attempt", "was_handed_over")
+_PROGRESS_TEXTS: Final = ("error", "worker", "error_type", "traceback", "reason", "agent")
+_LETTER: Final = ("execution_id", "first_attempt", "last_attempt", "definition")
+
+
+def request_columns(record: ExecutionRecord) -> dict[str, Any]:
+    """Return the columns of an execution that never change."""
+    return {
+        **{name: getattr(record, name) for name in _REQUEST},
+        "job_name": record.job,
+        "tags": json_text(record.tags) if record.tags else None,
+        "created_by": plain(record.created_by),
+        "queue": plain(record.queue),
+    }
+
+
+def progress_columns(record: ExecutionRecord) -> dict[str, Any]:
+    """Return the columns of the progress of an execution, without its recoveries."""
+    return {
+        **{name: getattr(record, name) for name in _PROGRESS},
+        **{name: plain(getattr(record, name)) for name in _PROGRESS_TEXTS},
+        "dag_state": json_text(record.steps),
+        "result": None if record.result is None else json_text(record.result),
+    }
+
+
+def dead_letter_columns(record: DeadLetterRecord) -> dict[str, Any]:
+    """Return the columns of a dead letter, without its key and `resolved`, which a later fact sets."""
+    return {
+        **{name: getattr(record, name) for name in _LETTER},
+        "job_name": record.job,
+        "attempts": len(record.attempts),
+        "last_error": plain(record.last_error),
+        "input": json_text(record.input),
+        "attempt_history": json_text(record.attempts),
+    }
 
 
 def job_record(columns: Mapping[str, Any]) -> JobRecord:

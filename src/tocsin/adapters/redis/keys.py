@@ -143,36 +143,8 @@ _JOB: Final = TypeAdapter(JobRow)
 
 def execution_hash(record: ExecutionRecord) -> Values:
     """Return the hash of an execution."""
-    values: dict[str, str | int | None] = {
-        "job_name": record.job,
-        "execution_id": record.execution_id,
-        "trigger": record.trigger,
-        "status": record.status,
-        "scheduled_time": _text(record.scheduled_time),
-        "started_at": _text(record.started_at),
-        "completed_at": None if record.completed_at is None else _text(record.completed_at),
-        "duration_ms": record.duration_ms,
-        "attempt": record.attempt,
-        "worker": plain(record.worker),
-        "error": plain(record.error),
-        "dag_state": json_text(record.steps),
-        "error_type": plain(record.error_type),
-        "traceback": plain(record.traceback),
-        "reason": plain(record.reason),
-        "result": None if record.result is None else json_text(record.result),
-        "tags": json_text(record.tags) if record.tags else None,
-        "created_by": plain(record.created_by),
-        "agent": plain(record.agent),
-        "replay_of": record.replay_of,
-        "definition": record.definition,
-        "shard": record.shard,
-        "occurrence_id": record.occurrence_id,
-        "start_delay_ms": record.start_delay_ms,
-        "queue": plain(record.queue),
-        "was_handed_over": int(record.was_handed_over) or None,
-        "recoveries": json_text(record.recoveries) if any(record.recoveries) else None,
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    recoveries = json_text(record.recoveries) if any(record.recoveries) else None
+    return _hash(rows.request_columns(record) | rows.progress_columns(record) | {"recoveries": recoveries})
 
 
 def execution_record(stored: Hash) -> ExecutionRecord:
@@ -228,19 +200,7 @@ def _execution(stored: Hash) -> dict[str, Any]:
 
 def dead_letter_hash(record: DeadLetterRecord) -> Values:
     """Return the hash of a dead letter, without `resolved`, which a later fact sets."""
-    values: dict[str, str | int | None] = {
-        "id": record.id,
-        "job_name": record.job,
-        "execution_id": record.execution_id,
-        "attempts": len(record.attempts),
-        "last_error": plain(record.last_error),
-        "input": json_text(record.input),
-        "first_attempt": _text(record.first_attempt),
-        "last_attempt": _text(record.last_attempt),
-        "attempt_history": json_text(record.attempts),
-        "definition": record.definition,
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    return _hash({"id": record.id, **rows.dead_letter_columns(record)})
 
 
 def dead_letter_row(stored: Hash) -> DeadLetterRow:
@@ -292,8 +252,13 @@ def aware(time: datetime) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _text(time: datetime) -> str:
-    return aware(time).isoformat()
+def _hash(columns: Mapping[str, Any]) -> Values:
+    """Return the columns that have a value, with times as text; False is absent."""
+    return {
+        name: aware(value).isoformat() if isinstance(value, datetime) else int(value) if value is True else value
+        for name, value in columns.items()
+        if value is not None and value is not False
+    }
 
 
 def _time(text: str | None) -> datetime | None:

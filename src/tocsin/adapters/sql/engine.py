@@ -5,7 +5,7 @@ Values and statements bypass SQLAlchemy's processing of each value, because reco
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -179,6 +179,11 @@ class Encoding:
     def maybe_time(self, time: datetime | None) -> object:
         """Encode an aware instant or None."""
         return None if time is None else self.time(time)
+
+    def values(self, columns: Mapping[str, object], names: Iterable[str]) -> tuple[object, ...]:
+        """Return the values of some columns for a statement, in the order of their names."""
+        values = (columns[name] for name in names)
+        return tuple(self.time(value) if isinstance(value, datetime) else value for value in values)
 
     def upsert(self, table: Table, columns: Sequence[str], key: str) -> str:
         """Return a statement that inserts a row, or updates the row of the same key."""

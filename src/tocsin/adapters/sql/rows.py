@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid5
@@ -30,6 +31,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 # --- executions ------------------------------------------------------------------------------------------------------
 
+_RECOVERIES: Final = tuple(f"recoveries_{outcome}" for outcome in Recoveries._fields)
 REQUEST: Final = (
     *("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "definition"),
     *("shard", "occurrence_id", "start_delay_ms", "queue", "execution_id"),
@@ -39,7 +41,7 @@ REQUEST: Final = (
 PROGRESS: Final = (
     *("started_at", "completed_at", "status", "duration_ms", "attempt", "error", "dag_state", "worker", "error_type"),
     *("traceback", "reason", "result", "agent", "job_state", "was_handed_over"),
-    *(f"recoveries_{outcome}" for outcome in Recoveries._fields),
+    *_RECOVERIES,
 )
 """The columns of the progress."""
 
@@ -49,124 +51,51 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
 
     The same log gives the same row, including its `id`.
     """
-    return (
-        *progress_values(record, encoding)[:-1],
-        uuid_of(record.execution_id),
-        record.job,
-        record.trigger,
-        encoding.time(record.scheduled_time),
-        json_text(record.tags) if record.tags else None,
-        plain(record.created_by),
-        record.replay_of,
-        record.definition,
-        record.shard,
-        record.occurrence_id,
-        record.start_delay_ms,
-        plain(record.queue),
-        record.execution_id,
-    )
+    columns = {"id": uuid_of(record.execution_id), **_progress(record), **rows.request_columns(record)}
+    return encoding.values(columns, (*PROGRESS, *REQUEST))
 
 
 def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
     """Return the columns `PROGRESS`, and the execution's id at the end."""
+    return (*encoding.values(_progress(record), PROGRESS), record.execution_id)
+
+
+def _progress(record: ExecutionRecord) -> dict[str, Any]:
     duration = record.duration_ms
-    return (
-        encoding.time(record.started_at),
-        encoding.maybe_time(record.completed_at),
-        record.status,
-        duration if duration is None or duration <= MAX_INTEGER else MAX_INTEGER,
-        record.attempt,
-        plain(record.error),
-        json_text(record.steps),
-        plain(record.worker),
-        plain(record.error_type),
-        plain(record.traceback),
-        plain(record.reason),
-        None if record.result is None else json_text(record.result),
-        plain(record.agent),
-        record.job_state,
-        record.was_handed_over,
-        *record.recoveries,
-        record.execution_id,
-    )
+    return {
+        **rows.progress_columns(record),
+        "duration_ms": None if duration is None else min(duration, MAX_INTEGER),
+        "job_state": record.job_state,
+        **dict(zip(_RECOVERIES, record.recoveries, strict=True)),
+    }
 
 
 def execution_record(row: Row) -> ExecutionRecord:
     """Return the record of an execution from its row."""
+    columns = row._asdict() | {"tags": tuple(row.tags or ())}
     return ExecutionRecord(
         job=row.job_name,
-        execution_id=row.execution_id,
-        trigger=row.trigger,
-        scheduled_time=row.scheduled_time,
-        started_at=row.started_at,
-        completed_at=row.completed_at,
-        status=row.status,
-        attempt=row.attempt,
-        worker=row.worker,
-        error=row.error,
         steps={name: _step_record(step) for name, step in row.dag_state.items()},
-        error_type=row.error_type,
-        traceback=row.traceback,
-        reason=row.reason,
-        result=row.result,
-        tags=tuple(row.tags or ()),
-        created_by=row.created_by,
-        replay_of=row.replay_of,
-        definition=row.definition,
-        agent=row.agent,
-        shard=row.shard,
-        occurrence_id=row.occurrence_id,
-        start_delay_ms=row.start_delay_ms,
-        queue=row.queue,
-        was_handed_over=row.was_handed_over,
-        recoveries=Recoveries(*(getattr(row, f"recoveries_{outcome}") for outcome in Recoveries._fields)),
+        recoveries=Recoveries(*(columns[name] for name in _RECOVERIES)),
+        **{name: columns[name] for name in _OF_RECORD},
     )
 
 
 def execution_row(row: Row) -> ExecutionRow:
     """Return the port's row of an execution."""
-    return ExecutionRow(
-        job_name=row.job_name,
-        execution_id=row.execution_id,
-        trigger=row.trigger,
-        status=row.status,
-        scheduled_time=row.scheduled_time,
-        started_at=row.started_at if row.status == "running" or row.duration_ms is not None else None,
-        completed_at=row.completed_at,
-        duration_ms=_duration_ms(row),
-        attempt=row.attempt,
-        worker=row.worker,
-        error=row.error,
-        dag_state=row.dag_state,
-        error_type=row.error_type,
-        traceback=row.traceback,
-        reason=row.reason,
-        result=row.result,
-        tags=tuple(row.tags or ()),
-        created_by=row.created_by,
-        replay_of=row.replay_of,
-        definition=row.definition,
-        agent=row.agent,
-        shard=row.shard,
-        occurrence_id=row.occurrence_id,
-        start_delay_ms=row.start_delay_ms,
-    )
+    columns = _shown(row) | {"tags": tuple(row.tags or ())}
+    return ExecutionRow(**{name: columns[name] for name in _OF_ROW})
 
 
 def execution_head(row: SqlRow[*tuple[Any, ...]]) -> ExecutionHead:
     """Return the short row of an execution."""
-    return ExecutionHead(
-        job_name=row.job_name,
-        execution_id=row.execution_id,
-        trigger=row.trigger,
-        status=row.status,
-        scheduled_time=row.scheduled_time,
-        started_at=row.started_at if row.status == "running" or row.duration_ms is not None else None,
-        completed_at=row.completed_at,
-        duration_ms=_duration_ms(row),
-        definition=row.definition,
-        error=row.error,
-    )
+    return ExecutionHead(**_shown(row))
+
+
+def _shown(row: Row) -> dict[str, Any]:
+    """Return the columns of an execution, which has a start if a worker started a step, and its exact duration."""
+    started_at = row.started_at if row.status == "running" or row.duration_ms is not None else None
+    return row._asdict() | {"started_at": started_at, "duration_ms": _duration_ms(row)}
 
 
 def _duration_ms(row: Row) -> int | None:
@@ -186,6 +115,9 @@ def _time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
+_OF_ROW: Final = [field.name for field in fields(ExecutionRow)]
+_OF_RECORD: Final = [field.name for field in fields(ExecutionRecord) if field.name in {*PROGRESS, *REQUEST}]
+
 TAG: Final = ("tag", "scheduled_time", "execution_id")
 
 
@@ -200,16 +132,8 @@ LAST_RUN: Final = ("job_name", "execution_id", "status", "ended_at", "duration_m
 
 def last_run_values(job: str, run: LastRun, encoding: Encoding) -> Values:
     """Return the columns of the last run of a job."""
-    return (
-        job,
-        run.execution_id,
-        run.status,
-        encoding.time(run.ended_at),
-        run.duration_ms,
-        plain(run.error),
-        plain(run.reason),
-        run.definition,
-    )
+    texts = {"job_name": job, "error": plain(run.error), "reason": plain(run.reason)}
+    return encoding.values(asdict(run) | texts, LAST_RUN)
 
 
 # --- dead letters ----------------------------------------------------------------------------------------------------
@@ -220,40 +144,23 @@ DEAD_LETTER: Final = (
 )
 """The columns of `dead_letter_values`: all except `resolved`, which a later fact sets."""
 
+_OF_LETTER: Final = (
+    *("job_name", "execution_id", "attempts", "last_error", "input", "first_attempt", "last_attempt", "resolved"),
+    "definition",
+)
+
 
 def dead_letter_values(record: DeadLetterRecord, key: str, encoding: Encoding) -> Values:
     """Return the columns of a dead letter; `key`: see `LetterKeys`."""
-    last_error = plain(record.last_error)
-    return (
-        uuid_of(key),
-        record.job,
-        record.execution_id,
-        len(record.attempts),
-        last_error,
-        json_text(record.input),
-        encoding.time(record.first_attempt),
-        encoding.time(record.last_attempt),
-        key,
-        json_text(record.attempts),
-        record.definition,
-        error_pattern(last_error or ""),
-    )
+    columns = rows.dead_letter_columns(record)
+    own = {"id": uuid_of(key), "letter_id": key, "error_pattern": error_pattern(columns["last_error"] or "")}
+    return encoding.values(columns | own, DEAD_LETTER)
 
 
 def dead_letter_row(row: Row) -> DeadLetterRow:
     """Return the port's row of a dead letter."""
-    return DeadLetterRow(
-        id=letter_id_of(row.letter_id),
-        job_name=row.job_name,
-        execution_id=row.execution_id,
-        attempts=row.attempts,
-        last_error=row.last_error,
-        input=row.input,
-        first_attempt=row.first_attempt,
-        last_attempt=row.last_attempt,
-        resolved=row.resolved,
-        definition=row.definition,
-    )
+    columns = row._asdict()
+    return DeadLetterRow(id=letter_id_of(row.letter_id), **{name: columns[name] for name in _OF_LETTER})
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
@@ -263,19 +170,15 @@ JOB_TIME: Final = ("next_run_time", "last_scheduled_time", "decided_until")
 
 JOB_IN_TIME: Final = (
     *JOB_TIME,
-    "job_uuid",
-    "job_name",
-    "state",
-    "created_at",
-    "created_by",
-    "changed_at",
-    "paused",
-    "anchor",
+    *("job_uuid", "job_name", "state", "created_at", "created_by", "changed_at", "paused", "anchor"),
 )
 """`JOB_TIME`, and the columns that every row needs."""
 
 JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
 """All columns of a job."""
+
+
+_OF_JOB: Final = [field.name for field in fields(JobRow) if field.name in JOB]
 
 
 def job_time_values(record: JobRecord, encoding: Encoding) -> Values:
@@ -319,17 +222,8 @@ def job_record(row: Row) -> JobRecord:
 
 def job_row(row: Row) -> JobRow:
     """Return the port's row of a job."""
-    return JobRow(
-        job_id=row.job_uuid,
-        job_name=row.job_name,
-        state=row.state,
-        schedule_type=row.schedule_type,
-        next_run_time=row.next_run_time,
-        last_scheduled_time=row.last_scheduled_time,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        definition=row.definition,
-    )
+    columns = row._asdict()
+    return JobRow(job_id=row.job_uuid, **{name: columns[name] for name in _OF_JOB})
 
 
 def uuid_of(name: str) -> str:
