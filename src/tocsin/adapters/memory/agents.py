@@ -1,7 +1,7 @@
 """Hold lists of agents, and commands to them, in memory."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from typing import ParamSpec, TypeVar
 
@@ -57,18 +57,14 @@ class InMemoryAgentChannel:
     async def catch_up(self) -> None:
         self._check(b"")
 
-    @asynccontextmanager
-    async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
-        with _listening(self._keepers, receive):
-            yield
+    def hold_lists(self, receive: ReceiveHoldList) -> AbstractAsyncContextManager[None]:
+        return listening(self._keepers, receive)
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
         self._send(self._agents, name, agent_id, body)
 
-    @asynccontextmanager
-    async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
-        with _listening(self._agents, (name, agent_id, _in_this_context(receive))):
-            yield
+    def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
+        return listening(self._agents, (name, agent_id, _in_this_context(receive)))
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
         self._check(b"")
@@ -82,33 +78,25 @@ class InMemoryAgentChannel:
                 absent(task.agent_id, task.number)
         return [task for task in tasks if len(task.body) > MAX_BYTES]
 
-    @asynccontextmanager
-    async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
-        with _listening(self._takers, (name, agent_id, _in_this_context(receive))):
-            yield
+    def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
+        return listening(self._takers, (name, agent_id, _in_this_context(receive)))
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
         self._send(self._informed, name, agent_id, body)
 
-    @asynccontextmanager
-    async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
-        with _listening(self._informed, (name, agent_id, _in_this_context(receive))):
-            yield
+    def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
+        return listening(self._informed, (name, agent_id, _in_this_context(receive)))
 
-    @asynccontextmanager
-    async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
-        with _listening(self._absences, receive):
-            yield
+    def absences(self, receive: ReceiveAbsence) -> AbstractAsyncContextManager[None]:
+        return listening(self._absences, receive)
 
     async def call_roll(self) -> None:
         self._check(b"")
         for receive in tuple(self._called):
             receive()
 
-    @asynccontextmanager
-    async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
-        with _listening(self._called, receive):
-            yield
+    def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        return listening(self._called, receive)
 
     def _send(
         self, listeners: Sequence[tuple[str, str, ReceiveCommand]], name: str, agent_id: str, body: bytes
@@ -119,10 +107,20 @@ class InMemoryAgentChannel:
                 receive(body)
 
     def _check(self, body: bytes) -> None:
-        if not self.connections:
-            raise LogUnavailable("there is no connection")
-        if len(body) > MAX_BYTES:
-            raise MessageTooLarge("the message is too large", "maximum payload exceeded")
+        check_message(body, is_connected=self.connections > 0)
+
+
+def check_message(body: bytes, *, is_connected: bool) -> None:
+    """Refuse a message as a server does.
+
+    Raises:
+        LogUnavailable: there is no connection.
+        MessageTooLarge: the message has more than `MAX_BYTES` bytes.
+    """
+    if not is_connected:
+        raise LogUnavailable("there is no connection")
+    if len(body) > MAX_BYTES:
+        raise MessageTooLarge("the message is too large", "maximum payload exceeded")
 
 
 def _in_this_context(receive: Callable[P, None]) -> Callable[P, None]:
@@ -138,8 +136,9 @@ def _in_this_context(receive: Callable[P, None]) -> Callable[P, None]:
     return received
 
 
-@contextmanager
-def _listening(listeners: list[L], listener: L) -> Iterator[None]:
+@asynccontextmanager
+async def listening(listeners: list[L], listener: L) -> AsyncIterator[None]:
+    """Let a listener be among others during the context."""
     listeners.append(listener)
     try:
         yield

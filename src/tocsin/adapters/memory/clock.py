@@ -129,15 +129,12 @@ class ManualClock:
         for alarms in (self._after, self._at):
             while alarms and alarms[0].call is None:
                 heapq.heappop(alarms)
-        shown = self._stepped + self._elapsed
-        off = [(alarms[0].due - now, alarms[0].number, alarms) for alarms, now in self._lists(shown) if alarms]
+        lists = ((self._after, self._elapsed), (self._at, self._stepped + self._elapsed))
+        off = [(alarms[0].due - now, alarms[0].number, alarms) for alarms, now in lists if alarms]
         if not off:
             return None
         distance, number, alarms = min(off, key=lambda alarm: alarm[:2])
         return max(distance, timedelta()), number, alarms
-
-    def _lists(self, shown: timedelta) -> tuple[tuple[list[Alarm], timedelta], ...]:
-        return (self._after, self._elapsed), (self._at, shown)
 
     def _ring_until(self, end: timedelta) -> bool:
         alarm = self._next()

@@ -1,9 +1,8 @@
 """A durable in memory: its delivered messages and their redelivery."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from ... import subjects
 from ...ports import DurableSpec, Progress, acknowledge_each
@@ -170,37 +169,14 @@ class InMemoryDelivery:
 
     def __init__(self, durable: InMemoryDurable, entry: Entry, delivered: int) -> None:
         self._durable = durable
-        self._entry = entry
-        self._delivered = delivered
         self._is_settled = False
-
-    @property
-    def subject(self) -> str:
-        return self._entry.subject
-
-    @property
-    def body(self) -> bytes:
-        return self._entry.body
-
-    @property
-    def sequence(self) -> int:
-        return self._entry.sequence
-
-    @property
-    def time(self) -> datetime:
-        return self._entry.time
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._entry.headers
-
-    @property
-    def message_id(self) -> str | None:
-        return self._entry.message_id
-
-    @property
-    def delivered(self) -> int:
-        return self._delivered
+        self.subject = entry.subject
+        self.body = entry.body
+        self.sequence = entry.sequence
+        self.time = entry.time
+        self.headers = entry.headers
+        self.message_id = entry.message_id
+        self.delivered = delivered
 
     async def ack(self) -> None:
         self._settle()

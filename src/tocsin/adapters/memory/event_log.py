@@ -79,10 +79,8 @@ class InMemoryEventLog:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        proposal = self.propose([Append((fact,), expect)])
-        if self._is_replicated:
-            await asyncio.sleep(0)
-        return self._logged(Append((fact,), expect), proposal.store())
+        [sequence] = await self._store_together([Append((fact,), expect)])
+        return sequence
 
     def propose(self, decisions: Sequence[Append]) -> Proposal:
         """Accept decisions of one stream as an atomic batch, or refuse them all.

@@ -1,22 +1,20 @@
 """Durables for the events of triggers, in memory."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from ...ports import (
-    Delivery,
     DurableSpec,
     EventDurable,
     EventReader,
     LogUnavailable,
-    MessageTooLarge,
     Progress,
     ReceiveBody,
     RequestRefused,
 )
 from ...subjects import Stream, matches
-from .agents import MAX_BYTES
+from .agents import check_message, listening
 from .durable import InMemoryDurable
 from .event_log import InMemoryEventLog
 from .stored_stream import StoredStream
@@ -35,41 +33,23 @@ class InMemoryFetchChannel:
     async def request(self, body: bytes) -> None:
         self._send("request", body)
 
-    @asynccontextmanager
-    async def requests(self, receive: ReceiveBody) -> AsyncIterator[None]:
-        async with self._listening("request", receive):
-            yield
+    def requests(self, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
+        return listening(self._listeners, ("request", receive))
 
     async def answer(self, gateway: str, body: bytes) -> None:
         self._send(f"answer.{gateway}", body)
 
-    @asynccontextmanager
-    async def answers(self, gateway: str, receive: ReceiveBody) -> AsyncIterator[None]:
-        async with self._listening(f"answer.{gateway}", receive):
-            yield
+    def answers(self, gateway: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
+        return listening(self._listeners, (f"answer.{gateway}", receive))
 
     async def call_fetches(self) -> None:
         self._send("call", b"")
 
-    @asynccontextmanager
-    async def calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
-        async with self._listening("call", lambda _: receive()):
-            yield
-
-    @asynccontextmanager
-    async def _listening(self, subject: str, receive: ReceiveBody) -> AsyncIterator[None]:
-        listener = subject, receive
-        self._listeners.append(listener)
-        try:
-            yield
-        finally:
-            self._listeners.remove(listener)
+    def calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        return listening(self._listeners, ("call", lambda _: receive()))
 
     def _send(self, subject: str, body: bytes) -> None:
-        if not self.is_connected:
-            raise LogUnavailable("there is no connection")
-        if len(body) > MAX_BYTES:
-            raise MessageTooLarge("the message is too large", "maximum payload exceeded")
+        check_message(body, is_connected=self.is_connected)
         for of_subject, receive in tuple(self._listeners):
             if of_subject == subject:
                 receive(body)
@@ -136,20 +116,10 @@ class InMemoryEventStreams:
 
     @asynccontextmanager
     async def reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:
-        yield _Reader(self._durable(durable))
+        yield self._durable(durable)
 
     def _durable(self, durable: EventDurable) -> InMemoryDurable:
         try:
             return self._durables[durable.stream, durable.name]
         except KeyError:
             raise LogUnavailable(f"{durable.stream}: the durable {durable.name} is gone") from None
-
-
-class _Reader:
-    """Implement `ports.EventReader`."""
-
-    def __init__(self, durable: InMemoryDurable) -> None:
-        self._durable = durable
-
-    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
-        return await self._durable.take(limit, wait=wait)

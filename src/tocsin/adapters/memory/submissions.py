@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 
 from ...ports import Answer, LogUnavailable, Refusal, RequestRefused, Submission
 from ...subjects import MESSAGE_ID, stream_of
+from .agents import listening
 from .event_log import InMemoryEventLog
 
 
@@ -44,13 +45,8 @@ class InMemoryScreeningChannel:
         self.publish(subject, body, headers, reply)
         return await self._answers[reply]
 
-    @asynccontextmanager
-    async def submissions(self, receive: Callable[[Submission], None]) -> AsyncIterator[None]:
-        self._screeners.append(receive)
-        try:
-            yield
-        finally:
-            self._screeners.remove(receive)
+    def submissions(self, receive: Callable[[Submission], None]) -> AbstractAsyncContextManager[None]:
+        return listening(self._screeners, receive)
 
     async def store(self, submissions: Sequence[Submission]) -> list[Answer]:
         await asyncio.sleep(0)
