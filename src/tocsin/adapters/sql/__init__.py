@@ -2,13 +2,9 @@
 
 Reads are dialect-neutral SQLAlchemy Core. Writes, which take most of the time, are a few statements of our own.
 
-    tables.py        tables, and the types of times and texts.
-    engine.py        the database of a URL.
-    migration.py     migration of a database to these tables, by migrations/.
-    rows.py          records to rows and back.
-    encoding.py      values and statements for the drivers.
+    engine.py        the database of a URL, and values and statements for its driver.
+    migration.py     migration of a database to the tables of tables.py, by migrations/.
     batch_writer.py  a batch of facts in one transaction.
-    queries.py       queries of readers.
     history.py       the port, which runs all of this in threads.
 """
 

@@ -26,7 +26,7 @@ from ...subjects import Stream
 from ..history.rows import LetterKeys, RecorderCache, offset_conflict
 from . import rows
 from .counts import CountsWriter
-from .engine import Encoding
+from .engine import Encoding, write_rows
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 from .tables import last_runs as last_runs_table
 from .totals import TotalsWriter
@@ -51,7 +51,7 @@ class BatchWriter:
         self._job_in_time = encoding.upsert(jobs, rows.JOB_IN_TIME, "job_name")
         self._job_time = encoding.update(jobs, rows.JOB_TIME, "job_name")
         self._last_run = encoding.upsert(last_runs_table, rows.LAST_RUN, "job_name")
-        self._totals = TotalsWriter(is_file=encoding.is_file)
+        self._totals = TotalsWriter(encoding)
         self._counts = CountsWriter(encoding)
 
     def record(
@@ -91,13 +91,13 @@ class BatchWriter:
                 complete_rows.append(rows.execution_values(record, encoding))
         for statement, values in ((self._execution, complete_rows), (self._progress, progress)):
             values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
-            self._write(connection, statement, values)
-        self._write(connection, self._tag, list(self._tags(known, changed)))
+            write_rows(connection, statement, values)
+        write_rows(connection, self._tag, list(self._tags(known, changed)))
         self._counts.change(connection, count_changes(known, changed.values()))
         letters = dead_letter.dead_letters(messages)
         self._record_letters(connection, letters, dead_letter.resolved(messages))
         ended = last_runs(known, changed.values())
-        self._write(connection, self._last_run, [rows.last_run_values(*run, encoding) for run in sorted(ended.items())])
+        write_rows(connection, self._last_run, [rows.last_run_values(*run, encoding) for run in sorted(ended.items())])
         self._totals.add(connection, totals.growth_of_log(known, changed, messages, letters.values()), self.cache)
         self.cache.executions.keep(changed)
 
@@ -108,7 +108,7 @@ class BatchWriter:
             return
         keys = LetterKeys(_letter_jobs(connection, LetterKeys.candidates({*letters, *resolved})))
         values = [rows.dead_letter_values(letter, keys.of(*name), self._encoding) for name, letter in letters.items()]
-        self._write(connection, self._letter, values)
+        write_rows(connection, self._letter, values)
         letter = dead_letters.c
         for job, letter_id in sorted(resolved):
             conditions = letter.letter_id == keys.of(job, letter_id), letter.job_name == job
@@ -137,9 +137,9 @@ class BatchWriter:
                 in_time.append(rows.job_in_time_values(record, encoding))
             else:
                 time.append(rows.job_time_values(record, encoding))
-        self._write(connection, self._job, complete_rows)
-        self._write(connection, self._job_in_time, in_time)
-        self._write(connection, self._job_time, time)
+        write_rows(connection, self._job, complete_rows)
+        write_rows(connection, self._job_in_time, in_time)
+        write_rows(connection, self._job_time, time)
         self._counts.record_passed(connection, messages)
         self._totals.add(connection, totals.growth_of_ledger(messages), self.cache)
         self.cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
@@ -156,10 +156,6 @@ class BatchWriter:
             is_moved = connection.execute(first).first() is not None
         if not is_moved:
             raise offset_conflict(stream, after)
-
-    def _write(self, connection: Connection, statement: str, values: list[rows.Values]) -> None:
-        if values:
-            connection.exec_driver_sql(statement, values)
 
 
 def _letter_jobs(connection: Connection, candidates: Iterable[str]) -> dict[str, str]:

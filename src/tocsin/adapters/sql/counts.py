@@ -38,7 +38,7 @@ from ...domain.execution_counts import (
 from ...ports import Duration, ExecutionCount, PassedSpan
 from ...ports.queries import CountQuery
 from . import tables
-from .engine import Encoding
+from .engine import Encoding, write_rows
 
 _COUNTS: Final = tables.execution_counts.c
 _EXECUTIONS: Final = tables.executions.c
@@ -54,14 +54,10 @@ class CountsWriter:
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding
         place = "?" if encoding.is_file else "%s"
-        key = ", ".join(f'"{name}"' for name in _KEY)
         same = " AND ".join(f'"{name}" = {place}' for name in _KEY)
         table = tables.execution_counts.name
-        self._add = (
-            f"INSERT INTO {table} ({key}, total) VALUES ({', '.join([place] * 6)}) "  # noqa: S608 - our own names
-            f"ON CONFLICT ({key}) DO UPDATE SET total = {table}.total + excluded.total"
-        )
-        self._take = f"UPDATE {table} SET total = total - {place} WHERE {same}"  # noqa: S608
+        self._add = encoding.add(tables.execution_counts, _KEY)
+        self._take = f"UPDATE {table} SET total = total - {place} WHERE {same}"  # noqa: S608 - our own names
         self._remove = f"DELETE FROM {table} WHERE {same} AND total <= 0"  # noqa: S608
         self._passed = encoding.insert(tables.passed, _SPAN)
 
@@ -70,13 +66,9 @@ class CountsWriter:
         # In one order, so that no two transactions wait for each other.
         more = [(*key, change) for key, change in sorted(changes.items()) if change > 0]
         less = [(-change, *key) for key, change in sorted(changes.items()) if change < 0]
-        for statement, values in (
-            (self._add, more),
-            (self._take, less),
-            (self._remove, [key for _, *key in less]),
-        ):
-            if values:
-                connection.exec_driver_sql(statement, [tuple(value) for value in values])
+        write_rows(connection, self._add, more)
+        write_rows(connection, self._take, less)
+        write_rows(connection, self._remove, [tuple(key) for _, *key in less])
 
     def record_passed(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
         """Record spans of missed, superseded and throttled instants."""
@@ -86,8 +78,7 @@ class CountsWriter:
             for recorded in messages
             if isinstance(fact := recorded.message, Passed) and fact.reason in MISSED_REASONS and fact.count
         )
-        if spans:
-            connection.exec_driver_sql(self._passed, spans)
+        write_rows(connection, self._passed, spans)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -187,10 +187,13 @@ class Encoding:
 
     def upsert(self, table: Table, columns: Sequence[str], key: str) -> str:
         """Return a statement that inserts a row, or updates the row of the same key."""
-        names = ", ".join(f'"{name}"' for name in columns)
-        values = ", ".join(self._placeholder(table, name) for name in columns)
         changes = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in {"id", key})
-        return f'INSERT INTO {table.name} ({names}) VALUES ({values}) ON CONFLICT ("{key}") DO UPDATE SET {changes}'  # noqa: S608 - our own names
+        return f'{self._into(table, columns)} ON CONFLICT ("{key}") DO UPDATE SET {changes}'
+
+    def add(self, table: Table, key: Sequence[str]) -> str:
+        """Return a statement that inserts a row of a key and a `total`, or adds the total to that of the same key."""
+        total = f"total = {table.name}.total + excluded.total"
+        return f"{self._into(table, (*key, 'total'))} ON CONFLICT ({_named(key)}) DO UPDATE SET {total}"
 
     def update(self, table: Table, columns: Sequence[str], key: str) -> str:
         """Return a statement that sets columns of the row of a key.
@@ -203,12 +206,24 @@ class Encoding:
 
     def insert(self, table: Table, columns: Sequence[str]) -> str:
         """Return a statement that inserts a row unless it exists."""
-        names = ", ".join(f'"{name}"' for name in columns)
+        return f"{self._into(table, columns)} ON CONFLICT DO NOTHING"
+
+    def _into(self, table: Table, columns: Sequence[str]) -> str:
         values = ", ".join(self._placeholder(table, name) for name in columns)
-        return f"INSERT INTO {table.name} ({names}) VALUES ({values}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+        return f"INSERT INTO {table.name} ({_named(columns)}) VALUES ({values})"  # noqa: S608 - our own names
 
     def _placeholder(self, table: Table, column: str) -> str:
         if self.is_file:
             return "?"
         kind = table.c[column].type
         return "%s::jsonb" if isinstance(kind, JSON) else "%s::uuid" if isinstance(kind, UuidText) else "%s"
+
+
+def _named(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in columns)
+
+
+def write_rows(connection: Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Run a statement for each row, if there are any."""
+    if rows:
+        connection.exec_driver_sql(statement, [*rows])

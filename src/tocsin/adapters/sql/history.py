@@ -27,11 +27,10 @@ from sqlalchemy import (
 
 from ...domain.events import Message, Recorded
 from ...domain.totals import Total
-from ...ports import DeadLetterRow, Duration, ExecutionCount, ExecutionRow, JobRow, PassedSpan
+from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
-    CountQuery,
     DeadLetterQuery,
     ExecutionQuery,
     Page,
@@ -48,7 +47,7 @@ from .database_file import DatabaseFile
 from .engine import Encoding, connect, writing
 from .migration import migrate
 from .rows import Row, dead_letter_row, execution_row, job_row
-from .summaries import SqlSummaries
+from .summaries import SqlSummaries, reading
 
 _EXECUTIONS: Final = tables.executions.c
 _DEAD_LETTERS: Final = tables.dead_letters.c
@@ -79,7 +78,7 @@ def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
     return connection.execute(select(offsets.c.sequence).where(*place)).scalar() or 0
 
 
-def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionRow]:
+def executions(connection: Connection, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
     """Return a page of executions."""
     column, is_downwards = ORDERS[query.sort]
     key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
@@ -100,7 +99,7 @@ def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionR
     )
 
 
-def count(connection: Connection, query: ExecutionQuery) -> int:
+def count(connection: Connection, query: ExecutionQuery = EVERY_EXECUTION) -> int:
     """Return the number of matching executions."""
     statement = (
         select(func.count())
@@ -119,7 +118,7 @@ def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
     return None if row is None else execution_row(row)
 
 
-def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLetterRow]:
+def dead_letters(connection: Connection, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
     """Return a page of dead letters."""
     statement = select(tables.dead_letters).where(*dead_letter_conditions(query))
     is_downwards = query.sort == "newest"
@@ -227,7 +226,7 @@ class SqlHistory:
         self._recording = BatchWriter(installation, engine.dialect.name)
         self._file = DatabaseFile(engine)
         self._threads = executor or ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
-        self.summaries = SqlSummaries(self._read, installation)
+        self.summaries = SqlSummaries(self.read, installation)
         """See `ports.History`."""
 
     async def close(self) -> None:
@@ -236,7 +235,7 @@ class SqlHistory:
         self._engine.dispose()
 
     async def offset(self, stream: Stream) -> int:
-        return await self._read(partial(offset, installation=self._installation, stream=stream))
+        return await self.read(partial(offset, installation=self._installation, stream=stream))
 
     async def record(
         self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
@@ -255,34 +254,17 @@ class SqlHistory:
 
         await self._in_thread(committed)
 
-    async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
-        return await self._read(partial(executions, query=query))
-
-    async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
-        return await self._read(partial(count, query=query))
-
-    async def execution(self, execution_id: str) -> ExecutionRow | None:
-        return await self._read(partial(execution, execution_id=execution_id))
-
-    async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
-        return await self._read(partial(dead_letters, query=query))
-
-    async def counts(self, query: CountQuery) -> Sequence[ExecutionCount]:
-        return await self._read(partial(kept_counts.counts, query=query))
-
-    async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
-        return await self._read(partial(kept_counts.passed, job=job, since=since, until=until, limit=limit))
-
-    async def durations(
-        self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
-    ) -> Sequence[Sequence[Duration]]:
-        return await self._read(partial(kept_counts.durations, job=job, spans=spans, limit=limit))
-
-    async def jobs(self) -> Sequence[JobRow]:
-        return await self._read(jobs)
+    executions = reading(executions)
+    count = reading(count)
+    execution = reading(execution)
+    dead_letters = reading(dead_letters)
+    counts = reading(kept_counts.counts)
+    passed = reading(kept_counts.passed)
+    durations = reading(kept_counts.durations)
+    jobs = reading(jobs)
 
     async def totals(self) -> Mapping[Total, int] | None:
-        return await self._read(partial(totals.read, installation=self._installation))
+        return await self.read(partial(totals.read, installation=self._installation))
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         def committed() -> int:
@@ -300,7 +282,9 @@ class SqlHistory:
 
         await self._in_thread(committed)
 
-    async def _read(self, query: Callable[[Connection], T]) -> T:
+    async def read(self, query: Callable[[Connection], T], /) -> T:
+        """Return the result of a query, in a thread of the history."""
+
         def result() -> T:
             with self._engine.connect() as connection:
                 return query(connection)

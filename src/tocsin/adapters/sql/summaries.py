@@ -1,11 +1,11 @@
 """Implementation of `ports.summaries` in a SQL database."""
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -48,6 +48,7 @@ from . import tables, totals
 from .conditions import dead_letter_conditions, within
 from .rows import execution_head
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -78,7 +79,7 @@ _KEY: Final[tuple[Column[Any], ...]] = (_LETTERS.job_name, _LETTERS.error_patter
 
 
 def letter_groups(
-    connection: Connection, *, query: DeadLetterQuery, limit: int, by_definition: bool = False
+    connection: Connection, query: DeadLetterQuery, *, limit: int, by_definition: bool = False
 ) -> LetterGroups:
     """Return the groups of dead letters whose errors have the same pattern."""
     if not by_definition:
@@ -199,54 +200,25 @@ class Reader(Protocol):
         ...
 
 
-class SqlSummaries:
-    """The summaries of a history in a SQL database."""
+class Reads(Protocol):
+    """Has a way to run queries in the threads of the history."""
 
-    def __init__(self, read: Reader, installation: str) -> None:
-        self._read = read
-        self._installation = installation
-
-    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
-        return await self._read(partial(runs, jobs=jobs, installation=self._installation))
-
-    async def ends(
-        self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
-    ) -> EndCounts:
-        return await self._read(partial(_ends, since=since, limit=limit, by_job=by_job, namespaces=namespaces))
-
-    async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
-        return await self._read(partial(_of_queue, queue=queue, since=since))
-
-    async def oldest(
-        self, status: Status, *, limit: int, namespaces: Collection[str] | None = None
-    ) -> Sequence[ExecutionHead]:
-        return await self._read(partial(_oldest, status=status, limit=limit, namespaces=namespaces))
-
-    async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
-        return await self._read(partial(_newest_of, jobs=jobs, limit=limit))
-
-    async def hand_overs(
-        self, since: datetime, *, limit: int, job: str | None = None, namespaces: Collection[str] | None = None
-    ) -> HandOvers:
-        return await self._read(partial(_hand_overs, since=since, limit=limit, job=job, namespaces=namespaces))
-
-    async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
-        def of_jobs(connection: Connection) -> Mapping[str, Streak]:
-            streaks = ((job, _streak(connection, job)) for job in jobs)
-            return {job: streak for job, streak in streaks if streak is not None}
-
-        return await self._read(of_jobs)
-
-    async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
-        return await self._read(partial(letter_groups, query=query, limit=limit, by_definition=by_definition))
-
-    async def failed_jobs(
-        self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
-    ) -> Sequence[str]:
-        return await self._read(partial(_failed_jobs, failures=failures, limit=limit, namespaces=namespaces))
+    @property
+    def read(self) -> Reader: ...
 
 
-def _of_queue(connection: Connection, *, queue: str, since: datetime) -> QueueCounts:
+def reading(
+    query: Callable[Concatenate[Connection, P], T],
+) -> Callable[Concatenate[Reads, P], Coroutine[Any, Any, T]]:
+    """Return the method that runs a query."""
+
+    async def read(self: Reads, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.read(lambda connection: query(connection, *args, **kwargs))
+
+    return read
+
+
+def _of_queue(connection: Connection, queue: str, since: datetime) -> QueueCounts:
     state, is_new = _EXECUTIONS.job_state, _EXECUTIONS.completed_at >= since
     counted = select(state, func.count(), func.sum(case((is_new, 1), else_=0)))
     rows = connection.execute(counted.where(_EXECUTIONS.queue == queue, state.is_not(None)).group_by(state)).all()
@@ -256,7 +228,7 @@ def _of_queue(connection: Connection, *, queue: str, since: datetime) -> QueueCo
 
 
 def _ends(
-    connection: Connection, *, since: datetime, limit: int, by_job: bool, namespaces: Collection[str] | None
+    connection: Connection, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
 ) -> EndCounts:
     is_file = connection.dialect.name == "sqlite"
     completed_at = _EXECUTIONS.completed_at
@@ -294,14 +266,14 @@ def _minute(value: str | datetime) -> datetime:
 
 
 def _oldest(
-    connection: Connection, *, status: Status, limit: int, namespaces: Collection[str] | None
+    connection: Connection, status: Status, *, limit: int, namespaces: Collection[str] | None = None
 ) -> Sequence[ExecutionHead]:
     statement = select(*_HEAD).where(_EXECUTIONS.status == status, *within(namespaces, _EXECUTIONS.job_name))
     ordered = statement.order_by(_EXECUTIONS.scheduled_time, _EXECUTIONS.execution_id).limit(limit)
     return [execution_head(row) for row in connection.execute(ordered)]
 
 
-def _newest_of(connection: Connection, *, jobs: Sequence[str], limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
+def _newest_of(connection: Connection, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
     return {
         job: [execution_head(row) for row in connection.execute(_NEWEST_OF, {"job": job, "most": limit})]
         for job in jobs
@@ -309,7 +281,12 @@ def _newest_of(connection: Connection, *, jobs: Sequence[str], limit: int) -> Ma
 
 
 def _hand_overs(
-    connection: Connection, *, since: datetime, limit: int, job: str | None, namespaces: Collection[str] | None
+    connection: Connection,
+    since: datetime,
+    *,
+    limit: int,
+    job: str | None = None,
+    namespaces: Collection[str] | None = None,
 ) -> HandOvers:
     recoveries = [tables.executions.c[f"recoveries_{outcome}"] for outcome in Recoveries._fields]
     tried, successful, failed, _ = recoveries
@@ -335,6 +312,11 @@ def _hand_overs(
     return HandOvers(min(earliest) if is_cut else since, groups)
 
 
+def _streaks(connection: Connection, jobs: Sequence[str]) -> Mapping[str, Streak]:
+    streaks = ((job, _streak(connection, job)) for job in jobs)
+    return {job: streak for job, streak in streaks if streak is not None}
+
+
 def _streak(connection: Connection, job: str) -> Streak | None:
     key = _EXECUTIONS.scheduled_time, _EXECUTIONS.execution_id
     newest = [column.desc() for column in key]
@@ -355,7 +337,7 @@ def _streak(connection: Connection, job: str) -> Streak | None:
 
 
 def _failed_jobs(
-    connection: Connection, *, failures: int, limit: int, namespaces: Collection[str] | None
+    connection: Connection, *, failures: int, limit: int, namespaces: Collection[str] | None = None
 ) -> Sequence[str]:
     newest = (
         select(_EXECUTIONS.job_name, _EXECUTIONS.completed_at)
@@ -368,3 +350,23 @@ def _failed_jobs(
     last = func.max(newest.c.completed_at)
     statement = select(newest.c.job_name).group_by(newest.c.job_name).order_by(last.desc(), newest.c.job_name)
     return connection.execute(statement.limit(limit)).scalars().all()
+
+
+class SqlSummaries:
+    """The summaries of a history in a SQL database."""
+
+    def __init__(self, read: Reader, installation: str) -> None:
+        self.read = read
+        self._installation = installation
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
+        return await self.read(partial(runs, jobs=jobs, installation=self._installation))
+
+    ends = reading(_ends)
+    of_queue = reading(_of_queue)
+    oldest = reading(_oldest)
+    newest_of = reading(_newest_of)
+    hand_overs = reading(_hand_overs)
+    streaks = reading(_streaks)
+    letter_groups = reading(letter_groups)
+    failed_jobs = reading(_failed_jobs)

@@ -12,38 +12,23 @@ from sqlalchemy import Connection, and_, delete, or_, select
 from ...domain.totals import OTHER, UNREGISTERED, Growth, Total
 from ..history.rows import RecorderCache, plain
 from . import tables
+from .engine import Encoding, write_rows
 
 _TOTALS: Final = tables.totals.c
 _NAME: Final = "name"
 _REBUILD: Final = "rebuild"
-_COLUMNS: Final = ("kind", "job_name", "label", "status", "total")
+_KEY: Final = ("kind", "job_name", "label", "status")
 _NO_TOTALS: Final = (_NAME, _REBUILD)
 _CHUNK: Final = 500
 _FORGOTTEN_AT_ONCE: Final = 1_000
 
 
-def upsert_total(placeholder: str) -> str:
-    """Return the statement that increases a total."""
-    names, values = ", ".join(_COLUMNS), ", ".join(placeholder for _ in _COLUMNS)
-    return (
-        f"INSERT INTO scheduler_totals ({names}) VALUES ({values}) "  # noqa: S608 - our own names
-        f"ON CONFLICT ({', '.join(_COLUMNS[:-1])}) DO UPDATE SET total = scheduler_totals.total + excluded.total"
-    )
-
-
-def insert_name(placeholder: str) -> str:
-    """Return the statement that stores a name unless it is stored."""
-    names, values = ", ".join(_COLUMNS), ", ".join(placeholder for _ in _COLUMNS)
-    return f"INSERT INTO scheduler_totals ({names}) VALUES ({values}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-
-
 class TotalsWriter:
     """Adds the growth of a batch to the totals."""
 
-    def __init__(self, *, is_file: bool) -> None:
-        placeholder = "?" if is_file else "%s"
-        self._upsert = upsert_total(placeholder)
-        self._insert = insert_name(placeholder)
+    def __init__(self, encoding: Encoding) -> None:
+        self._add = encoding.add(tables.totals, _KEY)
+        self._insert = encoding.insert(tables.totals, (*_KEY, "total"))
 
     def add(self, connection: Connection, growth: Growth, cache: RecorderCache) -> None:
         """Add the growth of a batch, in the batch's transaction."""
@@ -53,9 +38,8 @@ class TotalsWriter:
         # In one order, so that no two transactions wait for each other.
         rows = sorted((total.kind, plain(total.job), plain(total.label), total.status, n) for total, n in grown.items())
         names = sorted((_NAME, plain(owner), plain(name), "", 1) for owner, name in new)
-        for statement, values in ((self._upsert, rows), (self._insert, names)):
-            if values:
-                connection.exec_driver_sql(statement, values)
+        write_rows(connection, self._add, rows)
+        write_rows(connection, self._insert, names)
         cache.keep_total_names(known, new)
 
 
