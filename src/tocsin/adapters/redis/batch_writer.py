@@ -4,9 +4,8 @@ The transaction fails if the offset in the stream has moved since it was read. R
 and writes it to its file as a whole, so rows and offset stay consistent, even after a kill.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any, Final, cast
 
 from pydantic_core import from_json
@@ -24,7 +23,7 @@ from ...ports.queries import microseconds
 from ...subjects import Stream
 from ..history.rows import LetterKeys, RecorderCache, offset_conflict
 from . import counts, keys, summaries, totals
-from .keys import CHUNK, Hash, execution_record
+from .keys import Hash, execution_record, read_each
 
 
 class BatchWriter:
@@ -68,7 +67,7 @@ class BatchWriter:
         self, transaction: Pipeline, messages: Sequence[Recorded[Message]], *, opens: bool
     ) -> None:
         known, missing = self._cache.executions.recall(history.executions_of(messages))
-        for stored in await self._stored(map(keys.execution, missing)):
+        for stored in await _executions_of(self._client, missing):
             known[stored["execution_id"]] = keys.execution_record(stored)
         changed = history.fold(known, messages, opens=opens)
         letters, resolved = dead_letter.dead_letters(messages), dead_letter.resolved(messages)
@@ -108,24 +107,11 @@ class BatchWriter:
         totals.add(transaction, growth_of_ledger(messages), {}, self._cache)
         self._cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
-    async def _stored(self, wanted_keys: Iterable[str]) -> list[keys.Hash]:
-        hashes: list[keys.Hash] = []
-        rest = iter(wanted_keys)
-        while chunk := list(islice(rest, CHUNK)):
-            async with self._client.pipeline(transaction=False) as reading:
-                for key in chunk:
-                    reading.hgetall(key)
-                hashes += [stored for stored in await reading.execute() if stored]
-        return hashes
-
     async def _letter_jobs(self, candidates: Sequence[str]) -> dict[str, str]:
         """Return the jobs of stored dead letters by key."""
-        if not candidates:
-            return {}
-        async with self._client.pipeline(transaction=False) as reading:
-            for key in candidates:
-                reading.hget(keys.dead_letter(key), "job_name")
-            jobs = await reading.execute()
+        jobs = await read_each(
+            self._client, candidates, lambda reading, key: reading.hget(keys.dead_letter(key), "job_name")
+        )
         return {key: job for key, job in zip(candidates, jobs, strict=True) if job is not None}
 
     async def _stored_jobs(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -133,6 +119,12 @@ class BatchWriter:
             return {}
         texts = await self._client.hmget(keys.JOBS, list(names))
         return {name: from_json(text) for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+async def _executions_of(client: Redis, ids: Sequence[str]) -> list[Hash]:
+    """Return the hashes of some executions, if they exist."""
+    hashes = await read_each(client, ids, lambda reading, name: reading.hgetall(keys.execution(name)))
+    return [stored for stored in hashes if stored]
 
 
 def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
@@ -218,10 +210,7 @@ async def _executions(client: Redis, among: str, before: datetime, *, but: froze
     removed, start = 0, 0
     while names := await _oldest(client, among, before, start):
         start += len(names)
-        async with client.pipeline(transaction=False) as reading:
-            for name in names:
-                reading.hgetall(keys.execution(name))
-            records = [execution_record(stored) for stored in await reading.execute() if stored]
+        records = [execution_record(stored) for stored in await _executions_of(client, names)]
         old = [
             record
             for record in records
@@ -239,10 +228,9 @@ async def _executions(client: Redis, among: str, before: datetime, *, but: froze
 
 async def _dead_letters(client: Redis, before: datetime) -> int:
     old = await _oldest(client, keys.DEAD_LETTERS, before, 0)
-    async with client.pipeline(transaction=False) as reading:
-        for name in old:
-            reading.hmget(keys.dead_letter(name), "resolved", "job_name")
-        fields = await reading.execute()
+    fields = await read_each(
+        client, old, lambda reading, name: reading.hmget(keys.dead_letter(name), "resolved", "job_name")
+    )
     resolved = [(name, job) for name, (is_resolved, job) in zip(old, fields, strict=True) if is_resolved]
     async with client.pipeline(transaction=True) as removing:
         for name, job in resolved:

@@ -15,7 +15,7 @@ from ...ports import Duration, ExecutionCount, ExecutionRow, PassedSpan
 from ...ports.queries import CountQuery, microseconds
 from ..history.rows import json_text
 from . import keys
-from .keys import Hash
+from .keys import Hash, read_each
 
 AT_ONCE: Final = 1_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -111,12 +111,11 @@ async def _durations(client: Redis, job: str, start: int, end: int, limit: int) 
             await client.zrangebyscore(keys.executions_by("job", job), start, f"({end}", offset, AT_ONCE),
         )
         offset += len(names)
-        async with client.pipeline(transaction=False) as reading:
-            for name in names:
-                reading.hmget(keys.execution(name), "definition", "duration_ms")
-            for definition, duration in await reading.execute():
-                if duration is not None:
-                    durations.append(Duration(None if definition is None else int(definition), int(duration)))
+        for definition, duration in await read_each(
+            client, names, lambda reading, name: reading.hmget(keys.execution(name), "definition", "duration_ms")
+        ):
+            if duration is not None:
+                durations.append(Duration(None if definition is None else int(definition), int(duration)))
         if len(names) < AT_ONCE:
             break
     return durations[:limit]

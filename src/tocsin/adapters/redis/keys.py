@@ -25,13 +25,15 @@ year 2255. `:started` and `:duration` (milliseconds) are scored by what their na
 An absent field of a hash is None.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from ...domain.dead_letter import DeadLetterRecord
 from ...domain.events import JobState
@@ -64,6 +66,17 @@ PASSED: Final = f"{ROOT}:passed"
 DEAD_LETTERS: Final = f"{ROOT}:dead-letters"
 UNRESOLVED: Final = f"{DEAD_LETTERS}:unresolved"
 DEAD_LETTER_IDS: Final = f"{DEAD_LETTERS}:ids"
+
+
+async def read_each(client: Redis, names: Sequence[str], read: Callable[[Pipeline, str], object]) -> list[Any]:
+    """Send a command for each name, `CHUNK` at a time; return the answers in order."""
+    answers: list[Any] = []
+    for start in range(0, len(names), CHUNK):
+        async with client.pipeline(transaction=False) as reading:
+            for name in names[start : start + CHUNK]:
+                read(reading, name)
+            answers += await reading.execute()
+    return answers
 
 
 def place(installation: str, stream: Stream) -> str:

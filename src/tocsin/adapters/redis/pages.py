@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from ...ports.queries import Page, Place
 from . import keys
-from .keys import Hash
+from .keys import Hash, read_each
 
 T = TypeVar("T")
 
@@ -151,10 +151,8 @@ def _is_after(member: Place, place: Place, *, is_downwards: bool) -> bool:
 
 
 async def _rows(client: Redis, listing: Pages[T], members: Sequence[Place]) -> AsyncIterator[tuple[Place, T]]:
-    async with client.pipeline(transaction=False) as reading:
-        for member in members:
-            reading.hgetall(listing.key(member.id))
-        hashes = await reading.execute()
+    ids = [member.id for member in members]
+    hashes = await read_each(client, ids, lambda reading, name: reading.hgetall(listing.key(name)))
     for member, stored in zip(members, hashes, strict=True):
         if stored and listing.is_wanted(stored):
             yield member, listing.row(stored)

@@ -38,7 +38,7 @@ from ...ports.summaries import (
 from ..history.rows import json_text
 from ..sql.summaries import counted
 from . import keys, totals
-from .keys import CHUNK, execution_head
+from .keys import CHUNK, execution_head, read_each
 
 ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
 
@@ -75,7 +75,7 @@ async def runs(client: Redis, installation: str, jobs: Sequence[str]) -> dict[st
     if not await totals.are_complete(client, installation):
         return None
     counters, running = dict[str, JobRuns](), await _running(client)
-    for chunk in _chunks(jobs):
+    for chunk in (list(jobs[start : start + CHUNK]) for start in range(0, len(jobs), CHUNK)):
         async with client.pipeline(transaction=True) as reading:
             reading.hmget(keys.LAST_RUNS, chunk)
             for job in chunk:
@@ -107,18 +107,9 @@ async def _running(client: Redis) -> Counter[str]:
 
     All of them are read once, for any number of jobs. Those that wait for a retry or for a next step count too.
     """
-    running = Counter[str]()
     ids = cast("list[str]", await client.zrange(keys.executions_by("status", "running"), 0, -1))
-    for chunk in _chunks(ids):
-        async with client.pipeline(transaction=False) as reading:
-            for execution_id in chunk:
-                reading.hget(keys.execution(execution_id), "job_name")
-            running.update(job for job in await reading.execute() if job is not None)
-    return running
-
-
-def _chunks(names: Sequence[str]) -> Iterator[list[str]]:
-    return (list(names[start : start + CHUNK]) for start in range(0, len(names), CHUNK))
+    jobs = await read_each(client, ids, lambda reading, name: reading.hget(keys.execution(name), "job_name"))
+    return Counter(job for job in jobs if job is not None)
 
 
 class RedisSummaries:
@@ -167,10 +158,9 @@ class RedisSummaries:
         return heads[:limit]
 
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
-        async with self._client.pipeline(transaction=False) as reading:
-            for job in jobs:
-                reading.zrevrange(keys.executions_by("job", job), 0, limit - 1)
-            ids = await reading.execute()
+        ids = await read_each(
+            self._client, jobs, lambda reading, job: reading.zrevrange(keys.executions_by("job", job), 0, limit - 1)
+        )
         heads = {head.execution_id: head for head in await self._heads([name for of_job in ids for name in of_job])}
         return {job: [heads[name] for name in of_job if name in heads] for job, of_job in zip(jobs, ids, strict=True)}
 
@@ -182,13 +172,9 @@ class RedisSummaries:
         count, earliest = 0, since
         groups = dict[HandOver, HandOverCount]()
         for begin in range(0, len(ids), keys.CHUNK):
-            async with self._client.pipeline(transaction=False) as reading:
-                for name in cast("list[str]", ids[begin : begin + keys.CHUNK]):
-                    reading.hmget(keys.execution(name), *_HANDED_OVER)
-                rows = [dict(zip(_HANDED_OVER, row, strict=True)) for row in await reading.execute() if row[0]]
-            for row in rows:
-                earliest = datetime.fromisoformat(row["scheduled_time"])
-                if namespaces is None or is_within(row["job_name"], namespaces):
+            for row in await self._fields(cast("list[str]", ids[begin : begin + keys.CHUNK]), _HANDED_OVER):
+                earliest = datetime.fromisoformat(str(row["scheduled_time"]))
+                if namespaces is None or is_within(str(row["job_name"]), namespaces):
                     group, recoveries = _hand_over(row)
                     before = groups.get(group, HandOverCount(0, Recoveries()))
                     sums = Recoveries(*map(add, before.recoveries, recoveries))
@@ -199,10 +185,11 @@ class RedisSummaries:
         return HandOvers(earliest if len(ids) == MAX_EXAMINED else since, groups)
 
     async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
-        async with self._client.pipeline(transaction=False) as reading:
-            for job in jobs:
-                reading.zrevrange(keys.results_of(job, "completed"), 0, 0, withscores=True)
-            successes = cast("list[list[tuple[str, float]]]", await reading.execute())
+        successes: list[list[tuple[str, float]]] = await read_each(
+            self._client,
+            jobs,
+            lambda reading, job: reading.zrevrange(keys.results_of(job, "completed"), 0, 0, withscores=True),
+        )
         async with self._client.pipeline(transaction=True) as reading:
             for job, success in zip(jobs, successes, strict=True):
                 failed, at = keys.results_of(job, "failed"), int(success[0][1]) if success else None
@@ -275,14 +262,12 @@ class RedisSummaries:
         return ends[:limit]
 
     async def _heads(self, ids: Sequence[str]) -> list[ExecutionHead]:
-        heads = list[ExecutionHead]()
-        for begin in range(0, len(ids), keys.CHUNK):
-            async with self._client.pipeline(transaction=False) as reading:
-                for name in ids[begin : begin + keys.CHUNK]:
-                    reading.hmget(keys.execution(name), *_FIELDS)
-                rows: list[list[Any]] = await reading.execute()
-            heads += [execution_head(dict(zip(_FIELDS, row, strict=True))) for row in rows if row[0] is not None]
-        return heads
+        return [execution_head(row) for row in await self._fields(ids, _FIELDS)]
+
+    async def _fields(self, ids: Sequence[str], names: Sequence[str]) -> list[dict[str, str | None]]:
+        """Return some fields of the executions that exist. The first of them is never absent."""
+        rows = await read_each(self._client, ids, lambda reading, name: reading.hmget(keys.execution(name), *names))
+        return [dict(zip(names, row, strict=True)) for row in rows if row[0] is not None]
 
 
 def _group(members: Sequence[DeadLetterRow], *, by_definition: bool) -> LetterGroup:

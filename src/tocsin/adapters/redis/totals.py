@@ -11,7 +11,7 @@ from ...domain.totals import OTHER, UNREGISTERED, Growth, Total
 from ...subjects import Stream
 from ..history.rows import RecorderCache, json_text
 from . import keys
-from .keys import Hash
+from .keys import Hash, read_each
 
 _CHUNK: Final = 1_000
 
@@ -19,10 +19,7 @@ _CHUNK: Final = 1_000
 async def known_names(client: Redis, growth: Growth, cache: RecorderCache) -> dict[str, frozenset[str]]:
     """Return the names that `growth.limited` must know."""
     known, missing = cache.total_names.recall(growth.owners)
-    async with client.pipeline(transaction=False) as reading:
-        for owner in missing:
-            reading.smembers(keys.total_names(owner))
-        answers = await reading.execute() if missing else []
+    answers = await read_each(client, missing, lambda reading, owner: reading.smembers(keys.total_names(owner)))
     return known | {owner: frozenset(names) for owner, names in zip(missing, answers, strict=True)}
 
 
@@ -78,10 +75,11 @@ async def forget_jobs(client: Redis) -> None:
 
 
 async def _forget(client: Redis, candidates: list[str], names: dict[str, list[str]]) -> None:
-    async with client.pipeline(transaction=False) as reading:
-        for job in candidates:
-            reading.exists(keys.executions_by("job", job), keys.dead_letters_of(job))
-        is_used = await reading.execute()
+    is_used = await read_each(
+        client,
+        candidates,
+        lambda reading, job: reading.exists(keys.executions_by("job", job), keys.dead_letters_of(job)),
+    )
     gone = [job for job, used in zip(candidates, is_used, strict=True) if not used]
     if gone:
         async with client.pipeline(transaction=True) as removing:
