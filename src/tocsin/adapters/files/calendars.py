@@ -5,6 +5,7 @@ into the definition of each job that names it, so that a decision looks nothing 
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -109,17 +110,8 @@ class CalendarSection:
     def _report(self, problem: DefinitionProblem, source: str, name: object = None) -> None:
         place = problem.job or (None if name is None else f"calendar {show(name)}")
         inner = problem.source
-        self.problems.append(
-            DefinitionProblem(
-                problem.reason,
-                field=problem.field,
-                value=problem.value,
-                job=place,
-                source=source if inner is None else f"{source}: {inner}",
-                unknown=problem.unknown,
-                code=problem.code,
-            )
-        )
+        where = source if inner is None else f"{source}: {inner}"
+        self.problems.append(replace(problem, job=place, source=where))
 
 
 def _days_of_ics(written: Mapping[str, Any], folder: Path, first: date, last: date) -> Iterable[date]:
