@@ -259,6 +259,11 @@ export function Choice({ label, value, options, onChange }) {
   </label>`;
 }
 
+/** The first names of a list, and the number of the others. */
+export function listed(names, most) {
+  return names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
+}
+
 export function counted(number, singular, plural = `${singular}s`) {
   return `${Number(number).toLocaleString("en")} ${number === 1 ? singular : plural}`;
 }

@@ -2,7 +2,6 @@
 
 import { malformed } from "./input.js";
 import { integerOf } from "./json.js";
-import { requireTree } from "./tree.js";
 
 /** Load the reader of YAML when the first editor is shown. */
 const yaml = () => import("../vendor/js-yaml.js");
@@ -52,4 +51,20 @@ export async function definitionOf(text) {
   if (!definition || typeof definition !== "object" || Array.isArray(definition)) throw malformed("Write the fields of one job.");
   requireTree(definition);
   return definition;
+}
+
+/** Require that no part of a value occurs twice in it.
+ *
+ * An alias of YAML repeats a part. A few lines of aliases of aliases become gigabytes when they are written as JSON.
+ */
+function requireTree(value) {
+  const seen = new Set();
+  const rest = [value];
+  while (rest.length > 0) {
+    const part = rest.pop();
+    if (part === null || typeof part !== "object") continue;
+    if (seen.has(part)) throw malformed("Write each part out: aliases of YAML (*name) are not accepted.");
+    seen.add(part);
+    for (const inner of Object.values(part)) rest.push(inner);
+  }
 }

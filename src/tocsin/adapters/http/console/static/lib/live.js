@@ -217,6 +217,9 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
   return { value: isCurrent ? loaded.value : null, error: isCurrent ? loaded.error : null, reload: load };
 }
 
+/** The types of events that change the definition of a job. */
+export const DEFINITION_CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
+
 /** Return whether an event is of a job. */
 export function isOfJob(name) {
   return (_type, stored) => stored.fact?.job === name || stored.fact?.data?.cron_name === name;

@@ -5,7 +5,7 @@ import { post, v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
-import { ActionButton, ExecutionLink, Loaded, State, Table, Time } from "../components/basics.js";
+import { ActionButton, ExecutionLink, listed, Loaded, State, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const REFRESH_MS = 5_000;
@@ -24,7 +24,7 @@ export function Agents() {
           ["Load", (agent) => html`<${Load} agent=${agent} />`],
           ["Heard", (agent) => html`<${Time} at=${agent.heard_at} far />`],
           ["Queues", (agent) => agent.queues.map((name) => html`<a key=${name} href=${`${to("queues")}#${name}`}>${name}</a> `), "text"],
-          ["Functions", (agent) => shortened(agent.functions), "text"],
+          ["Functions", (agent) => listed(agent.functions, MOST_LISTED), "text"],
           ["Runs", (agent) => agent.held.slice(0, MOST_LISTED).map((task) => html`<${ExecutionLink} key=${idOf(task)} id=${idOf(task)} /> `)],
           ["Host", (agent) => `${agent.host} ${agent.version}`],
           ...(may("cancel") ? [["", (agent) => html`<${AgentActions} agent=${agent} reload=${list.reload} />`]] : []),
@@ -35,10 +35,6 @@ export function Agents() {
 
 function idOf(task) {
   return typeof task === "string" ? task : task.execution_id;
-}
-
-function shortened(names) {
-  return names.slice(0, MOST_LISTED).join(", ") + (names.length > MOST_LISTED ? ` and ${names.length - MOST_LISTED} more` : "");
 }
 
 function Load({ agent }) {

@@ -2,7 +2,7 @@
 
 import { html } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
-import { useResource } from "../lib/live.js";
+import { DEFINITION_CHANGES, useResource } from "../lib/live.js";
 import { setQuery } from "../lib/router.js";
 import { Choice, identityOf, JobLink, Loaded, Pager, SearchField, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
@@ -15,13 +15,12 @@ const OTHERS = [
   "shards-defined", "namespaces-defined", "silences-defined", "voided",
 ];
 const TYPES = [["", "all"], ...[...OF_JOBS, ...OTHERS].map((type) => [type, type])];
-const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
 const REFRESH_MS = 5_000; // the event stream has no events of queues, agents and the installation
 
 export function Changes({ query }) {
   useTitle("Changes");
   const { job, by, type, after } = query;
-  const page = useResource(v1("changes", { job, by, type, after, limit: PAGE }), after ? {} : { concerns: (kind) => CHANGES.has(kind), every: REFRESH_MS });
+  const page = useResource(v1("changes", { job, by, type, after, limit: PAGE }), after ? {} : { concerns: (kind) => DEFINITION_CHANGES.has(kind), every: REFRESH_MS });
   const filter = (changes) => setQuery({ ...changes, after: null });
   return html`<h1>Changes</h1>
     <search class="filters">

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "../lib/html.js";
 import { request, v1 } from "../lib/api.js";
 import { textOf } from "../lib/definitions.js";
 import { jsonText } from "../lib/json.js";
-import { isOfJob, useResource } from "../lib/live.js";
+import { DEFINITION_CHANGES, isOfJob, useResource } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
 import { duration, LOCAL_ZONE, stamp } from "../lib/time.js";
@@ -19,7 +19,6 @@ import { ExecutionTable } from "./executions.js";
 const RUNS = 20;
 const DAY_MS = 86_400_000;
 const HEAT_DAYS = 91;
-const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
 const ENDS = new Set(["completed", "failed", "cancelled", "skipped", "cron.missed", "cron.skipped"]);
 
 /** Return a test whether an event is of a job and of some types. */
@@ -108,7 +107,7 @@ function Calendar({ job }) {
 }
 
 function Revisions({ job, reload, selected }) {
-  const list = useResource(v1(["jobs", job.name, "revisions"], { limit: 50 }), { concerns: isOf(job.name, CHANGES) });
+  const list = useResource(v1(["jobs", job.name, "revisions"], { limit: 50 }), { concerns: isOf(job.name, DEFINITION_CHANGES) });
   const may = (job.permitted || []).includes("register");
   return html`<${Card} title="Revisions" wide>
     <${Loaded} resource=${list}>${({ revisions, next }) => html`

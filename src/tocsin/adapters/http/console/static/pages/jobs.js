@@ -2,7 +2,7 @@
 
 import { html, useState } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
-import { isOfJob, useResource } from "../lib/live.js";
+import { DEFINITION_CHANGES, isOfJob, useResource } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
 import { clock, LOCAL_ZONE } from "../lib/time.js";
@@ -13,7 +13,6 @@ import { useTitle } from "../components/layout.js";
 const PAGE = 50;
 const OUTCOMES = 20;
 const STATES = [["", "all"], ["active", "active"], ["paused", "paused"], ["disabled", "disabled"], ["on demand", "on demand"]];
-const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
 const ENDS = new Set(["completed", "failed", "cancelled", "skipped"]);
 
 export function Jobs({ query }) {
@@ -21,7 +20,7 @@ export function Jobs({ query }) {
   const may = useMay();
   const { search, state, tag, owner, queue, after } = query;
   const page = useResource(v1("jobs", { search, state, tag, owner, queue, after, limit: PAGE }), {
-    concerns: (type) => CHANGES.has(type),
+    concerns: (type) => DEFINITION_CHANGES.has(type),
     every: 30_000,
   });
   const names = (page.value?.jobs || []).map((job) => job.name);

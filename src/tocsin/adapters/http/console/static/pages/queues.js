@@ -5,7 +5,7 @@ import { post, v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
-import { ActionButton, Card, counted, JobLink, Loaded, State, Table, Time } from "../components/basics.js";
+import { ActionButton, Card, counted, JobLink, listed, Loaded, State, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const REFRESH_MS = 5_000;
@@ -34,7 +34,7 @@ export function Queues() {
           ["Slots", (queue) => slots?.get(queue.name) ?? (slots ? 0 : "–"), "number"],
           ["Oldest", (queue) => html`<${Time} at=${queue.oldest} far />`],
           ["Limits", (queue) => [queue.concurrency && `${queue.concurrency} at a time`, queue.rate].filter(Boolean).join(", ") || "none"],
-          ["Agents", (queue) => (queue.agents.length === 0 ? html`<strong>none</strong>` : named(queue.agents))],
+          ["Agents", (queue) => (queue.agents.length === 0 ? html`<strong>none</strong>` : listed([...new Set(queue.agents.map((agent) => agent.name || agent))], MOST_LISTED))],
           ["Waiting functions", (queue) => html`<${WaitingFunctions} queue=${queue} />`, "text"],
           ["Jobs", (queue) => html`${queue.jobs.slice(0, MOST_LISTED).map((name) => html`<${JobLink} key=${name} name=${name} /> `)}${queue.jobs.length > MOST_LISTED ? html`<a href=${to("jobs") + `?queue=${encodeURIComponent(queue.name)}`}>and ${queue.jobs.length - MOST_LISTED} more</a>` : null}`, "text"],
           ...(may("cancel") ? [["", (queue) => html`<${QueueActions} queue=${queue} reload=${list.reload} />`]] : []),
@@ -81,11 +81,6 @@ function JobsOf({ namespace }) {
 function ofQuota(used, quota) {
   const words = `${used === null ? "–" : used.toLocaleString("en")} of ${quota === null ? "any number" : quota.toLocaleString("en")}`;
   return quota !== null && used !== null && used >= quota ? html`<${State} of="late" label=${`${words}: used up`} />` : words;
-}
-
-function named(agents) {
-  const names = [...new Set(agents.map((agent) => agent.name || agent))];
-  return names.slice(0, MOST_LISTED).join(", ") + (names.length > MOST_LISTED ? ` and ${names.length - MOST_LISTED} more` : "");
 }
 
 function QueueState({ queue }) {

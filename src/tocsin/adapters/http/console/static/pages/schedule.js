@@ -2,7 +2,7 @@
 
 import { html } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
-import { useResource } from "../lib/live.js";
+import { DEFINITION_CHANGES, useResource } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
 import { relative, stamp } from "../lib/time.js";
 import { Card, Choice, counted, JobLink, Loaded, Table } from "../components/basics.js";
@@ -10,13 +10,12 @@ import { Chart } from "../components/chart.js";
 import { useTitle } from "../components/layout.js";
 
 const WINDOWS = [["24", "24 hours"], ["168", "7 days"]];
-const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
 const BUCKETS = { 24: 96, 168: 168 };
 
 export function Schedule({ query }) {
   useTitle("Schedule");
   const hours = query.hours === "168" ? "168" : "24";
-  const density = useResource(v1("schedule/density", { hours, buckets: BUCKETS[hours] }), { concerns: (type) => CHANGES.has(type), every: 60_000 });
+  const density = useResource(v1("schedule/density", { hours, buckets: BUCKETS[hours] }), { concerns: (type) => DEFINITION_CHANGES.has(type), every: 60_000 });
   return html`<h1>Schedule</h1>
     <search class="filters"><${Choice} label="Next" value=${hours} options=${WINDOWS} onChange=${(value) => setQuery({ hours: value })} /></search>
     <${Loaded} resource=${density}>${(found) => html`
