@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from tests.cli.conftest import World
 from tests.system.processes import environment_of
 from tests.system.running import settings
+from tocsin.cli import app
 from tocsin.cli.command_tree import COMMANDS, CommandGroup, Tree
+from tocsin.cli.runtime.errors import Exit
 
 EACH = """
 import os, sys
@@ -36,6 +41,7 @@ for command in {commands!a}:
 """
 """A program that runs each command in a fork, and writes its exit code."""
 NOWHERE = "nats://127.0.0.1:9"
+PATH = re.compile("FILE|FOLDER|PLACE|MODULE")
 LOCAL = [
     ["--version"],
     ["explain", "0 5 * * *"],
@@ -108,6 +114,51 @@ def test_closed_pipe_is_no_error_for_users() -> None:
 def test_every_command_speaks_ascii(tmp_path: Path) -> None:
     codes = _run(tmp_path, environment=ASCII)
     assert {command: code for command, code in codes.items() if code not in range(6)} == {}
+
+
+@pytest.mark.parametrize("environment", [ASCII, {"LC_ALL": "C.UTF-8"}], ids=["ascii", "utf-8"])
+def test_name_that_is_no_text_of_the_locale_is_refused(environment: dict[str, str]) -> None:
+    word = "nö".encode("utf-8" if environment is ASCII else "latin-1")
+    command: list[str | bytes] = [
+        *(sys.executable, "-m", "tocsin", "--nats", NOWHERE, "-o", "json", "jobs", "trigger"),
+        word,
+    ]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=False, timeout=60)
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["error_code"]) == (2, "usage")
+    assert "JOB" in error["message"]
+    assert "LC_ALL=C.UTF-8" in error["message"]
+
+
+def _calls_with_half_a_pair() -> Iterator[tuple[str, ...]]:
+    """Yield a call of each command for each of its parameters that names no file."""
+    word = "n\udcc3"
+    yield from ((f"{option}={word}", "version") for option in ("--nats", "--server", "--token", "--root"))
+    for path in _commands():
+        command: Any = get_command(app)
+        for name in path:
+            command = command.commands[name]
+        for parameter in command.params:
+            metavar, option = parameter.metavar or "", parameter.opts[0]
+            if not getattr(parameter, "is_flag", False) and ("JSON" in metavar or not PATH.search(metavar)):
+                value = f'{{"a": "{word}"}}' if "JSON" in metavar else word
+                yield (*path, f"{option}={value}" if option.startswith("-") else value)
+
+
+def test_every_parameter_of_text_refuses_half_a_surrogate_pair(world: World) -> None:
+    calls = list(_calls_with_half_a_pair())
+    assert len(calls) > 100
+    answers = {call: world.call("-o", "json", *call) for call in calls}
+    assert {call: answer.code for call, answer in answers.items() if answer.code != Exit.USAGE} == {}
+    assert [call for call, answer in answers.items() if "Invalid value for" not in answer.error["message"]] == []
+
+
+def test_name_of_a_file_may_have_any_bytes(tmp_path: Path) -> None:
+    file = os.fsencode(tmp_path) + b"/n\xc3\xb6\xff.yaml"
+    Path(os.fsdecode(file)).write_text("jobs: []")
+    command: list[str | bytes] = [sys.executable, "-m", "tocsin", "explain", "0 5 * * *", "-f", file]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **ASCII}, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_runs_without_home_and_disk() -> None:

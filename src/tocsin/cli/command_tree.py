@@ -1,5 +1,7 @@
 """The commands of the program, imported when they run or when help is printed."""
 
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,6 +15,8 @@ from typing_extensions import override
 Command: TypeAlias = TyperCommand | TyperGroup
 
 _PACKAGE: Final = "tocsin.cli"
+_FILE: Final = re.compile("FILE|FOLDER|PLACE|MODULE")
+"""A part of the metavar of an argument that names files."""
 HINT: Final = (
     "Before or after any command: --nats URL · --server URL · --token TOKEN · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
     "--log-level LEVEL · --log-format FORMAT"
@@ -105,12 +109,30 @@ def _command(name: str, function: Callable[..., None]) -> Command:
 
 
 def tidy(command: Command) -> None:
-    """Wrap the help at the width of the terminal, and show no type for flags."""
+    """Wrap the help at the width of the terminal, show no type for flags, and check the texts of arguments."""
     if command.help:
         command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(command.help).split("\n\n"))
     for option in (*command.params, command.get_help_option(typer.Context(command))):
         if isinstance(option, TyperOption) and option.is_flag:
             option.metavar = ""
+    for parameter in command.params:
+        parameter.callback = parameter.callback or _check_text
+
+
+def _check_text(_: object, parameter: Any, value: Any) -> Any:  # noqa: ANN401 - Typer's signature
+    """Refuse bytes that are no characters, which Python reads as halves of surrogate pairs.
+
+    The name of a file may have any bytes.
+    """
+    for text in value if isinstance(value, list | tuple) else (value,):
+        is_file_name = _FILE.search(parameter.metavar or "") and not str(text).startswith(("{", "["))
+        if isinstance(text, str) and not is_file_name and text != text.encode(errors="replace").decode():
+            encoding = sys.getfilesystemencoding()
+            raise typer.BadParameter(
+                f"it has bytes that are no characters in the encoding of this locale ({encoding}). "
+                "Write it in UTF-8, and set a UTF-8 locale, such as LC_ALL=C.UTF-8."
+            )
+    return value
 
 
 _JOBS: Final[Tree] = {
