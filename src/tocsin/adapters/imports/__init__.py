@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, TypeAlias
 
@@ -28,7 +29,6 @@ __all__ = ["FINDING_CODES", "LOSSES", "Finding", "JobFile", "Kind", "import_file
 
 
 Kind: TypeAlias = Literal["crontab", "kubernetes", "celery", "airflow"]
-Read: TypeAlias = Callable[[str, str, Zone, datetime], Draftings]
 
 MAX_BYTES: Final[Mapping[Kind, int]] = {
     "crontab": 1_048_576,
@@ -65,11 +65,11 @@ def import_files(
     if timezone is not None:
         validate_timezone(timezone)
     zone = Zone(timezone or Zone().name, is_given=timezone is not None)
-    readers: Mapping[Kind, Read] = {
-        "crontab": lambda text, source, zone, now: crontab.read(text, source, zone=zone, now=now, is_system=is_system),
-        "kubernetes": lambda text, source, zone, now: kubernetes.read(text, source, zone=zone, now=now),
-        "celery": lambda text, source, zone, now: celery.read(text, source, zone=zone, now=now),
-        "airflow": lambda text, source, zone, now: airflow.read(text, source, zone=zone, now=now),
+    readers: Mapping[Kind, Callable[..., Draftings]] = {
+        "crontab": partial(crontab.read, is_system=is_system),
+        "kubernetes": kubernetes.read,
+        "celery": celery.read,
+        "airflow": airflow.read,
     }
     read: list[Draftings] = []
     problems: list[DefinitionProblem] = []
@@ -77,7 +77,7 @@ def import_files(
     for file, name in zip(files, names, strict=True):
         try:
             text = _text(file, name, MAX_BYTES[kind], stdin or sys.stdin.buffer)
-            read.append(readers[kind](text, name, zone, now))
+            read.append(readers[kind](text, name, zone=zone, now=now))
         except DefinitionError as error:
             problems.extend(_placed(problem, name) for problem in error.problems)
     if problems:

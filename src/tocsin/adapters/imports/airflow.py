@@ -14,7 +14,6 @@ from .airflow_graph import Graphs
 from .airflow_schedule import moment_of, set_limits, set_schedule
 from .airflow_tasks import report_arguments, set_rules, set_steps
 from .drafts import Draft, Draftings
-from .findings import Finding
 from .python_syntax import Call, Unknown, is_static, parse, shown, too_deep
 from .python_values import Values
 from .schedules import Zone
@@ -57,18 +56,15 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     except RecursionError:
         raise too_deep() from None
     for line, what in graphs.skipped:
-        said = f"{what} is computed when the program runs: write it by hand"
-        drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))
+        drafted.add("computed-at-run-time", f"{what} is computed when the program runs: write it by hand", line)
     if not graphs.dags and not drafted.findings:
-        drafted.findings.append(Finding("document-skipped", "no DAG is in this file", source))
+        drafted.add("document-skipped", "no DAG is in this file")
     if len(graphs.dags) > MAX_DAGS:
-        said = f"more than {MAX_DAGS:,} DAGs: the others are not read; divide the file"
-        drafted.findings.append(Finding("entry-not-readable", said, source))
+        drafted.add("entry-not-readable", f"more than {MAX_DAGS:,} DAGs: the others are not read; divide the file")
     if any(draft.names_no_zone for draft in drafted.drafts):
-        zone.note_in(drafted, source, "Airflow's `default_timezone`, which is UTC unless it was changed")
+        zone.note_in(drafted, "Airflow's `default_timezone`, which is UTC unless it was changed")
     if graphs.dags:
-        said = "a step without `execution_timeout` is stopped after 24h: set `timeout`"
-        drafted.findings.append(Finding("no-time-limit", said, source))
+        drafted.add("no-time-limit", "a step without `execution_timeout` is stopped after 24h: set `timeout`")
     return drafted
 
 

@@ -249,7 +249,6 @@ class Graphs:
                     self._settle(node)
 
     def _report_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Report a DAG that a function inside another statement defines."""
         made = (each.func if isinstance(each, ast.Call) else each for each in function.decorator_list)
         if function not in self._settled and any(dotted(each).rpartition(".")[2] == "dag" for each in made):
             self._skip(

@@ -124,7 +124,6 @@ def set_schedule(draft: Draft, arguments: Mapping[str, Any], start: Moment | Non
 
 
 def _parts(written: Any) -> list[Any]:  # noqa: ANN401
-    """Return the items of a list, or the value itself."""
     return written if isinstance(written, list) else [written]
 
 

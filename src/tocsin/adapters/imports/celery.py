@@ -14,7 +14,6 @@ from .celery_crontab import set_crontab
 from .celery_entries import Blocks, Entries, Entry, signature_of
 from .celery_routes import Routes
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
-from .findings import Finding
 from .python_syntax import Call, Unknown, dotted, is_static, parse, setting_name, shown, source_of, too_deep
 from .python_values import Values
 from .schedules import Zone, set_interval, set_timezone
@@ -142,7 +141,6 @@ class _Reader:
             self._change(target, line)
 
     def _add_settings(self, node: ast.Dict, block: str) -> None:
-        """Add the schedules of a mapping of settings, wherever it is."""
         settings = {
             key.value: value
             for key, value in zip(node.keys, node.values, strict=True)
@@ -179,7 +177,6 @@ class _Reader:
         return name in self.helpers or (name not in dir(builtins) and any(map(self._is_schedule, given)))
 
     def _configured(self, given: ast.expr) -> None:
-        """Note settings that are no class of this file."""
         classes = {each.name for each in ast.walk(self.module) if isinstance(each, ast.ClassDef)}
         if dotted(given) not in classes:
             name = given.value if isinstance(given, ast.Constant) else source_of(given)
@@ -196,7 +193,6 @@ class _Reader:
         return method in _CHANGING and self._change(owner, node.lineno)
 
     def _changed(self, method: str, node: ast.Call, block: str) -> None:
-        """Add what the method of a schedule adds."""
         if method == "update":
             self._add_arguments(node, block)
         elif method == "setdefault" and node.args:
@@ -326,33 +322,32 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     drafted = Draftings(source)
     for line, what in reader.unread:
         said = f"{what[:200]} is computed when the program runs: write its jobs by hand"
-        drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))
+        drafted.add("computed-at-run-time", said, line)
     names = [name for name in reader.zones if isinstance(name, str)]
     zone_name = names[-1] if names else zone.name
     read_lines = {line for line, _ in reader.unread}.union(entry.line for entry in reader.entries)
     report_unfollowed(reader.module, drafted, is_read=lambda _: False, lines=read_lines)
     for line, name in reader.elsewhere:
         said = f"the settings of {name} are in another place: import that file too, if it has a `beat_schedule`"
-        drafted.findings.append(Finding("call-not-followed", said, f"{source}:{line}"))
+        drafted.add("call-not-followed", said, line)
     routes = Routes(reader.module, reader.values)
     drafted.drafts += [_draft(entry, source, zone_name, routes) for entry in reader.entries]
     for line, what in routes.unread if drafted.drafts else ():
         said = f"the routes in `{what}` are not followed: write `queue` of the jobs by hand"
-        drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))
+        drafted.add("computed-at-run-time", said, line)
     for number, line in reader.entries.changes.items():
         said = f"line {line} changes or removes the entry: apply the change to the job by hand, or remove the job"
         drafted.drafts[number].add("entry-changed", said)
     if len(set(names)) > 1:
         said = f"the file names the time zones {', '.join(sorted(set(names)))}, and {zone_name} is written: check it in each job"
-        drafted.findings.append(Finding("timezone-assumed", shorten(said, 400), source))
+        drafted.add("timezone-assumed", shorten(said, 400))
     if not drafted.drafts and not drafted.findings:
-        said = "no `beat_schedule` is in this file"
-        drafted.findings.append(Finding("document-skipped", said, source))
+        drafted.add("document-skipped", "no `beat_schedule` is in this file")
     if drafted.drafts and not names:
-        zone.note_in(drafted, source, "the Celery application, which is UTC unless its `timezone` says otherwise")
+        zone.note_in(drafted, "the Celery application, which is UTC unless its `timezone` says otherwise")
     if drafted.drafts:
         said = f"an attempt is stopped after {UNLIMITED} unless the entry has a `time_limit`: set `timeout` of each job"
-        drafted.findings.append(Finding("no-time-limit", said, source))
+        drafted.add("no-time-limit", said)
     return drafted
 
 

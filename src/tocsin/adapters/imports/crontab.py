@@ -55,27 +55,25 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
         drafted.drafts.append(_draft(entry, source, zone, now))
         in_zone = in_zone and "CRON_TZ" in entry.environment
     if not drafted.drafts and not drafted.findings:
-        drafted.findings.append(Finding("document-skipped", "no entry is in this file", source))
+        drafted.add("document-skipped", "no entry is in this file")
     if not in_zone:
-        zone.note_in(drafted, source, "the machine")
+        zone.note_in(drafted, "the machine")
     if drafted.drafts:
-        said = f"a run is stopped after {UNLIMITED}: set `timeout` of each job"
-        drafted.findings.append(Finding("no-time-limit", said, source))
+        drafted.add("no-time-limit", f"a run is stopped after {UNLIMITED}: set `timeout` of each job")
     if any(draft.command is not None and "cwd" not in draft.command for draft in drafted.drafts):
         said = "a command starts in the first of `builtin.command.directories`, or in `/`: write `cwd` where it matters"
-        drafted.findings.append(Finding("working-folder", said, source))
+        drafted.add("working-folder", said)
     if any(
         "MAILTO" not in entry.environment
         for entry in lines(text, is_system=is_system_format)
         if isinstance(entry, Entry)
     ):
         said = "read the output of runs with `tocsin executions logs`, or write a handler that sends it"
-        drafted.findings.append(Finding("output-not-mailed", said, source))
+        drafted.add("output-not-mailed", said)
     return drafted
 
 
 def _format_findings(text: str, source: str, *, is_system: bool) -> Iterator[Finding]:
-    """Yield a finding about a format that was found out."""
     if is_system:
         said = "each entry is read as a time, a user and a command; pass --user if it has no users"
         yield Finding("system-crontab", said, source)

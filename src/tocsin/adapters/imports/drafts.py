@@ -68,6 +68,10 @@ class Draftings:
     findings: list[Finding] = field(default_factory=list)
     """Findings about the file."""
 
+    def add(self, code: str, text: str, line: int | None = None) -> None:
+        """Add a finding about the file, or about one of its lines."""
+        self.findings.append(Finding(code, text, self.source if line is None else f"{self.source}:{line}"))
+
 
 def literal(value: Any) -> Any:  # noqa: ANN401 - JSON
     """Return a value in which no text refers to a secret.

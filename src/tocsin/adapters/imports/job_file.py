@@ -59,7 +59,7 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
     places: dict[str, str] = {}
     for drafted in read:
         if note := settings_note(drafted.drafts):
-            drafted.findings.append(Finding("command-settings", shorten(note, _WIDTH), drafted.source))
+            drafted.add("command-settings", shorten(note, _WIDTH))
         heads += drafted.findings
         findings += drafted.findings
         for draft in drafted.drafts:
@@ -85,7 +85,6 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
 
 
 def _job(draft: Draft, name: str) -> tuple[list[Finding], list[str]]:
-    """Return the findings of a job, and its lines."""
     filled = fields_with_work(draft)
     if "schedule" in filled:
         filled = {"timezone": UTC_NAME, **filled}  # without it, `jobs apply` takes the zone of the settings

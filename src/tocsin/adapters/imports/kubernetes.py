@@ -65,7 +65,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     for place, document in _documents(_parsed(text), source):
         if len(drafted.drafts) + len(drafted.findings) >= MAX_DOCUMENTS:
             said = f"more than {MAX_DOCUMENTS:,} documents: the others are not read; divide the file"
-            drafted.findings.append(Finding("entry-not-readable", said, source))
+            drafted.add("entry-not-readable", said)
             break
         manifest = mapping_of(document)
         version, kind = text_of(manifest.get("apiVersion")), text_of(manifest.get("kind"))
@@ -74,22 +74,21 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         elif document is not None:
             drafted.findings.append(_skipped(place, kind, version, manifest))
     if not drafted.drafts and not drafted.findings:
-        drafted.findings.append(Finding("document-skipped", "no document is in this file", source))
+        drafted.add("document-skipped", "no document is in this file")
     if any(draft.names_no_zone for draft in drafted.drafts):
-        zone.note_in(drafted, source, "the cluster's kube-controller-manager")
+        zone.note_in(drafted, "the cluster's kube-controller-manager")
     if note := settings_note(drafted.drafts):
         restricted = "pods run as a user that is not root, without a token of their service account"
         said = f"{restricted}, unless a pod template of the worker says otherwise"
-        drafted.findings.append(Finding("container-settings", shorten(note, 400), source))
-        drafted.findings.append(Finding("pod-restricted", said, source))
+        drafted.add("container-settings", shorten(note, 400))
+        drafted.add("pod-restricted", said)
     if drafted.drafts:
         said = f"an attempt is stopped after {UNLIMITED} unless the pod has activeDeadlineSeconds: set `timeout` of each job"
-        drafted.findings.append(Finding("no-time-limit", said, source))
+        drafted.add("no-time-limit", said)
     return drafted
 
 
 def _skipped(place: str, kind: str, version: str, manifest: Mapping[str, Any]) -> Finding:
-    """Return why a document is not read."""
     if kind == "CronJob":
         said = f"`apiVersion: {version[:100]}` is no known version of CronJobs: write batch/v1"
         return Finding("entry-not-readable", said, place)
@@ -245,7 +244,6 @@ def _set_job(described: Manifest, job: Mapping[str, Any]) -> None:
 
 
 def _set_meta(draft: Draft, metadata: Mapping[str, Any]) -> None:
-    """Keep the namespace, the labels and the annotations as data."""
     known = {
         "namespace": metadata.get("namespace"),
         "labels": metadata.get("labels"),

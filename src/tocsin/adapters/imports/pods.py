@@ -152,7 +152,6 @@ def _unusual(fields: Mapping[str, Any]) -> set[str]:
 
 
 def _usual_policy(image: str) -> str:
-    """Return the default pull policy of an image."""
     try:
         read = read_image(image)
     except ImageError:

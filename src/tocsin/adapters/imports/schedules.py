@@ -8,7 +8,6 @@ from typing import Final
 from ...domain.schedule import ScheduleError, clock_changes, parse, validate_timezone
 from .cron_dialects import Dialect, NotExpressible, translated
 from .drafts import Draft, Draftings
-from .findings import Finding
 
 UTC_NAME: Final = "UTC"
 _AHEAD: Final = timedelta(days=2 * 366)
@@ -27,11 +26,11 @@ class Zone:
     is_given: bool = False
     """Whether the user named it."""
 
-    def note_in(self, drafted: Draftings, source: str, whose: str) -> None:
+    def note_in(self, drafted: Draftings, whose: str) -> None:
         """Add a finding to a file, unless the user named the zone."""
         if not self.is_given:
             text = f"the file does not name its time zone, and {self.name} is written: pass --timezone with the zone of {whose}"
-            drafted.findings.append(Finding("timezone-assumed", text, source))
+            drafted.add("timezone-assumed", text)
 
 
 def set_cron(draft: Draft, fields: Sequence[str], dialect: Dialect) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from .drafts import Draftings
-from .findings import Finding
 from .python_syntax import dotted, source_of
 
 MOST: Final = 20
@@ -34,10 +33,10 @@ def report_unfollowed(
     calls = [call for call in _Walk(module, is_read).calls if call.lineno not in lines]
     for call in calls[:MOST]:
         said = f"`{source_of(call)}` is not followed: write by hand what it schedules"
-        drafted.findings.append(Finding("call-not-followed", said, f"{drafted.source}:{call.lineno}"))
+        drafted.add("call-not-followed", said, call.lineno)
     if len(calls) > MOST:
         said = f"{len(calls) - MOST:,} more calls are not followed: write by hand what they schedule"
-        drafted.findings.append(Finding("call-not-followed", said, drafted.source))
+        drafted.add("call-not-followed", said)
 
 
 class _Walk:
@@ -109,7 +108,6 @@ class _Walk:
                     self._evaluate(part)
 
     def _enter(self, name: str) -> None:
-        """Follow a function of this file."""
         if name not in self._seen:
             self._seen.add(name)
             self._run(self._functions[name].body)
