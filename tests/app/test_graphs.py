@@ -157,7 +157,7 @@ def test_graph_is_made_at_its_first_use() -> None:
 
 
 def test_worker_has_the_handlers_of_steps() -> None:
-    assert {"billing/extract", "billing/load", "billing/tell"} <= set(app.worker._handlers)
+    assert {"billing/extract", "billing/load", "billing/tell"} <= set(app.worker.handlers)
     assert {"money", "heavy"} <= set(app.worker.options.queues)
 
 

@@ -82,7 +82,7 @@ def test_worker_has_every_handler_and_queue(app: Tocsin) -> None:
     @app.job(name="other", queue="heavy")
     async def second() -> None: ...
 
-    assert list(app.worker._handlers) == ["billing/first", "billing/other"]
+    assert list(app.worker.handlers) == ["billing/first", "billing/other"]
     assert app.worker.options.queues == ("money", "heavy")
 
 

@@ -18,6 +18,7 @@ from tocsin.app.errors import ConnectedElsewhereError
 from tocsin.app.operations import NotConnectedError
 from tocsin.app.registration import ForeignJobError, keep_registered, plan_registration
 from tocsin.bootstrap import Installation
+from tocsin.bootstrap.operators import operator_of
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.ports import LogUnavailable, NotAllowed, NotInitialized, SequenceConflict, Unreachable
 from tocsin.services.jobs import Plan
@@ -44,7 +45,7 @@ class Registering:
             raise self.failures.pop()
         installation = cast("Installation", self.world)
         self.world.settings = Settings()
-        yield self.world.operator(installation, self.world.history, by=None)
+        yield operator_of(installation, self.world.history, by=None)
 
     def apply(self, app: Tocsin, *, prune: bool = False, take_over: bool = False) -> Plan:
         """Do what `tocsin apply` does."""
@@ -446,4 +447,4 @@ def test_command_explains_what_is_no_application(world: World, text: str, code: 
 def test_worker_command_accepts_an_application(world: World) -> None:
     from tocsin.cli.input.objects import load_worker  # noqa: PLC0415 - the path of the module is what is tested
 
-    assert list(load_worker(program(world, APP)).worker._handlers) == ["billing/report"]
+    assert list(load_worker(program(world, APP)).worker.handlers) == ["billing/report"]

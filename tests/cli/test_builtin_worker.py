@@ -51,7 +51,7 @@ def test_worker_offers_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.cli.processes.builtin_worker.hide_memory", hide_memory := _Calls())
     worker = builtin_worker(["command"], ["reports"], "w-1")
     offer(worker, ["command"], Builtin(command=CommandRules(programs=("/bin/true",))))
-    assert (list(worker._handlers), worker.options.queues, worker.options.name) == (
+    assert (list(worker.handlers), worker.options.queues, worker.options.name) == (
         ["tocsin.command"],
         ("reports",),
         "w-1",

@@ -19,12 +19,11 @@ from tocsin.ports import EventLog
 from tocsin.services.operations.checkpoints import last_heartbeat
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.testing import InMemoryEventLog, ManualClock, settle
-from tocsin.worker.assigned_task import AssignedTask
 from tocsin.worker.connection import Connection
 from tocsin.worker.executor import Executor
 from tocsin.worker.handler_runner import HandlerRunner, Threads
 from tocsin.worker.handlers import Handlers
-from tocsin.worker.held_tasks import HeldTask
+from tocsin.worker.held_tasks import AssignedTask, HeldTask
 from tocsin.worker.output import Output
 from tocsin.worker.shutdown import Flag
 
@@ -156,7 +155,7 @@ class Bench:
 
     async def again(self, assigned: AssignedTask) -> AssignedTask:
         """Claim the same attempt once more, as after the death of its worker."""
-        return await self.assigned(delivery=assigned.delivery + 1)
+        return await self.assigned(delivery=assigned.assignment.delivery + 1)
 
     async def run(self, handler: Callable[..., object] | None = None, **task: Any) -> AssignedTask:  # noqa: ANN401
         """Dispatch a task, claim it, and run it."""

@@ -80,9 +80,9 @@ async def test_result_is_reported_with_its_claim(bench: Bench) -> None:
         token=task.token,
         worker=WORKER,
         claim=claimed,
-        claimed_after=assigned.after,
-        proof=assigned.proof,
-        place_proof=assigned.place_proof,
+        claimed_after=assigned.assignment.after,
+        proof=assigned.assignment.proof,
+        place_proof=assigned.assignment.place_proof,
         sole=execution.sole_step(task),
     )
     assert task.sole is not None

@@ -249,10 +249,8 @@ class Handling:
         self._held_up_by: str | None = None
         self.injected: list[Injected] = []
         self.handlers: Final = Handlers()
-        for name in handlers:
-            handler = handlers.get(name)
-            assert handler is not None  # noqa: S101 - for the type checker
-            self.handlers.put(self._wrapped(handler))
+        for handler in handlers.values():
+            self.handlers[handler.name] = self._wrapped(handler)
 
     def close(self) -> None:
         """End the threads."""

@@ -15,11 +15,10 @@ from ..domain import agent, ids
 from ..domain.agent import MAX_PROPOSALS, Command, HoldList, Mode
 from ..ports import Clock, LogUnavailable, RequestRefused, Unreachable
 from ..subjects import LAYOUT, entity_of
-from .assigned_task import AssignedTask
 from .cancellations import Cancellations
 from .connection import Connection, Options
 from .handlers import Handlers
-from .held_tasks import HeldTask, HeldTasks
+from .held_tasks import AssignedTask, HeldTask, HeldTasks
 from .task_pool import Slots, TaskPool
 
 INTERVAL_S: Final = 10.0
@@ -82,9 +81,7 @@ class AgentAnnouncer:
     ) -> None:
         """`limit`: the number of tasks that the worker runs at the same time."""
         self._is_called = False
-        self._version = connection.version
-        self._is_candidate = connection.leader_candidate
-        self._shards = options.shards if connection.shards is None else connection.shards
+        self._connection = connection
         self.agent_id = ids.agent_id(options.name, connection.clock.now(), connection.noise())
         self._options = options
         self._handlers = handlers
@@ -206,7 +203,7 @@ class AgentAnnouncer:
                     number=self._number,
                     mode=self._mode,
                     host=socket.gethostname()[:255],
-                    version=self._version,
+                    version=self._connection.version,
                     labels=dict(self._options.labels),
                     queues=self._options.queues,
                     functions=tuple(self._handlers),
@@ -215,8 +212,8 @@ class AgentAnnouncer:
                     handed_back=self._held_tasks.handed_back,
                     acknowledged=self._acknowledgements.named() if self._mode == "enabled" else (),
                     ended=ended,
-                    leader_candidate=self._is_candidate,
-                    shards=self._shards,
+                    leader_candidate=self._connection.leader_candidate,
+                    shards=self._options.shards if self._connection.shards is None else self._connection.shards,
                 )
                 .model_dump_json(exclude_defaults=True)
                 .encode()
@@ -253,7 +250,7 @@ class AgentAnnouncer:
 
 def _task_of(held: HeldTask) -> str:
     """Return a held task as `<job>.<execution id>.<step>.<attempt>`."""
-    return ".".join((held.entity, *held.assigned.subject.split(".")[4:6]))
+    return ".".join((held.entity, *held.assigned.assignment.subject.split(".")[4:6]))
 
 
 REMEMBERED_CLAIMS: Final = 10_000
@@ -264,7 +261,6 @@ class AssignedTasks:
     """The tasks that arrive, each started once."""
 
     def __init__(self, pool: TaskPool, held_tasks: HeldTasks, cancellations: Cancellations) -> None:
-        """Start tasks in `pool`, unless their execution is over."""
         self._pool = pool
         self._held_tasks = held_tasks
         self._cancellations = cancellations

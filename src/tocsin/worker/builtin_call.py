@@ -53,6 +53,11 @@ class BuiltinFailure(TocsinError):
         )
 
 
+def wrong_input(message: str) -> BuiltinFailure:
+    """Return the failure of work whose values no attempt can use."""
+    return BuiltinFailure(WRONG_INPUT, message, retryable=False)
+
+
 def not_allowed(what: str, setting: str) -> str:
     """Return why a worker refuses a part of some work.
 
@@ -149,8 +154,7 @@ class BuiltinCall:
                     result = self._rendered(value, partial(render_value, limit=limit))
                     left -= size_of(result)
                     if left < 0:
-                        message = f"a template renders to more than {limit:,} bytes of JSON"
-                        raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+                        raise wrong_input(f"a template renders to more than {limit:,} bytes of JSON")
                     return result
                 case _:
                     return value
@@ -178,7 +182,7 @@ class BuiltinCall:
         except SecretReferenceError as error:
             raise BuiltinFailure(SECRET_UNRESOLVED, str(error)) from None
         except TemplateError as error:
-            raise BuiltinFailure(WRONG_INPUT, str(error), retryable=False) from None
+            raise wrong_input(str(error)) from None
         if isinstance(rendered, str):
             for word, value in secrets.items():
                 rendered = rendered.replace(word, value)

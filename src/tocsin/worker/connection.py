@@ -2,14 +2,13 @@
 
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeAlias
 
 from ..domain import agent
-from ..domain.secret_reference import check_allowed
 from ..ports import AgentChannel, Clock, Publisher
 
 _worker_numbers = count(1)
@@ -40,7 +39,6 @@ class Options:
     """The shards that the worker may own; `*` stands for every shard."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         if not self.queues or len(set(self.queues)) != len(self.queues) or not all(self.queues):
             raise ValueError(f"queues: name at least one queue, each once, not {self.queues!r}")
         if self.concurrency < 1:
@@ -54,42 +52,20 @@ class Options:
         agent.checked_shards(self.shards)
 
 
-def read_options(
-    queues: Sequence[str],
-    *,
-    concurrency: int,
-    shutdown_timeout: float,
-    name: str | None,
-    nats_url: str | None,
-    labels: Mapping[str, str] | None = None,
-    secrets: Collection[str] = (),
-    shards: Sequence[str] = (),
-) -> Options:
-    """Return the options that a user passed, with a default name.
+def refuse_text(option: str, given: object, shape: str) -> None:
+    """Refuse an option that is one string.
 
     Raises:
-        ValueError: an option is out of its range, or a secret has an invalid name.
-        TypeError: the queues, the secrets or the shards are one string.
+        TypeError: it is.
     """
-    if isinstance(shards, str):
-        raise TypeError(f"shards: pass a sequence of ids, such as ({shards!r},), not one string")
-    if isinstance(secrets, str):
-        raise TypeError(f"secrets: pass a collection of names, such as ({secrets!r},), not one string")
-    check_allowed(secrets)
-    if isinstance(queues, str):
-        raise TypeError(f"queues: pass a sequence of names, such as ({queues!r},), not one string")
+    if isinstance(given, str):
+        raise TypeError(f"{option}: pass a {shape}, such as ({given!r},), not one string")
+
+
+def unique_name() -> str:
+    """Return a name that no other worker has: made from the host, the process id and a number."""
     tail = f"-{os.getpid()}-{next(_worker_numbers)}"
-    unique_name = agent.safe_name(socket.gethostname())[: agent.MAX_NAME - len(tail)] + tail
-    return Options(
-        tuple(queues),
-        concurrency,
-        shutdown_timeout,
-        name or unique_name,
-        nats_url,
-        dict(labels or {}),
-        frozenset(secrets),
-        agent.checked_shards(shards),
-    )
+    return agent.safe_name(socket.gethostname())[: agent.MAX_NAME - len(tail)] + tail
 
 
 @dataclass(frozen=True, slots=True)

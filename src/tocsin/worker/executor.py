@@ -2,34 +2,28 @@
 
 from typing import Final
 
-from pydantic import JsonValue
-
 from .. import subjects, telemetry
 from ..domain import execution, ids
-from ..domain.events import Dispatched, Failure, Report
+from ..domain.events import Dispatched, Report
 from ..domain.trace_context import parse
 from ..ports import Clock, LogUnavailable, Publisher, RequestRefused
 from ..telemetry import trace_ids
 from . import results
-from .assigned_task import AssignedTask
 from .handler_runner import HandlerRunner
 from .handlers import Handlers
-from .held_tasks import HeldTask
+from .held_tasks import AssignedTask, HeldTask
 from .outcome import Failed, Stopped, StopReason, Succeeded, retry_delay
 
 MAX_TEXT: Final = 300
 """Characters that a line shows of a text of a handler."""
 
 
+_log: Final = telemetry.get_logger("tocsin.worker")
+
+
 def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask, *, worker: str) -> Report:
     """Return the report of an attempt, for the DAG advancer or the retrier."""
-    result: JsonValue = None
-    error: Failure | None = None
-    match outcome:
-        case Succeeded():
-            result = outcome.result
-        case Failed():
-            error = outcome.failure
+    claim, error = assigned.assignment, outcome.failure if isinstance(outcome, Failed) else None
     # Without validation: the task was validated, and `outcome_of` made the result plain JSON.
     return Report.trusted(
         job=task.job,
@@ -37,51 +31,18 @@ def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedT
         outcome="completed" if error is None else "failed",
         step=task.step,
         attempt=task.attempt,
-        delivery=assigned.delivery,
-        result=result,
+        delivery=claim.delivery,
+        result=outcome.result if isinstance(outcome, Succeeded) else None,
         error=error,
         token=task.token,
         worker=worker,
-        claim=assigned.claim,
-        claimed_after=assigned.after,
-        proof=assigned.proof,
-        place_proof=assigned.place_proof,
+        claim=claim.claim,
+        claimed_after=claim.after,
+        proof=claim.proof,
+        place_proof=claim.place_proof,
         sole=execution.sole_step(task) if error is None else None,
         traceparent=task.traceparent,
     )
-
-
-async def store_report(log: Publisher, clock: Clock, report: Report) -> None:
-    """Store a report, retrying until the log answers.
-
-    The message id lets the log store it once.
-
-    Raises:
-        RequestRefused: the log does not accept the report; for example, it is too large.
-    """
-    subject = subjects.subject_of(report)
-    message_id = ids.report_id(report.proof or "", subject)
-    failures = 0
-    while True:
-        try:
-            await log.publish(subject, report, message_id=message_id)
-        except LogUnavailable as error:
-            failures += 1
-            _log.warning(
-                "report waits for the log",
-                action="report-waits",
-                job=report.job,
-                execution_id=report.execution_id,
-                step=report.step,
-                tries=failures,
-                error=str(error),
-            )
-            await clock.sleep(retry_delay(failures))
-        else:
-            return
-
-
-_log: Final = telemetry.get_logger("tocsin.worker")
 
 
 class Executor:
@@ -100,7 +61,7 @@ class Executor:
 
         Call it in an asyncio task of its own: the log lines after it have the ids of this task.
         """
-        subject = held.assigned.subject
+        subject = held.assigned.assignment.subject
         try:
             is_settled = await self._execute(held)
         except subjects.DecodeError as error:
@@ -121,7 +82,11 @@ class Executor:
 
         False: another worker must run it.
         """
-        task = _decode(held.assigned)
+        subject = held.assigned.assignment.subject
+        decoded = subjects.decode(subject, held.assigned.body)
+        if not isinstance(decoded, Dispatched):
+            raise subjects.DecodeError(f"{subject}: a {type(decoded).__name__} is not a task")
+        task = decoded.task
         handler = self._handlers.get(task.function)
         if handler is None:  # the matcher knows the functions of this worker by an older hold list
             _log.info("no handler for task", action="task-without-handler", function=task.function, **_ids(task))
@@ -149,17 +114,29 @@ class Executor:
         except RequestRefused as error:
             # A retry would be refused again, and another run of the handler would end in the same way.
             _log.error("report refused", action="report-refused", error=str(error))
-            await self._store(task, Failed(results.unstorable(error)), assigned)
+            await self._store(task, results.unstorable(error), assigned)
 
     async def _store(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:
-        await store_report(self._log, self._clock, report_of(task, outcome, assigned, worker=self._worker))
+        """Store a report, retrying until the log answers. The message id lets the log store it once.
 
-
-def _decode(assigned: AssignedTask) -> Dispatched:
-    task = subjects.decode(assigned.subject, assigned.body)
-    if not isinstance(task, Dispatched):
-        raise subjects.DecodeError(f"{assigned.subject}: a {type(task).__name__} is not a task")
-    return task.task
+        Raises:
+            RequestRefused: the log does not accept the report; for example, it is too large.
+        """
+        report = report_of(task, outcome, assigned, worker=self._worker)
+        subject = subjects.subject_of(report)
+        message_id = ids.report_id(report.proof or "", subject)
+        failures = 0
+        while True:
+            try:
+                await self._log.publish(subject, report, message_id=message_id)
+            except LogUnavailable as error:
+                failures += 1
+                names = {"job": report.job, "execution_id": report.execution_id, "step": report.step}
+                waits = {"action": "report-waits", "tries": failures, "error": str(error)}
+                _log.warning("report waits for the log", **names, **waits)
+                await self._clock.sleep(retry_delay(failures))
+            else:
+                return
 
 
 def _ids(task: Dispatched) -> dict[str, object]:

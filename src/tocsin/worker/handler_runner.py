@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from datetime import timedelta
 from dis import opmap
@@ -22,9 +22,9 @@ from pydantic import JsonValue
 
 from .. import telemetry
 from ..domain.definition.bindings import BindingError, bound_arguments
-from ..domain.events import Dispatched, Input
+from ..domain.events import Dispatched, Failure, Input
 from ..domain.ownership import EXECUTOR
-from ..domain.secret_reference import SecretReferenceError
+from ..domain.secret_reference import SecretReferenceError, resolve_references
 from ..domain.trace_context import TraceContext, process_of
 from ..ports import Clock
 from . import results
@@ -42,19 +42,12 @@ _Work: TypeAlias = tuple[Future[object], Callable[[], object]]
 _END: Final = None
 
 
-_OWN_TRACE: Final = nullcontext()
-
-
-def in_trace(trace: TraceContext | None) -> AbstractContextManager[None]:
+@contextmanager
+def in_trace(trace: TraceContext) -> Iterator[None]:
     """Make the span of a handler's run the current span of OpenTelemetry.
 
-    It is current in this task and in the threads that it starts. The scheduler exports it. None: the current span stays.
+    It is current in this task and in the threads that it starts. The scheduler exports it.
     """
-    return _OWN_TRACE if trace is None else _within(trace)
-
-
-@contextmanager
-def _within(trace: TraceContext) -> Iterator[None]:
     from opentelemetry import context  # noqa: PLC0415 - most workers make no traces
     from opentelemetry import trace as api  # noqa: PLC0415
 
@@ -71,7 +64,6 @@ class Threads:
     """A pool that grows to the number of concurrent calls, which the worker's slots limit."""
 
     def __init__(self) -> None:
-        """Start without threads."""
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._started = 0
@@ -104,16 +96,13 @@ def _run(future: Future[object], function: Callable[[], object]) -> None:
     try:
         result = function()
     except (StopIteration, GeneratorExit) as error:  # a task cannot await these; convert them as PEP 479 does
-        future.set_exception(_with_cause(RuntimeError(f"the handler raised {type(error).__name__}"), error))
+        failure = RuntimeError(f"the handler raised {type(error).__name__}")
+        failure.__cause__ = error
+        future.set_exception(failure)
     except BaseException as error:  # noqa: BLE001 - the future passes any exception to its awaiter
         future.set_exception(error)
     else:
         future.set_result(result)
-
-
-def _with_cause(error: Exception, cause: BaseException) -> Exception:
-    error.__cause__ = cause
-    return error
 
 
 _LONGEST_TIMEOUT_S: Final = 100 * 365 * 86_400.0
@@ -178,14 +167,15 @@ class HandlerRunner:
     async def _run(
         self, handler: Handler, task: Dispatched, held_task: HeldTask, secrets: SecretValues, output: AttemptOutput
     ) -> Outcome:
-        trace = process_of(task.execution_id, task.traceparent, task.step, task.attempt, held_task.assigned.delivery)
+        delivery = held_task.assigned.assignment.delivery
+        trace = process_of(task.execution_id, task.traceparent, task.step, task.attempt, delivery)
         try:
             call = self._prepare(handler, task, held_task, secrets, output, trace)
         except (WrongInputError, SecretReferenceError) as error:
             return Failed(results.unusable_input(error))
         if held_task.stopped is not None:
             return Stopped(held_task.stopped)
-        with in_trace(trace):
+        with nullcontext() if trace is None else in_trace(trace):  # without a trace, the current span stays
             return await self._run_within(task.timeout, call, handler, held_task, secrets)
 
     async def _run_within(
@@ -213,7 +203,7 @@ class HandlerRunner:
                 return Stopped(held_task.stopped)
             if limit.expired():
                 held_task.cancelled.set()
-                return Failed(results.timed_out(timeout))
+                return Failed(Failure(type=results.TIMED_OUT, message=f"did not finish within {timeout:g}s"))
             return Failed(results.raised(error, secrets.redact))
         finally:
             held_task.end()
@@ -262,13 +252,14 @@ class HandlerRunner:
         output: AttemptOutput,
         trace: TraceContext | None,
     ) -> Context:
+        assignment = held_task.assigned.assignment
         return Context._of(  # noqa: SLF001 - its only maker beside tests
             execution_id=task.execution_id,
             job=task.job,
             step=task.step,
             attempt=task.attempt,
             max_attempts=task.max_attempts,
-            delivery=held_task.assigned.delivery,
+            delivery=assignment.delivery,
             function=task.function,
             queue=task.queue,
             input=input_,
@@ -279,7 +270,7 @@ class HandlerRunner:
             scheduled_time=task.scheduled_time,
             trigger=task.trigger,
             deadline=self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT_S)),
-            fence=held_task.assigned.claim,
+            fence=assignment.claim,
             worker=self._worker,
             cancelled=held_task.cancelled,
             shutting_down=self._shutting_down,
@@ -287,9 +278,9 @@ class HandlerRunner:
             original_scheduled_time=task.original_scheduled_time,
             recovery_attempt_time=task.recovery_attempt_time,
             shard=task.shard,
-            shard_epoch=None if task.shard is None else held_task.assigned.epoch,
-            leader_epoch=held_task.assigned.epoch if task.resource == EXECUTOR else None,
-            last_heartbeat=held_task.assigned.heartbeat,
+            shard_epoch=None if task.shard is None else assignment.epoch,
+            leader_epoch=assignment.epoch if task.resource == EXECUTOR else None,
+            last_heartbeat=assignment.heartbeat,
             traceparent=None if trace is None else trace.traceparent,
             hops=task.hops,
             _output=output,
@@ -307,7 +298,9 @@ class HandlerRunner:
 
 def _bound(task: Dispatched, bindings: Mapping[str, JsonValue], input_: Input, secrets: SecretValues) -> Input:
     try:
-        return bound_arguments(bindings, input_, task.upstream, secrets.resolve_constant)
+        return bound_arguments(
+            bindings, input_, task.upstream, lambda value: resolve_references(value, secrets.look_up)
+        )
     except BindingError as error:
         raise WrongInputError(str(error)) from None
 
@@ -337,4 +330,5 @@ def _interrupted(error: asyncio.CancelledError, held_task: HeldTask) -> Outcome:
         return Stopped(held_task.stopped)
     if task is not None and task.cancelling():
         raise error
-    return Failed(results.cancelled_itself())
+    message = "a task or future that the handler awaited was cancelled"  # not by the worker
+    return Failed(Failure(type=results.CANCELLED_ITSELF, message=message))

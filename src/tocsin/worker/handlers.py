@@ -1,7 +1,7 @@
 """Registered handlers: which functions are accepted, and how a task's input becomes their arguments."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import ClassVar, Final, TypeAlias
@@ -54,12 +54,8 @@ class Handler:
     """It takes a `BuiltinCall` instead of a context."""
 
 
-class Handlers:
-    """The handlers of one worker, by the function name that job definitions use."""
-
-    def __init__(self) -> None:
-        """Start without handlers."""
-        self._by_name: dict[str, Handler] = {}
+class Handlers(dict[str, Handler]):
+    """The handlers of one worker, by the function name that job definitions use, in the order of their registration."""
 
     def add(self, name: str, function: Callable[..., object]) -> None:
         """Register a handler.
@@ -69,8 +65,8 @@ class Handlers:
             HandlerExistsError: another function has the name.
         """
         check_name(name)
-        _check(function)
-        if (other := self._by_name.get(name)) is not None:
+        parameters = _parameters_of(function)
+        if (other := self.get(name)) is not None:
             registered, rejected = _name_of(other.function), _name_of(function)
             raise HandlerExistsError(
                 f"{name!r} is already registered for {registered}(), so {rejected}() cannot have it. Choose another name."
@@ -78,27 +74,11 @@ class Handlers:
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
         )
-        self._by_name[name] = Handler(name, function, is_async, _parameters_of(function))
+        self[name] = Handler(name, function, is_async, parameters)
 
     def add_builtin(self, name: str, function: BuiltinFunction) -> None:
         """Register a built-in function."""
-        self._by_name[name] = Handler(name, function, is_async=True, parameters=None, is_builtin=True)
-
-    def put(self, handler: Handler) -> None:
-        """Take a handler as it is, in place of any that has its name."""
-        self._by_name[handler.name] = handler
-
-    def get(self, name: str) -> Handler | None:
-        """Return the handler of a function name."""
-        return self._by_name.get(name)
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the function names, in the order of their registration."""
-        return iter(self._by_name)
-
-    def __len__(self) -> int:
-        """Return the number of handlers."""
-        return len(self._by_name)
+        self[name] = Handler(name, function, is_async=True, parameters=None, is_builtin=True)
 
 
 def check_name(name: object) -> None:
@@ -130,31 +110,24 @@ def bind(
     return bound.args, bound.kwargs
 
 
-def _check(function: Callable[..., object]) -> None:
+def _parameters_of(function: Callable[..., object]) -> Signature | None:
+    """Return the parameters after the context, as `Handler.parameters`; refuse a function that cannot be a handler."""
     if not callable(function):
         raise InvalidHandlerError(f'{function!r} is not a function. Write @worker.task("<function>") above a function.')
     name = f"{_name_of(function)}()"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidHandlerError(f"{name} is a generator. A handler must return its result instead of yielding.")
-    first = next(iter(_signature(function).parameters.values()), None)
-    if first is None or first.kind not in _POSITIONAL:
-        raise InvalidHandlerError(f"{name} takes no context. Its first parameter must be the Context, positional.")
-
-
-def _parameters_of(function: Callable[..., object]) -> Signature | None:
-    first, *parameters = _signature(function).parameters.values()
-    if first.kind is Parameter.VAR_POSITIONAL:
-        return Signature([first, *parameters])
-    return Signature(parameters) if parameters else None
-
-
-def _signature(function: Callable[..., object]) -> Signature:
     try:
-        return inspect.signature(function)
+        parameters = [*inspect.signature(function).parameters.values()]
     except ValueError as error:  # some built-in functions have no signature
         raise InvalidHandlerError(
-            f"The parameters of {_name_of(function)}() are unknown. Wrap it in a function of your own."
+            f"The parameters of {name} are unknown. Wrap it in a function of your own."
         ) from error
+    if not parameters or parameters[0].kind not in _POSITIONAL:
+        raise InvalidHandlerError(f"{name} takes no context. Its first parameter must be the Context, positional.")
+    if parameters[0].kind is not Parameter.VAR_POSITIONAL:
+        del parameters[0]
+    return Signature(parameters) if parameters else None
 
 
 def _name_of(function: Callable[..., object]) -> str:

@@ -2,14 +2,27 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import NamedTuple
 
-from ..domain.agent import MAX_HELD
+from ..domain.agent import MAX_HELD, Assignment
 from ..subjects import entity_of, job_of
-from .assigned_task import AssignedTask
 from .outcome import StopReason
 from .shutdown import Flag
+
+
+class AssignedTask(NamedTuple):
+    """A task with the claim on it, which the matcher stored in this worker's name."""
+
+    assignment: Assignment
+    body: bytes
+    """The task, as published."""
+    hand_back_claim: Callable[[int], None]
+
+    def hand_back(self) -> None:
+        """Let the next hold list say that the task does not run here. The matcher assigns it again."""
+        self.hand_back_claim(self.assignment.claim)
 
 
 class HeldTask:
@@ -18,9 +31,8 @@ class HeldTask:
     __slots__ = ("_runner", "abandoned", "assigned", "cancelled", "entity", "is_left", "stopped")
 
     def __init__(self, assigned: AssignedTask) -> None:
-        """Hold a task whose handler does not run yet."""
         self.assigned = assigned
-        self.entity = entity_of(assigned.subject)
+        self.entity = entity_of(assigned.assignment.subject)
         """The key of its execution."""
         self.cancelled = Flag()
         self.stopped: StopReason | None = None
@@ -33,8 +45,9 @@ class HeldTask:
     @property
     def names(self) -> dict[str, str]:
         """The job, the execution, the step and the attempt, for log lines."""
-        step, attempt = self.assigned.subject.split(".")[4:6]
-        job, execution_id = job_of(self.assigned.subject), self.entity.rpartition(".")[2]
+        subject = self.assigned.assignment.subject
+        step, attempt = subject.split(".")[4:6]
+        job, execution_id = job_of(subject), self.entity.rpartition(".")[2]
         return {"job": job, "execution_id": execution_id, "step": step, "attempt": attempt}
 
     @property
@@ -71,7 +84,6 @@ class HeldTasks:
     """All tasks that a worker holds, in the order of their arrival."""
 
     def __init__(self) -> None:
-        """Hold no task."""
         self._all: dict[HeldTask, None] = {}  # a dictionary, because a set has no order
         self._handed_back: deque[int] = deque(maxlen=MAX_HELD)
         self._empty = asyncio.Event()

@@ -49,19 +49,17 @@ class AttemptOutput:
 
     __slots__ = (
         *("_dropped", "_heartbeat", "_is_closed", "_lines", "_lock"),
-        *("_notice", "_owner", "_progress", "_redact", "_redact_values", "_task", "has_sent_heartbeat"),
+        *("_notice", "_owner", "_progress", "_redact_values", "_task", "has_sent_heartbeat", "redact"),
     )
 
     def __init__(
         self, owner: "Output", task: Dispatched, redact: Callable[[str], str], redact_values: Callable[[str], str]
     ) -> None:
-        """Collect for `owner`.
-
-        `redact` removes the secrets of the task from a text, and `redact_values` only whole secrets from what the next attempt uses.
-        """
+        """Collect for `owner`. `redact_values` removes only whole secrets, from what the next attempt uses."""
         self._owner = owner
         self._task = task
-        self._redact = redact
+        self.redact = redact
+        """Removes the secrets of the task from a text."""
         self._redact_values = redact_values
         self._lock = threading.Lock()
         self._lines: deque[OutputLine] = deque()
@@ -74,13 +72,9 @@ class AttemptOutput:
         self.has_sent_heartbeat = False
         """The handler called `heartbeat`, and the next attempt may need it."""
 
-    def redact(self, text: str) -> str:
-        """Remove the secrets of the task from a text."""
-        return self._redact(text)
-
     def line(self, level: Level, text: str) -> None:
         """Keep a logged text, which may have several lines."""
-        lines = [self._line(level, printable(part)) for part in self._redact(text[:_MAX_TEXT]).splitlines()]
+        lines = [self._line(level, printable(part)) for part in self.redact(text[:_MAX_TEXT]).splitlines()]
         with self._lock:
             if self._is_closed:
                 return
@@ -100,7 +94,7 @@ class AttemptOutput:
 
     def progress(self, fraction: float, message: str) -> None:
         """Replace the progress."""
-        text = message_of(self._redact(str(message)[:_MAX_TEXT]))
+        text = message_of(self.redact(str(message)[:_MAX_TEXT]))
         progress = StepProgress(**self._identity(), fraction=fraction, message=text)
         with self._lock:
             if self._is_closed:
@@ -189,7 +183,6 @@ class Output:
     """The output of all attempts of a worker."""
 
     def __init__(self, log: Publisher, clock: Clock) -> None:
-        """Publish in `log`."""
         self.clock = clock
         self._log = log
         self._lock = threading.Lock()

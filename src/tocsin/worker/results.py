@@ -63,13 +63,11 @@ def outcome_of(returned: object, redact: Callable[[str], str] = str) -> Succeede
     return Succeeded(result)
 
 
-def unstorable(error: RequestRefused) -> Failure:
-    """Return the failure of an attempt whose report the log refuses.
-
-    The usual reason is its size.
-    """
-    message = f"the report on this attempt cannot be stored: {error.description}; return less, and refer to a store"
-    return Failure(type=INVALID_RESULT, message=message[:MAX_MESSAGE], retryable=False)
+def unstorable(error: RequestRefused) -> Failed:
+    """Return the outcome of an attempt whose report the log refuses, usually for its size."""
+    return _invalid(
+        f"the report on this attempt cannot be stored: {error.description}; return less, and refer to a store"
+    )
 
 
 def _invalid(message: str) -> Failed:
@@ -142,19 +140,6 @@ def raised(error: BaseException, redact: Callable[[str], str]) -> Failure:
     )
 
 
-def timed_out(seconds: float) -> Failure:
-    """Return the failure of a handler that exceeded its step's timeout."""
-    return Failure(type=TIMED_OUT, message=f"did not finish within {seconds:g}s")
-
-
-def cancelled_itself() -> Failure:
-    """Return the failure of a handler that awaited a cancelled task or future.
-
-    The worker did not cancel it.
-    """
-    return Failure(type=CANCELLED_ITSELF, message="a task or future that the handler awaited was cancelled")
-
-
 def unusable_input(error: WrongInputError | SecretReferenceError, redact: Callable[[str], str] = str) -> Failure:
     """Return the failure of a task whose input cannot be used.
 
@@ -190,10 +175,8 @@ def _message_of(error: BaseException) -> str:
 
 def _without_own_frames(error: BaseException) -> TracebackType | None:
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and _is_own_module(trace.tb_frame.f_globals.get("__name__")):
+    while trace is not None and trace.tb_next is not None:
+        if not str(trace.tb_frame.f_globals.get("__name__")).startswith(_OWN_PACKAGES):
+            break
         trace = trace.tb_next
     return trace
-
-
-def _is_own_module(module: object) -> bool:
-    return isinstance(module, str) and module.startswith(_OWN_PACKAGES)

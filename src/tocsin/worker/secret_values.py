@@ -52,10 +52,6 @@ class SecretValues:
             return input_, ()
         return input_, tuple(cast("list[JsonValue]", resolve_references(list(task.args), self.look_up)))
 
-    def resolve_constant(self, value: JsonValue) -> JsonValue:
-        """Return a constant of the definition with every reference replaced; raises as `resolve` does."""
-        return resolve_references(value, self.look_up)
-
     def redact(self, text: str) -> str:
         """Replace each resolved value by its reference.
 

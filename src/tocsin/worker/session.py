@@ -4,8 +4,8 @@ Its parts, in the order of the flow, and their shutdown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import Final
 
 from .. import telemetry
 from .agent import AgentAnnouncer, AssignedTasks
@@ -30,7 +30,6 @@ class Session:
     """A run of a worker, until it is stopped."""
 
     def __init__(self, options: Options, handlers: Handlers, connection: Connection, shutdown: Shutdown) -> None:
-        """Create the parts."""
         clock = connection.clock
         self._options = options
         self._shutdown = shutdown
@@ -69,10 +68,9 @@ class Session:
                 await self._agent.end()
 
     async def _work(self) -> None:
-        loops = (self._agent.run(), self._output.run())
-        background = [*map(_start, loops)]
+        background = [asyncio.create_task(loop) for loop in (self._agent.run(), self._output.run())]
         try:
-            await _first(self._shutdown.requested.wait(), *map(_ended, background))
+            await _first(self._shutdown.requested.wait(), *(asyncio.wait([loop]) for loop in background))
             _log.info("stopping", action="worker-stopping", worker=self._options.name, tasks=len(self._held_tasks))
             self._close()
             immediate, timeout_s = self._shutdown.immediate.wait(), self._options.shutdown_timeout
@@ -90,20 +88,11 @@ class Session:
         self._pool.slots.wake()
 
     async def _leave(self) -> None:
-        """Stop handlers and hand their tasks back."""
         self._pool.stop(StopReason.SHUTDOWN)
         await _first(self._held_tasks.settled(), timeout_s=SETTLE_TIMEOUT_S)
         await _first(self._output.drain(), timeout_s=SETTLE_TIMEOUT_S)
         self._pool.abandon()
         self._threads.close()
-
-
-def _start(loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    return asyncio.create_task(loop)
-
-
-async def _ended(loop: asyncio.Task[None]) -> None:
-    await asyncio.wait([loop])
 
 
 async def _end(*loops: asyncio.Task[None]) -> None:

@@ -23,7 +23,6 @@ class Flag:
     __slots__ = ("_in_loop", "_in_threads", "_is_set", "is_watched")
 
     def __init__(self) -> None:
-        """Create a flag that is not set."""
         self._is_set = False
         # Each task has a flag that few handlers wait for, so its events are made for the first that does.
         self._in_loop: asyncio.Event | None = None
@@ -73,7 +72,6 @@ class Shutdown:
     """The requests to stop a worker."""
 
     def __init__(self) -> None:
-        """Start without a request."""
         self.requested = Flag()
         """Take no more tasks, and let handlers finish."""
         self.immediate = Flag()

@@ -3,9 +3,9 @@
 import json
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -22,8 +22,9 @@ KeepLine: TypeAlias = Callable[[Level, str], None]
 
 MAX_TRACEBACK_LINES: Final = 30
 _TASK_LOGGER: Final = "tocsin.task"
+_NUMBERS: Final[Mapping[Level, int]] = {name: logging.getLevelNamesMapping()[name.upper()] for name in get_args(Level)}
 _LEVELS: Final[Mapping[str, Level]] = {
-    **{name: name for name in ("debug", "info", "warning", "error", "critical")},
+    **{name: name for name in _NUMBERS},
     "msg": "info",
     "warn": "warning",
     "exception": "error",
@@ -31,13 +32,6 @@ _LEVELS: Final[Mapping[str, Level]] = {
 }
 _FORMS: Final[tuple[Callable[[object], str], ...]] = (repr, str, partial(json.dumps, default=str))
 """The texts that a log may have of a value. In JSON, the values in a list or an object have their `str`."""
-_NUMBERS: Final[Mapping[Level, int]] = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "critical": logging.CRITICAL,
-}
 
 
 def task_logger(
@@ -116,24 +110,18 @@ class _TaskLogger:
         """
         if not _is_written(level):  # before each value becomes a text
             return None
-        self._keep_line(level, event, values, fields)
-        return method(*self._shown(event, values), **_without_secrets(fields, self._redact))
-
-    def _with(self, logger: Any, fields: Mapping[str, object]) -> "_TaskLogger":  # noqa: ANN401 - any logger
-        return _TaskLogger(logger, self._keep, self._redact, fields)
-
-    def _shown(self, event: object, values: tuple[object, ...]) -> Iterator[object]:
-        """Yield the parts of a text without secrets."""
-        return (_without_secret(part, self._redact) for part in (event, *values))
-
-    def _without(self, names: tuple[str, ...]) -> dict[str, object]:
-        return {name: value for name, value in self._fields.items() if name not in names}
-
-    def _keep_line(self, level: Level, event: object, values: tuple[object, ...], fields: Mapping[str, object]) -> None:
         try:
             self._keep(level, _text(event, values, {**self._fields, **fields}))
         except Exception as error:  # noqa: BLE001 - a value whose `repr` fails; no line may fail a task
             self._keep(level, f"<a line without readable text: {type(error).__name__}>")
+        shown = (_without_secret(part, self._redact) for part in (event, *values))
+        return method(*shown, **_without_secrets(fields, self._redact))
+
+    def _with(self, logger: Any, fields: Mapping[str, object]) -> "_TaskLogger":  # noqa: ANN401 - any logger
+        return _TaskLogger(logger, self._keep, self._redact, fields)
+
+    def _without(self, names: tuple[str, ...]) -> dict[str, object]:
+        return {name: value for name, value in self._fields.items() if name not in names}
 
 
 def _is_written(level: Level) -> bool:
@@ -168,7 +156,7 @@ def _without_secret(value: object, redact: Callable[[str], str]) -> object:
     for written in _FORMS:
         try:
             text = written(value)
-        except Exception:  # noqa: BLE001, S112 - as in `_keep_line`; the log cannot write this form either
+        except Exception:  # noqa: BLE001, S112 - as in `_write`; the log cannot write this form either
             continue
         if (clean := redact(text)) != text:
             return clean

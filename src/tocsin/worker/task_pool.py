@@ -1,15 +1,12 @@
 """The slots of a worker, and the tasks that run in them."""
 
 import asyncio
-from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
 
 from .. import telemetry
-from .assigned_task import AssignedTask
 from .executor import Executor
-from .held_tasks import HeldTask, HeldTasks
+from .held_tasks import AssignedTask, HeldTask, HeldTasks
 from .outcome import StopReason
 from .shutdown import Flag
 
@@ -23,7 +20,6 @@ class Slots:
     """
 
     def __init__(self, limit: int, closed: Flag) -> None:
-        """Start with all slots free."""
         self._free = limit
         self._is_paused = False
         self._closed = closed
@@ -65,7 +61,6 @@ class TaskPool:
     """The running tasks of a worker."""
 
     def __init__(self, executor: Executor, held_tasks: HeldTasks, slots: Slots) -> None:
-        """Start without tasks."""
         self.slots = slots
         self._executor = executor
         self._held_tasks = held_tasks
@@ -78,7 +73,9 @@ class TaskPool:
         """
         held = HeldTask(assigned)
         self._held_tasks.add(held)
-        self._spawn(self._run(held) if self.slots.occupy_now() else self._start(held))
+        task = asyncio.create_task(self._run(held) if self.slots.occupy_now() else self._start(held))
+        self._tasks.add(task)
+        task.add_done_callback(self._on_end)
 
     async def _start(self, held: HeldTask) -> None:
         if await self.slots.occupy():
@@ -86,11 +83,6 @@ class TaskPool:
         else:
             held.assigned.hand_back()
             self._held_tasks.remove(held)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_end)
 
     def _on_end(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from .. import telemetry
+from ..domain import agent
 from ..domain.errors import TocsinError
 from ..domain.secret_reference import check_allowed
-from .connection import Connect, Connection, Options, read_options
+from .connection import Connect, Connection, Options, refuse_text, unique_name
 from .event_loop import ending_loop, running_loop
 from .handlers import BuiltinFunction, Handlers, check_name
 from .session import Session
@@ -83,18 +84,23 @@ class Worker:
             ValueError: an option is out of its range, or a secret has an invalid name.
             TypeError: `queues`, `secrets` or `shards` is one string.
         """
-        self.options: Options = read_options(
-            queues,
+        refuse_text("shards", shards, "sequence of ids")
+        refuse_text("secrets", secrets, "collection of names")
+        refuse_text("queues", queues, "sequence of names")
+        check_allowed(secrets)
+        self.options = Options(
+            queues=tuple(queues),
             concurrency=concurrency,
             shutdown_timeout=shutdown_timeout,
-            name=name,
+            name=name or unique_name(),
             nats_url=nats_url,
-            labels=labels,
-            secrets=secrets,
-            shards=shards,
+            labels=dict(labels or {}),
+            secrets=frozenset(secrets),
+            shards=agent.checked_shards(shards),
         )
         self._connect = connect
-        self._handlers = Handlers()
+        self.handlers = Handlers()
+        """The registered handlers, also for a runtime that runs them itself, such as a simulation."""
         self._shutdown = Shutdown()
         self._opening: asyncio.Task[Any] | None = None
         self._lock = threading.Lock()
@@ -126,7 +132,7 @@ class Worker:
         check_name(function)
 
         def register(handler: F) -> F:
-            self._handlers.add(function, handler)
+            self.handlers.add(function, handler)
             return handler
 
         return register
@@ -170,7 +176,7 @@ class Worker:
         shutdown = self._shutdown
         with self._lock:
             self._loop = asyncio.get_running_loop()
-        if not self._handlers and not shutdown.requested:
+        if not self.handlers and not shutdown.requested:
             _log.warning(
                 "worker has no handlers, so it hands back every task; register functions with @worker.task",
                 action="worker-without-handlers",
@@ -192,11 +198,6 @@ class Worker:
         """Whether it was made with `connect`, so that `serve` without a connection opens its own."""
         return self._connect is not None
 
-    @property
-    def handlers(self) -> Handlers:
-        """The registered handlers, for a runtime that runs them itself, such as a simulation."""
-        return self._handlers
-
     def allow_secrets(self, names: Collection[str]) -> None:
         """Allow inputs to refer to further secrets, before the worker runs.
 
@@ -213,7 +214,7 @@ class Worker:
 
     def offer(self, function: str, builtin: BuiltinFunction) -> None:
         """Offer a built-in function too, before the worker runs."""
-        self._handlers.add_builtin(function, builtin)
+        self.handlers.add_builtin(function, builtin)
 
     def stop(self) -> None:
         """Stop the worker, from any thread. A second call stops all handlers immediately.
@@ -240,7 +241,12 @@ class Worker:
         """Connect, without a time limit; None if the worker was stopped before."""
         self._opening = open_task = asyncio.current_task()
         try:
-            return await stack.enter_async_context(self._connector()(self.options))
+            connect = self._connect or type(self).connect_by_default
+            if connect is None:
+                raise NoConnectionError(
+                    "The worker has no connection. Write `from tocsin import Worker`, or pass `connect`."
+                )
+            return await stack.enter_async_context(connect(self.options))
         except asyncio.CancelledError:
             if open_task is None or not shutdown.requested.is_set():
                 raise
@@ -251,17 +257,9 @@ class Worker:
 
     async def _work(self, connection: Connection, shutdown: Shutdown) -> None:
         fields = {"worker": self.options.name, "queues": self.options.queues}
-        _log.info("working", action="worker-started", functions=list(self._handlers), **fields)
-        await Session(self.options, self._handlers, connection, shutdown).run()
+        _log.info("working", action="worker-started", functions=list(self.handlers), **fields)
+        await Session(self.options, self.handlers, connection, shutdown).run()
         _log.info("stopped", action="worker-stopped", **fields)
-
-    def _connector(self) -> Connect:
-        connect = self._connect or type(self).connect_by_default
-        if connect is None:
-            raise NoConnectionError(
-                "The worker has no connection. Write `from tocsin import Worker`, or pass `connect`."
-            )
-        return connect
 
 
 def _log_failure(serve_task: "asyncio.Task[None]") -> None:

@@ -7,8 +7,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from ...domain.definition.command import ResultKind
-from ..builtin_call import BuiltinCall, BuiltinFailure
-from ..outcome import WRONG_INPUT
+from ..builtin_call import BuiltinCall, BuiltinFailure, wrong_input
 from ..results import INVALID_RESULT, MAX_RESULT_BYTES
 from .lines import Lines
 
@@ -26,13 +25,12 @@ def rendered_arguments(texts: Sequence[str], call: BuiltinCall) -> tuple[str, ..
     for text in texts:
         argument = call.render(text, limit=MAX_TEXT)
         if "\0" in argument:
-            raise BuiltinFailure(WRONG_INPUT, f"the argument {text!r} has a character U+0000", retryable=False)
+            raise wrong_input(f"the argument {text!r} has a character U+0000")
         if argument.startswith("-") and not text.startswith("-") and not may_be_option:
-            message = (
+            raise wrong_input(
                 f"the value of the argument {text!r} begins with `-`, so the program would read an option; "
                 "write `--name={{ … }}`, or an argument `--` before it"
             )
-            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
         may_be_option = may_be_option or text == "--"
         arguments.append(argument)
     return tuple(arguments)
@@ -48,7 +46,7 @@ def rendered_variables(texts: Mapping[str, str], call: BuiltinCall) -> dict[str,
     for name, text in texts.items():
         variables[name] = call.render(text, limit=MAX_TEXT)
         if "\0" in variables[name]:
-            raise BuiltinFailure(WRONG_INPUT, f"the variable {name} has a character U+0000", retryable=False)
+            raise wrong_input(f"the variable {name} has a character U+0000")
     return variables
 
 

@@ -11,7 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
+import aiohttp
 import yaml
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
 
 from ...domain.yaml_fault import fault_of
 from ...settings.builtin import ContainerRules
@@ -83,7 +86,6 @@ class Cluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connections."""
         if self._client is not None:
             await self._client.close()
 
@@ -111,7 +113,6 @@ class Cluster:
         Raises:
             BuiltinFailure: the server refused it, or the connection broke.
         """
-        aiohttp = _transport()
         try:
             timeout = aiohttp.ClientTimeout(total=within, sock_connect=_CONNECT_WITHIN_S)
             response = await self._send("GET", path, query, None, timeout)
@@ -125,9 +126,6 @@ class Cluster:
             raise _unreachable(path, error) from None
 
     async def _connect(self) -> None:
-        from kubernetes.aio import config  # noqa: PLC0415 - the client is in an extra
-        from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
-
         settings = Configuration()
         try:
             if self._rules.kubeconfig is None:
@@ -162,7 +160,6 @@ class Cluster:
         Raises:
             BuiltinFailure: the server refused it, or does not answer for long.
         """
-        aiohttp = _transport()
         loop, failures, is_renewed = asyncio.get_running_loop(), 0, False
         end = loop.time() + self._patience
         while True:
@@ -189,7 +186,6 @@ class Cluster:
     async def _answer(
         self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        aiohttp = _transport()
         timeout = aiohttp.ClientTimeout(total=_ANSWER_WITHIN_S, sock_connect=_CONNECT_WITHIN_S)
         response = await self._send(method, path, query, body, timeout)
         try:
@@ -239,7 +235,7 @@ async def _read(response: Any, limit: int, *, cut: bool = False) -> bytes:  # no
         if size > limit:
             if cut:
                 break
-            raise _transport().ClientPayloadError(f"the answer has more than {limit:,} bytes")
+            raise aiohttp.ClientPayloadError(f"the answer has more than {limit:,} bytes")
     return b"".join(parts)
 
 
@@ -250,13 +246,6 @@ def _object(answer: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _transport() -> Any:  # noqa: ANN401 - a module
-    """Return the transport of the client, for its errors and its timeouts."""
-    import aiohttp  # noqa: PLC0415 - it is in an extra
-
-    return aiohttp
 
 
 def _unreachable(path: str, error: Exception) -> BuiltinFailure:

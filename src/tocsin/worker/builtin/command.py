@@ -70,7 +70,7 @@ class CommandFunction:
         command_rules.check_variables(rules, command.env)
         folder = command_rules.working_folder(rules, command.cwd)
         env = {
-            **command_rules.environment(rules, self._environment),
+            **{name: self._environment[name] for name in rules.inherit if name in self._environment},
             **rendered_variables(command.env, call),
             **identity(call),
         }

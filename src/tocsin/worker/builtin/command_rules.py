@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from os.path import realpath
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +23,11 @@ def working_folder(rules: CommandRules, written: str | None) -> str:
         BuiltinFailure: this worker does not allow it, or it does not exist.
     """
     if written is None:
-        written = rules.directories[0] if rules.directories else "/"
-        return _real(written)
+        return realpath(rules.directories[0] if rules.directories else "/")
     if not Path(written).is_absolute():
         raise BuiltinFailure(NOT_ALLOWED, f"cwd {written!r} is not absolute; write the whole path", retryable=False)
-    folder = _real(written)
-    if not any(Path(folder).is_relative_to(_real(allowed)) for allowed in rules.directories):
+    folder = realpath(written)
+    if not any(Path(folder).is_relative_to(realpath(allowed)) for allowed in rules.directories):
         raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the folder {folder}", "command.directories"))
     return folder
 
@@ -43,15 +43,10 @@ def program(written: str, allowed: Iterable[str], folder: str, search_path: str,
     path = str(Path(folder, written)) if os.sep in written else shutil.which(written, path=search_path)
     if path is None:
         raise BuiltinFailure(NOT_STARTED, f"program {written!r} is not in PATH ({search_path})")
-    file = _real(path)
+    file = realpath(path)
     if not any(_covers(entry, file, Path(path).name) for entry in allowed):
         raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the program {file}", f"command.{setting}"))
     return file
-
-
-def environment(rules: CommandRules, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the worker's variables that a command inherits."""
-    return {name: own[name] for name in rules.inherit if name in own}
 
 
 def check_variables(rules: CommandRules, names: Iterable[str]) -> None:
@@ -75,9 +70,5 @@ def _covers(entry: str, file: str, name: str) -> bool:
     """
     folder, _, last = entry.rpartition("/")
     if last == "*":
-        return str(Path(file).parent) == _real(folder or "/")
-    return file == _real(entry) and (name == last or entry == file)
-
-
-def _real(path: str) -> str:
-    return os.path.realpath(path)
+        return str(Path(file).parent) == realpath(folder or "/")
+    return file == realpath(entry) and (name == last or entry == file)

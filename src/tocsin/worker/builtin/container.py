@@ -12,8 +12,7 @@ from ...domain.definition.image import ImageError, covers, read_image, read_patt
 from ...domain.secret_reference import find_references
 from ...settings import SettingsError
 from ...settings.builtin import ContainerRules
-from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed
-from ..outcome import WRONG_INPUT
+from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed, wrong_input
 from ..results import TIMED_OUT
 from .arguments import identity, rendered_arguments, rendered_variables, result_of
 from .cluster import MAX_REASON, Cluster, missing_configuration
@@ -86,14 +85,13 @@ class ContainerFunction:
         words = rendered_arguments((*work.command, *work.args), call)
         for written, word in zip((*work.command, *work.args), words, strict=True):
             if call.has_secret(word):
-                message = (
+                raise wrong_input(
                     f"the argument {written!r} has a secret, which everyone who may read the Job would see; use `env`"
                 )
-                raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
         variables = rendered_variables(work.env, call)
         if sum(len(value.encode(errors="replace")) for value in (*words, *variables.values())) > MAX_VALUES:
             message = f"the arguments and variables have more than {MAX_VALUES:,} bytes; keep the data in a store"
-            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+            raise wrong_input(message)
         secrets = {name: value for name, value in variables.items() if _is_secret(work.env[name], value, call)}
         rules = self._rules
         if work.service_account is not None and work.service_account not in rules.service_accounts:
@@ -118,7 +116,7 @@ class ContainerFunction:
         try:
             image = read_image(work.image)
         except ImageError as error:
-            raise BuiltinFailure(WRONG_INPUT, str(error), retryable=False) from None
+            raise wrong_input(str(error)) from None
         if not any(covers(pattern, image) for pattern in self._images):
             raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the image {image}", "container.images"))
         return str(image)
@@ -132,7 +130,6 @@ class ContainerFunction:
 
 
 def _is_secret(text: str, value: str, call: BuiltinCall) -> bool:
-    """Return whether a variable has a secret, also of the input."""
     return bool(find_references(text)) or call.redact(value) != value
 
 

@@ -125,14 +125,18 @@ class ContainerRun:
             except Refusal as refusal:
                 if refusal.reason != ALREADY_EXISTS:
                     raise
-            try:
-                job = await self._cluster.get(f"{self._jobs}/{self._name}")
-            except Refusal as refusal:
-                if refusal.status != NOT_FOUND:
-                    raise
-                continue  # it went between the two requests
-            return self._adopted(job)
+            if job := await self._job():  # otherwise it went between the two requests
+                return self._adopted(job)
         raise BuiltinFailure(JOB_DELETED, f"Job {self._name} is created and deleted again and again")
+
+    async def _job(self) -> dict[str, Any]:
+        """Return the Job; empty if it does not exist."""
+        try:
+            return await self._cluster.get(f"{self._jobs}/{self._name}")
+        except Refusal as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            return {}
 
     def _adopted(self, job: dict[str, Any]) -> dict[str, Any]:
         if not is_own(job, self._call.context):
@@ -185,12 +189,7 @@ class ContainerRun:
 
     async def _status(self, uid: str) -> tuple[Status, str]:
         """Return the status, and the version of the list of pods."""
-        try:
-            job = await self._cluster.get(f"{self._jobs}/{self._name}")
-        except Refusal as refusal:
-            if refusal.status != NOT_FOUND:
-                raise
-            job = {}
+        job = await self._job()
         if not job or is_deleted(job) or uid_of(job) != uid:
             raise BuiltinFailure(JOB_DELETED, f"Job {self._name} was deleted while it ran")
         pods = await self._cluster.get(self._pods, labelSelector=_selector(uid))
@@ -241,20 +240,16 @@ class ContainerRun:
         """Delete the Job of this attempt, as far as that is possible."""
         try:
             async with asyncio.timeout(self._delete_within):
-                job = await self._cluster.get(f"{self._jobs}/{self._name}")
-                if is_own(job, self._call.context):
+                if is_own(await self._job(), self._call.context):
                     await self._delete(self._name)
             return
         except TimeoutError:
             error = f"it does not end within {self._delete_within:g}s"
         except BuiltinFailure as failure:
-            if isinstance(failure, Refusal) and failure.status == NOT_FOUND:
-                return
             error = str(failure)
         _log.warning("job not deleted", action="container-remains", job=self._name, error=error)
 
     async def _delete(self, name: str) -> None:
-        """Delete a Job with its pods, and wait until they are gone."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         try:
             await self._cluster.delete(f"{self._jobs}/{name}", body)

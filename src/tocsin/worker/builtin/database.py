@@ -80,7 +80,6 @@ class Database:
     """A database of the settings."""
 
     def __init__(self, name: str, url: str, threads: Threads) -> None:
-        """Connect to nothing yet."""
         scheme, _, rest = url.partition("://")
         self.name = name
         self.is_sqlite = scheme == "sqlite"
@@ -183,7 +182,9 @@ class _Running:
     def _in_transaction(self, connection: Connection) -> Any:  # noqa: ANN401
         transaction = connection.begin()
         try:
-            self._start(connection)
+            with self._lock:
+                self._driver = connection.connection.dbapi_connection
+            self._check()
             result = self._work(connection, self._check)
             self._check()
         except BaseException:
@@ -197,11 +198,6 @@ class _Running:
                 self._driver = None
         transaction.commit()
         return result
-
-    def _start(self, connection: Connection) -> None:
-        with self._lock:
-            self._driver = connection.connection.dbapi_connection
-        self._check()
 
     def _check(self) -> None:
         """Roll back if the attempt was cancelled."""

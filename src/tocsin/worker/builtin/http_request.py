@@ -19,8 +19,7 @@ from ...domain.events.triggers import HOPS_HEADER
 from ...domain.http_answer import is_retryable, retry_after
 from ...settings import SettingsError
 from ...settings.builtin import HttpRules
-from ..builtin_call import BuiltinCall, BuiltinFailure
-from ..outcome import WRONG_INPUT
+from ..builtin_call import BuiltinCall, BuiltinFailure, wrong_input
 from ..results import INVALID_RESULT, MAX_RESULT_BYTES
 from .guarded_network import NOT_ALLOWED, GuardedNetwork
 
@@ -90,8 +89,7 @@ class HttpFunction:
             message = f"{request.method} {url.origin}: {str(error)[:MAX_REASON] or type(error).__name__}"
             raise BuiltinFailure(CONNECTION_FAILED, message) from None
         except httpcore.ProtocolError as error:
-            message = f"{request.method} {url.origin} cannot be sent: {str(error)[:MAX_REASON]}"
-            raise BuiltinFailure(WRONG_INPUT, message, retryable=False) from None
+            raise wrong_input(f"{request.method} {url.origin} cannot be sent: {str(error)[:MAX_REASON]}") from None
 
     def _url(self, request: HttpRequest, call: BuiltinCall) -> HttpUrl:
         """Return the URL of a request.
@@ -101,12 +99,9 @@ class HttpFunction:
         """
         written, url = split_url(request.url), split_url(call.render(request.url, limit=MAX_URL, form="url"))
         if written is None or url is None or url.origin != written.origin:
-            raise BuiltinFailure(
-                WRONG_INPUT, f"the url {request.url!r} has another form with these values", retryable=False
-            )
+            raise wrong_input(f"the url {request.url!r} has another form with these values")
         if problem := target_problem(url.target):
-            message = f"the url {request.url!r} {problem}, with these values"
-            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+            raise wrong_input(f"the url {request.url!r} {problem}, with these values")
         if not any(_covers(allowed, url) for allowed in self._urls):
             message = (
                 f"this worker does not allow {url.origin} with this path; add its beginning to its setting "
@@ -149,8 +144,7 @@ def _headers_and_content(request: HttpRequest, call: BuiltinCall) -> tuple[dict[
     for name, text in request.headers.items():
         value = call.render(text, limit=MAX_HEADER).strip()
         if not _VALUE.fullmatch(value):
-            message = f"the value of the header {name} has a character that is not printable ASCII"
-            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+            raise wrong_input(f"the value of the header {name} has a character that is not printable ASCII")
         headers[name] = value
     if request.body is None:
         return headers, None
@@ -163,7 +157,7 @@ def _headers_and_content(request: HttpRequest, call: BuiltinCall) -> tuple[dict[
     try:
         return headers, text.encode()
     except UnicodeEncodeError:
-        raise BuiltinFailure(WRONG_INPUT, "the body has half a surrogate pair", retryable=False) from None
+        raise wrong_input("the body has half a surrogate pair") from None
 
 
 async def _result(request: HttpRequest, url: HttpUrl, response: httpcore.Response, call: BuiltinCall) -> JsonValue:

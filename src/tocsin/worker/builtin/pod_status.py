@@ -1,7 +1,7 @@
 """The status of a container, as its Job and its pods show it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 STUCK: Final = frozenset(
@@ -39,23 +39,21 @@ class End:
 class Status:
     """A container at one moment."""
 
-    pod: str | None
+    pod: str | None = None
     """The name of its pod."""
-    has_begun: bool
+    has_begun: bool = False
     """It runs or ran, so there is a log."""
-    waits_for: str | None
+    waits_for: str | None = None
     """The reason for which it has not begun."""
-    message: str
-    end: End | None
+    message: str = ""
+    end: End | None = None
 
 
 def read_status(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], container: str) -> Status:
     """Return the status of a container in the newest pod of a Job."""
     pod = max(pods, key=lambda each: str(part_of(each, "metadata").get("creationTimestamp")), default=None)
-    status = Status(None, has_begun=False, waits_for=NO_POD, message="", end=None)
-    if pod is not None:
-        status = _pod_status(pod, container)
-    return Status(status.pod, status.has_begun, status.waits_for, status.message, _end(job, status.end))
+    status = Status(waits_for=NO_POD) if pod is None else _pod_status(pod, container)
+    return replace(status, end=_end(job, status.end))
 
 
 def is_finished(job: Mapping[str, Any]) -> bool:
@@ -91,20 +89,18 @@ def _pod_status(pod: Mapping[str, Any], container: str) -> Status:
     states = [part_of(each, "state") for each in items_of(status, "containerStatuses") if each.get("name") == container]
     state = states[0] if states else {}
     if terminated := part_of(state, "terminated"):
-        return Status(name, has_begun=True, waits_for=None, message="", end=_terminated(pod, terminated))
+        return Status(name, has_begun=True, end=_terminated(pod, terminated))
     if status.get("phase") == "Failed":
-        end = End(
-            None, _disruption(pod) or "Failed", _text(status.get("message")) or "the pod ended before its container"
-        )
-        return Status(name, has_begun=False, waits_for=None, message="", end=end)
+        said = _text(status.get("message")) or "the pod ended before its container"
+        return Status(name, end=End(None, _disruption(pod) or "Failed", said))
     if "running" in state:
-        return Status(name, has_begun=True, waits_for=None, message="", end=None)
+        return Status(name, has_begun=True)
     waiting = part_of(state, "waiting")
     reason, message = _reason(waiting), waiting.get("message")
     scheduled = _condition(pod, "PodScheduled", "False")
     if not reason and scheduled is not None:
         reason, message = _reason(scheduled) or "Unschedulable", scheduled.get("message")
-    return Status(name, has_begun=False, waits_for=reason or "Pending", message=_text(message), end=None)
+    return Status(name, waits_for=reason or "Pending", message=_text(message))
 
 
 def _terminated(pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> End:

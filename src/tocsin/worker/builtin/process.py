@@ -128,7 +128,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
             opened.close(fd)
         status = asyncio.create_task(_read_all(opened.take(readers[0][0])))
         pumps = [
-            asyncio.create_task(_pump(opened.take(read), lines))
+            asyncio.create_task(_follow(opened.take(read), lines.feed))
             for (read, _), lines in zip(readers[1:], (out, err), strict=True)
         ]
         flushing = asyncio.create_task(_flush(out, err))
@@ -211,7 +211,6 @@ def _signal(supervisor: asyncio.subprocess.Process, number: signal.Signals) -> N
 
 
 def _warn(status: "asyncio.Task[bytes]", order: Order) -> None:
-    """Name the processes of a command that could not be ended."""
     is_answered = status.done() and not status.cancelled() and status.exception() is None
     end = _exit_of(status.result()) if is_answered else None
     if end is not None and end.remaining:
@@ -237,10 +236,6 @@ def _exit_of(answer: bytes) -> Exit | None:
 def _tell(control_fd: int, word: bytes) -> None:
     with suppress(OSError):  # it has ended
         os.write(control_fd, word)
-
-
-async def _pump(stream: IO[bytes], lines: Lines) -> None:
-    await _follow(stream, lines.feed)
 
 
 async def _read_all(stream: IO[bytes]) -> bytes:

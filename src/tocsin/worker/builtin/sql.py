@@ -20,9 +20,8 @@ from ...domain.definition.sql_work import ProcedureCall, SqlStatement
 from ...domain.formats.document import listed
 from ...settings import SettingsError
 from ...settings.builtin import SqlRules
-from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed
+from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed, wrong_input
 from ..handler_runner import Threads
-from ..outcome import WRONG_INPUT
 from .database import MAX_REASON, Check, Database
 
 NOT_ALLOWED: Final = "sql_not_allowed"
@@ -129,7 +128,7 @@ class ProcedureFunction:
             message = not_allowed(f"the procedure {work.name}", f"sql.connections.{work.connection}.procedures")
             raise BuiltinFailure(NOT_ALLOWED, message)
         if database.is_sqlite:
-            raise BuiltinFailure(WRONG_INPUT, "SQLite has no procedures; write `sql`", retryable=False)
+            raise wrong_input("SQLite has no procedures; write `sql`")
         written = {f"argument_{number}": value for number, value in enumerate(work.arguments)}
         # The type of the parameter decides, because a number as text has none of its own.
         arguments = {
@@ -159,10 +158,9 @@ def _parameters(written: Mapping[str, JsonValue], call: BuiltinCall) -> dict[str
     values = rendered if isinstance(rendered, dict) else {}
     for name, value in values.items():
         if isinstance(value, int) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
-            raise BuiltinFailure(WRONG_INPUT, f"the parameter {name} has more than 64 bits", retryable=False)
+            raise wrong_input(f"the parameter {name} has more than 64 bits")
         if isinstance(value, str) and value != storable(value):
-            message = f"the parameter {name} has a character that a database does not store (U+0000)"
-            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+            raise wrong_input(f"the parameter {name} has a character that a database does not store (U+0000)")
     return {
         name: to_json(value).decode() if isinstance(value, dict | list) else value for name, value in values.items()
     }
