@@ -61,8 +61,8 @@ def failure_of(error: BaseException) -> Failure:
         error = error.exceptions[0]  # the first failure cancelled the others
     if isinstance(error, UsageError):
         return Failure(error.exit_code, str(error), error_code=error.code)
-    for kind, code, text in chain(_KNOWN, _of_the_outside()):
-        if isinstance(error, kind):
+    for kinds, code, text in chain(_KNOWN, _of_the_outside()):
+        if isinstance(error, kinds):
             problems = error.problems if isinstance(error, SettingsError | DefinitionError) else ()
             return Failure(code, text.format(_reason(error)), problems, _code_of(error))
     if isinstance(error, ImportError) and (extra := extra_of(error)):
@@ -80,35 +80,25 @@ def _code_of(error: BaseException) -> str:
     return Interrupted.code if isinstance(error, KeyboardInterrupt | typer.Abort) else _DATABASE
 
 
-_Row: TypeAlias = tuple[type[BaseException], Exit, str]
+_Row: TypeAlias = tuple[tuple[type[BaseException], ...], Exit, str]
 
 _KNOWN: Final[tuple[_Row, ...]] = (
-    (Interrupted, Exit.INTERRUPTED, "interrupted"),
-    (KeyboardInterrupt, Exit.INTERRUPTED, "interrupted"),
-    (typer.Abort, Exit.INTERRUPTED, "aborted"),
-    (typer.TyperException, Exit.USAGE, "{}"),
-    (SettingsError, Exit.USAGE, "{}"),
-    (DefinitionError, Exit.USAGE, "{}"),
-    (ScheduleError, Exit.USAGE, "{}"),
-    (StatementError, Exit.USAGE, "{}"),
-    (WrongShardMap, Exit.USAGE, "{}"),
-    (WrongNamespaces, Exit.USAGE, "{}"),
-    (JobNotFound, Exit.NOT_FOUND, "{}"),
-    (NotFound, Exit.NOT_FOUND, "{}"),
-    (NotAnId, Exit.USAGE, "{}"),
-    (Ambiguous, Exit.USAGE, "{}"),
-    (OperationError, Exit.NO, "{}"),
-    (ChannelRefused, Exit.NO, "{}"),
-    (NotServed, Exit.USAGE, "{}"),
-    (NotPermitted, Exit.NO, "{}"),
-    (OutdatedState, Exit.NO, "{}"),
-    (ApiUnavailable, Exit.UNREACHABLE, "{}"),
-    (ArchiveUnavailable, Exit.UNREACHABLE, "{}; check `archive.target`, `archive.s3` and the credentials"),
-    (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}; check that NATS runs and has a quorum"),
-    (ExtraNotInstalled, Exit.USAGE, "{}"),
-    (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
-    (InvalidQuery, Exit.USAGE, "{}"),
-    (DecodeError, Exit.UNFORESEEN, "this version of Tocsin cannot read an event of the log: {}; upgrade Tocsin"),
+    ((Interrupted, KeyboardInterrupt), Exit.INTERRUPTED, "interrupted"),
+    ((typer.Abort,), Exit.INTERRUPTED, "aborted"),
+    ((typer.TyperException, SettingsError, DefinitionError, ScheduleError, StatementError), Exit.USAGE, "{}"),
+    ((WrongShardMap, WrongNamespaces), Exit.USAGE, "{}"),
+    ((JobNotFound, NotFound), Exit.NOT_FOUND, "{}"),
+    ((NotAnId, Ambiguous), Exit.USAGE, "{}"),
+    ((OperationError, ChannelRefused), Exit.NO, "{}"),
+    ((NotServed,), Exit.USAGE, "{}"),
+    ((NotPermitted, OutdatedState), Exit.NO, "{}"),
+    ((ApiUnavailable,), Exit.UNREACHABLE, "{}"),
+    ((ArchiveUnavailable,), Exit.UNREACHABLE, "{}; check `archive.target`, `archive.s3` and the credentials"),
+    ((LogUnavailable,), Exit.UNREACHABLE, "the log cannot be reached: {}; check that NATS runs and has a quorum"),
+    ((ExtraNotInstalled,), Exit.USAGE, "{}"),
+    ((HistoryUnavailable,), Exit.UNREACHABLE, "{}"),
+    ((InvalidQuery,), Exit.USAGE, "{}"),
+    ((DecodeError,), Exit.UNFORESEEN, "this version of Tocsin cannot read an event of the log: {}; upgrade Tocsin"),
 )
 
 
@@ -135,34 +125,22 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...bootstrap import Unreachable  # noqa: PLC0415
     from ...services.support_bundle import BundleExists  # noqa: PLC0415
 
-    yield from (
-        (ArchiveDamaged, Exit.NO, "{}"),
-        (CheckpointDamaged, Exit.NO, "{}"),
-        (BackupDamaged, Exit.NO, "{}"),
-        (BackupOvertaken, Exit.NO, "{}"),
-        (InstallationNotEmpty, Exit.NO, "{}"),
-        (StoreUnavailable, Exit.UNREACHABLE, "{}; check the address, the settings `backup` and the credentials"),
-        (TransferFailed, Exit.UNREACHABLE, "{}"),
-        (BackupError, Exit.USAGE, "{}"),
-        (KeyRefused, Exit.USAGE, "{}"),
-        (Unreachable, Exit.UNREACHABLE, "{}"),
-        (MessagesAtRisk, Exit.USAGE, "{}"),
-        (BundleExists, Exit.USAGE, "{}"),
-        (ProvisionError, Exit.UNREACHABLE, "{}"),
-        (PortTakenError, Exit.UNREACHABLE, "{}"),
-        (PortInUseError, Exit.UNREACHABLE, "{}"),
-        (StoreInUseError, Exit.UNREACHABLE, "{}"),
-        (ServerStartError, Exit.UNREACHABLE, "{}"),
-        (JetStreamError, Exit.UNREACHABLE, "NATS refused: {}"),
-    )
+    yield (ArchiveDamaged, CheckpointDamaged, BackupDamaged, BackupOvertaken, InstallationNotEmpty), Exit.NO, "{}"
+    yield (StoreUnavailable,), Exit.UNREACHABLE, "{}; check the address, the settings `backup` and the credentials"
+    yield (TransferFailed,), Exit.UNREACHABLE, "{}"
+    yield (BackupError, KeyRefused), Exit.USAGE, "{}"
+    yield (Unreachable,), Exit.UNREACHABLE, "{}"
+    yield (MessagesAtRisk, BundleExists), Exit.USAGE, "{}"
+    yield (ProvisionError, PortTakenError, PortInUseError, StoreInUseError, ServerStartError), Exit.UNREACHABLE, "{}"
+    yield (JetStreamError,), Exit.UNREACHABLE, "NATS refused: {}"
     if "tocsin.app" in sys.modules:  # few commands import an application
         from ...app import AppError  # noqa: PLC0415
 
-        yield AppError, Exit.USAGE, "{}"
+        yield (AppError,), Exit.USAGE, "{}"
     if "sqlalchemy" in sys.modules:  # sqlalchemy belongs to an extra and may not be installed
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-        yield SQLAlchemyError, Exit.UNREACHABLE, "the history cannot be used: {}; check `database.url`"
+        yield (SQLAlchemyError,), Exit.UNREACHABLE, "the history cannot be used: {}; check `database.url`"
 
 
 def _reason(error: BaseException) -> str:
