@@ -2,11 +2,12 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import cleandoc
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -51,61 +52,35 @@ class LazyGroup(TyperGroup):
         return list(self.commands)
 
 
-class LazyCommands(MutableMapping[str, Any]):
+class LazyCommands(UserDict[str, Any]):
     """The commands of one group: `[name]` imports a command."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._tree = dict(tree)
-        self._loaded: dict[str, Command] = {}
 
     @override
     def __getitem__(self, name: str) -> Command:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name, self._tree[name])
-        return self._loaded[name]
-
-    @override
-    def __setitem__(self, name: str, command: Command) -> None:
-        self._loaded[name] = command
-
-    @override
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tree)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._tree)
+        entry = self.data[name]
+        if isinstance(entry, str | CommandGroup):
+            self.data[name] = _load(name, entry)
+        command: Command = self.data[name]
+        return command
 
 
 def _load(name: str, target: str | CommandGroup) -> Command:
     command = (
         LazyGroup(target.commands, name=name, help=target.help, no_args_is_help=True)
         if isinstance(target, CommandGroup)
-        else _command(name, function_of(target))
+        else _command(name, target)
     )
     command.epilog = command.epilog or HINT
     tidy(command)
     return command
 
 
-def function_of(target: str) -> Callable[..., None]:
-    """Import the function that runs a command."""
-    module, _, function = target.partition(":")
-    command: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function)
-    return command
-
-
-def _command(name: str, function: Callable[..., None]) -> Command:
+def _command(name: str, target: str) -> Command:
+    module, _, function_name = target.partition(":")
+    function: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function_name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name)(function)
-    command = typer.main.get_command(single)
-    if not isinstance(command, TyperCommand):
-        raise TypeError(f"{function.__qualname__} is not a single command")
-    return command
+    return cast("TyperCommand", typer.main.get_command(single))
 
 
 def tidy(command: Command) -> None:
@@ -228,7 +203,7 @@ COMMANDS: Final[Tree] = {
     "run": "processes.commands:run",
     "serve": "processes.commands:serve",
     "worker": "processes.commands:worker",
-    "apply": "apps.commands:apply",
+    "apply": "jobs.apply:apply_app",
     "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
     "triggers": CommandGroup(
         "The events that start executions of jobs.",

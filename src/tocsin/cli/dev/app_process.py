@@ -22,8 +22,7 @@ from ..output.format import Output
 from ..runtime.error_report import failure_of
 from ..runtime.event_loop import refresh_timezones, serve
 from ..runtime.session import Session
-from .app_version import KILL_AFTER_S
-from .control_socket import Document, read_blocking, written
+from .app_version import KILL_AFTER_S, Document, read_blocking, written
 from .live import task_lines
 from .source_files import is_source, source_folders
 
@@ -103,7 +102,6 @@ def _places(error: BaseException, root: Path) -> Iterator[tuple[str, int | None]
 
 
 def _work(app: "Tocsin", control: socket.socket, permission: Document) -> None:
-    """Run the worker of the application, with the settings of `tocsin dev`."""
     os.environ.update(permission["environment"])  # for clients in handlers
     session = Session(
         output=Output(permission["format"]),

@@ -14,8 +14,7 @@ from ...domain.errors import TocsinError
 from ...ports import LogUnavailable
 from ..jobs.plan_page import as_json, summary
 from ..runtime.error_report import failure_of
-from .app_version import AppRefused, AppVersion, import_app
-from .control_socket import Document
+from .app_version import AppRefused, AppVersion, Document, import_app
 from .source_files import SourceFiles, relative
 
 if TYPE_CHECKING:
@@ -184,7 +183,6 @@ class AppRunner:
                 await asyncio.sleep(RETRY_INTERVAL_S)
 
     def _refuse(self, error: TocsinError) -> None:
-        """Print the error of a version that does not replace the running version."""
         failure = failure_of(error)
         place = {"file": error.file, "line": error.line} if isinstance(error, AppRefused) else {}
         rest = "No version runs" if self._current is None else "The version before keeps running"
@@ -223,7 +221,6 @@ def permission(session: "Session", settings: "Settings", secrets: list[str]) -> 
 
 
 async def _first_of(works: list["asyncio.Task[Any]"]) -> Any:  # noqa: ANN401 - the result of any
-    """Return the result of the work that is done first; the others are cancelled."""
     try:
         done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
         return next(work for work in works if work in done).result()

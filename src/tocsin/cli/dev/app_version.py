@@ -1,23 +1,56 @@
-"""One version of an application: a process that has imported it."""
+"""One version of an application: a process that has imported it, and the messages between it and `tocsin dev`."""
 
 import asyncio
+import json
 import os
 import socket
 import sys
+from asyncio import IncompleteReadError, StreamReader
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from ...domain.definition import JobDefinition
 from ..runtime.errors import Exit, UsageError
-from .control_socket import Document, read, written
 
+Document: TypeAlias = dict[str, Any]
+
+_LENGTH_BYTES: Final = 8
+"""A message is a JSON document after its length in bytes."""
 KILL_AFTER_S: Final = 10.0
 """Seconds beside the shutdown timeout after which a process that does not end is killed."""
 _STDERR: Final = 2
+
+
+def written(document: Document) -> bytes:
+    """Return a message as bytes."""
+    body = json.dumps(document).encode()
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+async def read(reader: StreamReader) -> Document | None:
+    """Return the next message; None: the other process has ended."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+        document: Document = json.loads(await reader.readexactly(length))
+    except (IncompleteReadError, ConnectionError):
+        return None
+    return document
+
+
+def read_blocking(control: socket.socket) -> Document | None:
+    """Return the next message; None: the other process has ended."""
+    try:
+        with control.makefile("rb") as file:
+            length = int.from_bytes(file.read(_LENGTH_BYTES), "big")
+            body = file.read(length)
+    except ConnectionError:
+        return None
+    document: Document | None = json.loads(body) if body else None
+    return document
 
 
 class AppRefused(UsageError):
@@ -99,7 +132,7 @@ async def import_app(target: str, *, is_json: bool) -> AppVersion:
     return AppVersion(process, writer, report["owner"], definitions, _paths(report), report["shutdown_timeout_s"])
 
 
-async def _report(process: Process, reader: asyncio.StreamReader, target: str) -> Document:
+async def _report(process: Process, reader: StreamReader, target: str) -> Document:
     """Return what the process found in the application.
 
     Raises:

@@ -25,7 +25,6 @@ class SourceFiles:
     """
 
     def __init__(self) -> None:
-        """Start without files."""
         self._folders: tuple[Path, ...] = ()
         self._known: Snapshot = {}
         self._begun_ns = 0

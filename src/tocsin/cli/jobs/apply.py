@@ -1,8 +1,9 @@
-"""`tocsin jobs apply` and `jobs diff`: a plan from definition files to registered jobs."""
+"""`tocsin jobs apply`, `apply` and `jobs diff`: a plan from definition files or an application to registered jobs."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -16,9 +17,9 @@ from ...services.jobs import Plan
 from ...services.operations.errors import NotFound
 from ...services.operator import Operator
 from ...settings import Settings
+from ..input.objects import load_app
 from ..input.values import confirm
 from ..runtime.errors import Exit, UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 from .plan_page import as_json, lines
 
@@ -40,16 +41,6 @@ Owner = Annotated[str, typer.Option(help="Owner of definitions that name none.")
 Prune = Annotated[bool, typer.Option("--prune", help="Delete jobs of the same owners that are missing from the files.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")]
-
-
-class Planned(NamedTuple):
-    """A plan, and the warnings about it."""
-
-    plan: Plan
-    missing: "list[Unserved]"
-    """The queues and functions that no worker serves."""
-    unsettled: Sequence[str]
-    """Warnings about channels and sources of triggers that the settings lack."""
 
 
 MakePlan: TypeAlias = Callable[[Operator], Awaitable[Plan]]
@@ -76,7 +67,46 @@ def apply(
     async def make_plan(operator: Operator) -> Plan:
         return await operator.plan(await with_defaults(operator, definitions, session.settings()), prune=pruned)
 
-    answer(session, run(carry_out_plan(session, definitions, make_plan, dry_run=dry_run, yes=yes)), dry_run)
+    carry_out_plan(session, definitions, make_plan, dry_run=dry_run, yes=yes)
+
+
+def apply_app(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:ATTRIBUTE", help="The application object: in a module or in FILE.py."),
+    ],
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete jobs of the application that its code no longer has.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Also replace jobs that belong to another owner.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Create, update and delete jobs so that they match an application's code.
+
+    Imports the module, makes a plan, carries it out and prints it. A second call changes nothing. Workers are not started. The settings in
+    the application's code come before the environment, and options before both. With settings in the code, --config is refused.
+
+    Example: `tocsin apply billing/app.py:app --prune`
+    """
+    from ...app.application import given_settings  # noqa: PLC0415 - the help needs no application
+    from ...app.registration import plan_registration  # noqa: PLC0415
+
+    app = load_app(target)
+    session = session_of(context).with_given(given_settings(app), target)
+    definitions, settings = app.definitions, session.settings()
+    plan = partial(
+        plan_registration,
+        definitions=definitions,
+        owner=app.owner,
+        settings=settings,
+        prune=prune,
+        take_over=take_over,
+    )
+    carry_out_plan(session, definitions, plan, dry_run=dry_run, yes=yes)
 
 
 def diff(
@@ -104,12 +134,11 @@ def diff(
         return
     definitions = read(session.settings(), file or [], owner)
 
-    async def read_plan() -> Plan:
-        async with session.operator() as operator:
-            complete = await with_defaults(operator, definitions, session.settings())
-            return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
+    async def read_plan(operator: Operator) -> Plan:
+        complete = await with_defaults(operator, definitions, session.settings())
+        return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
 
-    plan = run(read_plan())
+    plan = session.ask(read_plan)
     session.output.answer(as_json(plan), lambda: lines(plan))
     if plan.has_differences:
         raise typer.Exit(Exit.NO)
@@ -119,54 +148,37 @@ def _diff_revisions(session: Session, job: str, first: int | None, second: int |
     from .history import lines as diff_lines  # noqa: PLC0415 - `apply` needs neither
     from .history import read_difference  # noqa: PLC0415
 
-    async def read_revisions() -> str:
-        async with session.operator() as operator:
-            return await read_difference(operator, job, first, second)
-
-    text = run(read_revisions())
+    text = session.ask(lambda operator: read_difference(operator, job, first, second))
     session.output.answer({"job": job, "diff": text, "changed": bool(text)}, lambda: diff_lines(text))
     if text:
         raise typer.Exit(Exit.NO)
 
 
-async def carry_out_plan(
+def carry_out_plan(
     session: Session, definitions: Sequence[JobDefinition], make_plan: MakePlan, *, dry_run: bool, yes: bool
-) -> Planned:
-    """Make a plan, carry it out after a confirmation of deletions, and print it."""
+) -> None:
+    """Make a plan, carry it out after a confirmation of deletions, and print it with warnings."""
 
-    def show(plan: Plan) -> None:
-        if not session.output.is_json:
-            session.output.answer(None, lambda: lines(plan))
-
-    async with session.operator() as operator:
+    async def carry_out(operator: Operator) -> "tuple[Plan, list[Unserved], Sequence[str]]":
         plan = await make_plan(operator)
         deletions = 0 if dry_run else len(plan.of("delete"))
         needs_answer = bool(deletions) and not yes
         if needs_answer:
-            show(plan)
+            session.output.print(lines(plan))
             confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
         if not dry_run:
             await operator.carry_out(plan)
         if not needs_answer:  # after the changes, because a refused plan would look as if it was carried out
-            show(plan)
-        missing = await unserved_by(session, operator, definitions)
-        return Planned(plan, missing, await _unsettled(operator, definitions))
+            session.output.print(lines(plan))
+        return plan, await unserved_by(session, operator, definitions), await _unsettled(operator, definitions)
 
-
-def answer(
-    session: Session,
-    planned: Planned,
-    dry_run: bool,
-) -> None:
-    """Print the warnings about a plan, and with `-o json` the plan."""
-    plan, missing, unsettled = planned
+    plan, missing, unsettled = session.ask(carry_out)
     warn([*plan.unknown, *missing, *unsettled])
-    if session.output.is_json:
-        session.output.answer({**as_json(plan), "dry_run": dry_run, "unserved": unserved_json(missing)}, list)
+    session.output.answer({**as_json(plan), "dry_run": dry_run, "unserved": unserved_json(missing)}, list)
 
 
 async def _unsettled(operator: Operator, definitions: Sequence[JobDefinition]) -> Sequence[str]:
-    """Return warnings about names that the settings, over HTTP those of the server, lack."""
+    """Return warnings about channels and sources of triggers that the settings, over HTTP those of the server, lack."""
     from ...services.definition_settings import needs_settings  # noqa: PLC0415 - few definitions need them
 
     if not needs_settings(definitions):

@@ -82,7 +82,6 @@ def _without_log_lines() -> Iterator[None]:
 
 
 async def _print(session: Session) -> None:
-    """Print the head and the tables."""
     async with session.operator() as operator:
         panels = panels_of(operator, lookups=MAX_ROWS)
         document, *listings = await asyncio.gather(operator.status(), *(panel.read() for panel in panels))

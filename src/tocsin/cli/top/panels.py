@@ -13,6 +13,7 @@ from ...services.queues import QueueDetails
 from ..agents.commands import holds
 from ..output.format import STYLES, state
 from ..output.tables import TELLING
+from ..queues.commands import count
 from .readers import LOOKUPS, MAX_ROWS, JobReader, JobState, Listing, RunningExecution, RunningReader
 from .texts import age, cell, plain
 
@@ -169,9 +170,9 @@ def _queue_row(queue: QueueDetails, now: datetime) -> Row:
         (
             cell(queue.name, "bold"),
             cell("paused", "yellow") if queue.paused else cell("open"),
-            cell(_count(queue.waiting)),
+            cell(count(queue.waiting)),
             cell(age(queue.oldest, now)),
-            cell(_count(queue.taken)),
+            cell(count(queue.taken)),
             cell(len(queue.agents), "" if queue.agents or not queue.waiting else "red"),
         ),
     )
@@ -187,7 +188,3 @@ def _agent_row(agent: AgentRecord, _: datetime) -> Row:
             cell(", ".join(agent.queues)),
         ),
     )
-
-
-def _count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"

@@ -57,27 +57,14 @@ class JobState:
     outcome: str | None = None
 
 
-class Rotation:
-    """Selects a few keys at a time, so that each has its turn."""
-
-    def __init__(self, size: int) -> None:
-        """Select `size` keys at a time."""
-        self._size = size
-        self._place = 0
-
-    def select(self, keys: Sequence[str]) -> Sequence[str]:
-        """Return the next keys."""
-        place = self._place if self._place < len(keys) else 0
-        self._place = place + self._size
-        return keys[place : place + self._size]
-
-
 class RunningReader:
     """Reads the running executions that started first."""
 
     def __init__(self, operator: Operator, lookups: int = LOOKUPS) -> None:
         self._operator = operator
-        self._rotation = Rotation(lookups)
+        self._lookups = lookups
+        self._place = 0
+        """The execution whose progress is looked up next."""
         self._progress: dict[str, Mapping[str, Progress]] = {}
 
     async def read(self) -> Listing[RunningExecution]:
@@ -85,7 +72,9 @@ class RunningReader:
         query = ExecutionQuery(status="running", sort="first-started", limit=MAX_ROWS)
         page = await self._operator.executions(query)
         ids = [row.execution_id for row in page.rows]
-        await asyncio.gather(*map(self._look_up, self._rotation.select(ids)))
+        place = self._place if self._place < len(ids) else 0
+        self._place = place + self._lookups
+        await asyncio.gather(*map(self._look_up, ids[place : self._place]))
         self._progress = {id_: self._progress[id_] for id_ in ids if id_ in self._progress}
         return Listing(
             tuple(RunningExecution(row, self._progress.get(row.execution_id, {})) for row in page.rows),

@@ -79,15 +79,12 @@ class NowScreen(Screen[None]):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def _refresh(self, pane: PanelPane) -> None:
-        """Read a table again and again."""
-
         async def read() -> None:
             pane.show_listing(await self._threaded.run(pane.panel.read), self._text)
 
         await self._repeat(read, pane.show_failure, self._changed[pane.panel.id])
 
     async def _refresh_head(self) -> None:
-        """Read the head again and again."""
         widget = self.query_one("#head", Static)
         head: Head | None = None
 
@@ -235,7 +232,6 @@ class NowScreen(Screen[None]):
         return row.job
 
     async def _ask(self, question: str, act: Callable[[str | None], Awaitable[str]]) -> None:
-        """Ask for a confirmation and a reason, and act."""
         reason = await self.app.push_screen_wait(Question(plain(question, MAX_LINE)))
         if reason is not None:  # in a worker of its own, which the next key does not cancel
             self.run_worker(self._carry_out(partial(act, reason or None)))
