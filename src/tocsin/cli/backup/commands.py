@@ -6,9 +6,10 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from ... import bootstrap
 from ...domain.text import counted, printable
 from ..events.audit import report_page
-from ..input.values import confirm, length
+from ..input.values import Yes, confirm, length
 from ..output.format import local
 from ..runtime.errors import Exit
 from ..runtime.event_loop import run
@@ -39,7 +40,7 @@ def create(
 
     async def copy() -> "BackupManifest":
         async with session.installation() as installation:
-            return await session.backend.create_backup(installation, target)
+            return await bootstrap.create_backup(installation, target)
 
     manifest = run(copy())
     session.output.answer(
@@ -85,7 +86,7 @@ def restore(
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Record the history again from the restored log.")
     ] = True,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Restore a backup into a NATS without streams of this installation.
 
@@ -102,8 +103,8 @@ def restore(
 
     async def copy() -> "tuple[BackupManifest, int | None]":
         async with session.installation(checked=False) as installation:
-            manifest = await session.backend.restore_backup(installation, source)
-            return manifest, await session.backend.rebuild_history(installation) if history else None
+            manifest = await bootstrap.restore_backup(installation, source)
+            return manifest, await bootstrap.rebuild_history(installation) if history else None
 
     manifest, executions = run(copy())
     is_as_before = settings_digest(session.settings()) == manifest.settings

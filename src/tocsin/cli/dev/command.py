@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ... import __version__
 from ...adapters.extras import is_installed, require_extra
+from ...bootstrap.operators import operator_of, status_of
 from ...ports import LogUnavailable
 from ...services import tail
 from ...services.apply import apply_definitions
@@ -190,7 +191,7 @@ async def _dev(
             shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)
             _say(session, "cluster", shown_nodes, nodes=nodes)
         after = await tail.newest(installation.log)
-        operator = session.backend.operator(installation, installation.history, by=actor())
+        operator = operator_of(installation, installation.history, by=actor())
         if given.definitions is not None:
             plan = await apply_definitions(operator, given.definitions, settings)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
@@ -269,7 +270,7 @@ async def _watch_queues(session: Session, installation: "Installation") -> None:
     while True:
         await asyncio.sleep(QUEUE_CHECK_INTERVAL_S)
         try:
-            status = await session.backend.status(installation)
+            status = await status_of(installation)
         except LogUnavailable:
             continue  # the cluster elects a leader; check again later
         found = {(queue, function): text for queue, function, text in _unserved(status)}
@@ -311,6 +312,5 @@ def _report_node(session: Session, node: "Node", text: str) -> None:
 
 
 def _say(session: Session, event: str, text: str, **particulars: object) -> None:
-    """Print a line about the whole process, between the lines about executions."""
     line = Text.assemble((f"{event:<8}", "bold"), (f"  {text}", "dim"))
     session.output.line({"event": event, "text": text, **particulars}, line, is_whole=True)

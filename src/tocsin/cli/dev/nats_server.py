@@ -73,12 +73,16 @@ class Wanted:
                 )
             yield DevNats(settings, is_own=False)
         elif self.nodes is None:
-            async with session.backend.nats_server(settings.data_dir / "nats", self.port) as server:
+            from ...adapters.nats.server.embedded import EmbeddedServer  # noqa: PLC0415 - few commands start a server
+
+            async with EmbeddedServer(settings.data_dir / "nats", self.port).running() as server:
                 yield DevNats(session.settings(data_dir=self.data_dir, nats__url=server.url))
         else:
             # A single server cannot become a node of a cluster, and a history belongs to one installation: use another folder.
             folder = settings.data_dir / f"cluster-{self.nodes}"
-            async with session.backend.nats_cluster(folder / "nats", self.nodes, self.port) as cluster:
+            from ...adapters.nats.server.cluster import EmbeddedCluster  # noqa: PLC0415 - as above
+
+            async with EmbeddedCluster(folder / "nats", self.nodes, self.port).running() as cluster:
                 session_settings = session.settings(data_dir=folder, nats__url=cluster.url, replicas=self.nodes)
                 yield DevNats(session_settings, cluster)
 

@@ -1,7 +1,8 @@
 """`tocsin status`, `tocsin doctor` and `tocsin stats`."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,10 +12,12 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from ... import bootstrap
+from ...bootstrap.operators import recorded_history, status_of
 from ...domain.text import counted, printable
 from ...services.execution_stats import Statistics, statistics
 from ..input.values import instant
-from ..output.format import Output, local, seconds
+from ..output.format import local, seconds
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve
@@ -52,31 +55,21 @@ def status(
 
 async def _once(session: Session) -> None:
     async with session.backend.connect(session.settings()) as installation:
-        snapshot = await session.backend.status(installation)
+        snapshot = await status_of(installation)
     session.output.answer(as_json(snapshot), lambda: shown(snapshot))
 
 
 async def _watch(session: Session, interval: float) -> None:
+    output, has_screen = session.output, not session.output.is_json and session.output.width is not None
     async with session.backend.connect(session.settings()) as installation:
-        if session.output.is_json or session.output.width is None:
-            await _lines(session, installation, interval)
-        else:
-            await _screen(session.output, session, installation, interval)
-
-
-async def _lines(session: Session, installation: "Installation", interval: float) -> None:
-    while True:
-        snapshot = await session.backend.status(installation)
-        session.output.line(as_json(snapshot), Text("\n".join(_plain(snapshot))))
-        await asyncio.sleep(interval)
-
-
-async def _screen(output: Output, session: Session, installation: "Installation", interval: float) -> None:
-    with Live(console=output.console(), screen=True, auto_refresh=False) as live:
-        while True:
-            snapshot = await session.backend.status(installation)
-            live.update(Group(*shown(snapshot)), refresh=True)
-            await asyncio.sleep(interval)
+        with Live(console=output.console(), screen=True, auto_refresh=False) if has_screen else nullcontext() as live:
+            while True:
+                snapshot = await status_of(installation)
+                if live is None:
+                    output.line(as_json(snapshot), Text(f"{snapshot.at:%H:%M:%S}  {', '.join(_sums(snapshot))}"))
+                else:
+                    live.update(Group(*shown(snapshot)), refresh=True)
+                await asyncio.sleep(interval)
 
 
 def as_json(seen: "Status") -> dict[str, Any]:
@@ -109,15 +102,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
         yield table(
             ("LEASE", "HOLDER", "RENEWED", "ENDS", "CLOCK"),
             [
-                (
-                    lease.name,
-                    lease.holder,
-                    f"{_age(seen, lease.renewed_at)} ago",
-                    ""
-                    if lease.ends_at is None
-                    else f"in {seconds(max(0.0, (lease.ends_at - seen.at).total_seconds()))}",
-                    _clock(lease),
-                )
+                (lease.name, lease.holder, f"{_age(seen, lease.renewed_at)} ago", _end(seen, lease), _clock(lease))
                 for lease in seen.leases
             ],
             empty="no leader",
@@ -152,16 +137,16 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     yield from (Text(problem, style="red") for problem in problems_of(seen))
 
 
+def _end(seen: "Status", lease: "Lease") -> str:
+    return "" if lease.ends_at is None else f"in {seconds(max(0.0, (lease.ends_at - seen.at).total_seconds()))}"
+
+
 def _clock(lease: "Lease") -> Text:
     """Return the offset of a leader's clock from the log's."""
     if lease.clock_offset is None or lease.clock_error is None:
         return Text("unknown")
     shown = f"{lease.clock_offset:+.3f} s ±{lease.clock_error:.3f}"
     return Text(shown, style="red" if lease.is_last_resort else "")
-
-
-def _plain(seen: "Status") -> Iterator[str]:
-    yield f"{seen.at:%H:%M:%S}  " + ", ".join(_sums(seen))
 
 
 def _sums(seen: "Status") -> Iterator[str]:
@@ -255,7 +240,14 @@ async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
         async with session.administration() as remote:
             return list(await remote.examine())
     async with session.backend.connect(session.settings()) as installation:
-        return await session.backend.examine(installation, monitors)
+        return await examine(installation, monitors)
+
+
+async def examine(installation: "Installation", monitors: Sequence[str] = ()) -> "list[Finding]":
+    """Return the findings about an installation."""
+    from ...services import health  # noqa: PLC0415 - imported when a command first needs it
+
+    return await health.examine(bootstrap.health_target(installation), monitors)
 
 
 def _finding_lines(printed: "list[Finding]", findings: "list[Finding]") -> "Iterator[Text]":
@@ -290,7 +282,7 @@ def stats(
 
 
 async def _count(session: Session, since: datetime, job: str | None) -> Statistics:
-    async with session.installation() as installation, session.history(installation) as history:
+    async with session.installation() as installation, recorded_history(installation) as history:
         return await statistics(history.summaries, since=since, now=await installation.log.now(), job=job)
 
 

@@ -14,13 +14,14 @@ import typer
 from rich.text import Text
 
 from ... import __version__
+from ...bootstrap.operators import status_of
 from ...domain.text import counted
 from ...services.support_bundle import BundleExists, Content, Part, collect, end_of, event_parts, write
 from ...settings import Settings, described
 from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
-from .status import as_json
+from .status import as_json, examine
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
@@ -125,17 +126,17 @@ async def _of_installation(session: Session, settings: Settings) -> list[Content
     """Return the parts that need NATS; without it, one part that says why."""
     try:
         async with session.backend.connect(settings, within=_CONNECT_S) as installation:
-            return await collect(_installation_parts(session, installation))
+            return await collect(_installation_parts(installation))
     except Exception as error:  # noqa: BLE001 - a bundle is made when things are broken
         return [Content("installation", None, f"{type(error).__name__}: {error}")]
 
 
-def _installation_parts(session: Session, installation: "Installation") -> dict[str, Part]:
+def _installation_parts(installation: "Installation") -> dict[str, Part]:
     async def status() -> Any:  # noqa: ANN401 - JSON
-        return as_json(await session.backend.status(installation))
+        return as_json(await status_of(installation))
 
     async def findings() -> Any:  # noqa: ANN401 - JSON
-        return [asdict(finding) for finding in await session.backend.examine(installation, [])]
+        return [asdict(finding) for finding in await examine(installation)]
 
     parts: dict[str, Part] = {"status.json": _document(status), "doctor.json": _document(findings)}
     return parts | event_parts(installation.stored)

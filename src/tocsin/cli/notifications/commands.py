@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 from rich.text import Text
 
+from ... import __version__
 from ...domain.ids import notification_id
 from ...domain.notification import Kind, Notification
 from ...ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
-from ...services.operator import NotServed
+from ...services.operator import NotServed, Operator
+from ...settings.notifications import NatsChannel
 from ..output.format import local
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
@@ -61,20 +63,18 @@ def list_notifications(
     session = session_of(context)
     query = NotificationQuery(failed=failed, cursor=cursor, limit=MAX_NOTIFICATIONS if is_all else limit)
 
-    async def read() -> "Page[NotificationRow]":
-        async with session.operator() as operator:
-            if is_all:
-                return Page([row async for row in every(operator.notifications, query)])
-            return await operator.notifications(query)
+    async def read(operator: Operator) -> "Page[NotificationRow]":
+        if is_all:
+            return Page([row async for row in every(operator.notifications, query)])
+        return await operator.notifications(query)
 
     print_page(
         session,
-        run(read()),
+        session.ask(read),
         ("AT", "JOB", "KIND", "CHANNEL", "STATE", "ATTEMPTS", "ERROR OR REASON"),
         _row,
         empty="no notifications",
         least=("ERROR OR REASON", "ATTEMPTS"),
-        brief={},
     )
 
 
@@ -84,6 +84,10 @@ def _row(row: "NotificationRow") -> tuple[object, ...]:
 
 
 async def _send(session: Session, name: str) -> Notification:
+    from ...adapters.notifications.factory import open_channel  # noqa: PLC0415 - `list` needs no channel
+    from ...adapters.system_clock import SystemClock  # noqa: PLC0415
+    from ...bootstrap.stage_runner import channel_of  # noqa: PLC0415
+
     settings = session.settings()
     channels = settings.notifications.channels
     if name not in channels:
@@ -96,8 +100,12 @@ async def _send(session: Session, name: str) -> Notification:
         )
         raise UsageError(f"channel {name!r} does not exist{hint or known}", Exit.NOT_FOUND, code="channel-not-found")
     notification = _test(name, datetime.now(UTC))
-    async with session.backend.channel(settings, name) as channel:
-        await channel.send(notification)
+    channel = channels[name]
+    if isinstance(channel, NatsChannel):
+        async with session.backend.connect(settings) as installation:
+            await channel_of(installation, name, channel).send(notification)
+    else:
+        await open_channel(name, channel, SystemClock(), __version__).send(notification)
     return notification
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ... import telemetry
+from ... import bootstrap, telemetry
 from ...adapters.extras import require_extra
+from ...bootstrap.operators import operator_of
 from ...domain.definition import DefinitionError
 from ...domain.events import Actor
 from ...domain.formats.document import listed, nearest
@@ -74,11 +75,11 @@ def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) 
 
 async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
     async with (
-        session.backend.process_metrics(session.settings()) as readiness,
+        bootstrap.process_metrics_served(session.settings()) as readiness,
         session.installation(within=None) as installation,
     ):
         readiness.watch(installation)
-        applying = asyncio.create_task(_apply_jobs_file(session, installation, names))
+        applying = asyncio.create_task(_apply_jobs_file(installation, names))
         try:
             await session.backend.run_stages(installation, names, ready=readiness.started)
         finally:
@@ -87,7 +88,7 @@ async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
                 await applying
 
 
-async def _apply_jobs_file(session: Session, installation: "Installation", names: tuple[str, ...]) -> None:
+async def _apply_jobs_file(installation: "Installation", names: tuple[str, ...]) -> None:
     """Create and update the jobs of the setting `jobs_file`.
 
     Several copies may do so at the same time: the slower copy finds nothing to change. A file that is wrong is logged, and
@@ -100,7 +101,7 @@ async def _apply_jobs_file(session: Session, installation: "Installation", names
     if settings.jobs_file is None or JOBS_FILE_STAGE not in names:
         return
     fields = {"file": str(settings.jobs_file)}
-    operator = session.backend.operator(
+    operator = operator_of(
         installation, installation.history, by=Actor(identity="jobs_file", kind="cli", source="tocsin run")
     )
     while True:
@@ -209,13 +210,12 @@ def worker(
     settings = session.settings(worker__shards=tuple(shard) if shard else None, nats__url=url)
     offer(instance, builtin or [], settings.builtin)
     allow(instance, secret or ())
-    work = _run_connected(session, instance, settings) if is_connected else _run_worker(session, instance, settings)
+    work = _run_connected(instance, settings) if is_connected else _run_worker(session, instance, settings)
     run_until_stopped(work, on_refresh=refresh_timezones)
 
 
-async def _run_connected(session: Session, instance: "Worker", settings: "Settings") -> None:
-    """Run a worker that opens its own connection."""
-    async with session.backend.process_metrics(settings) as readiness:
+async def _run_connected(instance: "Worker", settings: "Settings") -> None:
+    async with bootstrap.process_metrics_served(settings) as readiness:
         readiness.watch_nothing()
         readiness.started.set()
         await until_done(instance.serve(), stop=instance.stop)
@@ -223,7 +223,7 @@ async def _run_connected(session: Session, instance: "Worker", settings: "Settin
 
 async def _run_worker(session: Session, instance: "Worker", settings: "Settings") -> None:
     async with (
-        session.backend.process_metrics(settings) as readiness,
+        bootstrap.process_metrics_served(settings) as readiness,
         session.installation(settings, within=None, checked=False) as installation,
     ):
         readiness.watch(installation)
