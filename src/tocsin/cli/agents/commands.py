@@ -9,14 +9,14 @@ from rich.text import Text
 from ...domain.agent import AgentRecord
 from ...domain.ownership import EVERY_SHARD
 from ...domain.text import counted
+from ..input.values import Reason
 from ..output.format import local, state
-from ..output.tables import table
-from ..runtime.event_loop import run
+from ..output.tables import print_table
 from ..runtime.session import session_of
 
 if TYPE_CHECKING:
     from ...domain.events import QueueGrant
-    from ...services.agent_grants import GrantAnswer, GrantVerb
+    from ...services.agent_grants import GrantVerb
 
 _KINDS: Final = {"http": "a worker over HTTP", "mq": "an executor of hip-62's queue"}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]
@@ -24,7 +24,6 @@ NameOrId = Annotated[str, typer.Argument(metavar="NAME|ID", help="The agents of 
 Switched = Annotated[
     str, typer.Argument(metavar="NAME|ID", help="The agents of a name, or a worker over HTTP by its name or id.")
 ]
-Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="A queue; `*`: every queue. Repeatable.")]
 Shards = Annotated[
     list[str] | None,
@@ -42,22 +41,14 @@ def list_agents(context: typer.Context) -> None:
     Example: `tocsin agents list`
     """
     session = session_of(context)
-
-    async def read() -> tuple[AgentRecord, ...]:
-        async with session.operator() as operator:
-            return await operator.agents()
-
-    agents = run(read())
-    session.output.answer(
+    agents = session.ask(lambda operator: operator.agents())
+    print_table(
+        session.output,
         _json(agents),
-        lambda: [
-            table(
-                ("AGENT", "KIND", "STATE", "QUEUES", "FUNCTIONS", "HOLDS", "LEADER", "HOST", "ID"),
-                [_row(agent) for agent in agents],
-                empty="no agents. A worker registers when it starts, if the stage `agent_keeper` runs.",
-                least=("HOST", "ID", "FUNCTIONS"),
-            )
-        ],
+        ("AGENT", "KIND", "STATE", "QUEUES", "FUNCTIONS", "HOLDS", "LEADER", "HOST", "ID"),
+        map(_row, agents),
+        empty="no agents. A worker registers when it starts, if the stage `agent_keeper` runs.",
+        least=("HOST", "ID", "FUNCTIONS"),
     )
 
 
@@ -67,12 +58,7 @@ def show(context: typer.Context, agent: NameOrId) -> None:
     Example: `tocsin agents show mail-1`
     """
     session = session_of(context)
-
-    async def read() -> tuple[AgentRecord, ...]:
-        async with session.operator() as operator:
-            return await operator.agents(agent)
-
-    agents = run(read())
+    agents = session.ask(lambda operator: operator.agents(agent))
     session.output.answer(_json(agents), lambda: [line for record in agents for line in _page(record)])
 
 
@@ -84,12 +70,7 @@ def drain(context: typer.Context, agent: NameOrId, reason: Reason = None) -> Non
     Example: `tocsin agents drain mail-1`
     """
     session = session_of(context)
-
-    async def request() -> tuple[AgentRecord, ...]:
-        async with session.operator() as operator:
-            return await operator.drain_agents(agent, reason=reason)
-
-    drained = run(request())
+    drained = session.ask(lambda operator: operator.drain_agents(agent, reason=reason))
     session.output.answer(
         {"agent": agent, "action": "drained", "agents": [record.agent_id for record in drained]},
         lambda: [Text(f"draining {counted(len(drained), 'process', 'processes')} of {agent}", style="yellow")],
@@ -158,14 +139,11 @@ def _grant(
     reason: str | None,
 ) -> None:
     session = session_of(context)
-
-    async def request() -> "GrantAnswer":
-        async with session.operator() as operator:
-            return await operator.grant_agents(
-                verb, agent, queues or [], functions or [], shards=shards or [], reason=reason
-            )
-
-    answer = run(request())
+    answer = session.ask(
+        lambda operator: operator.grant_agents(
+            verb, agent, queues or [], functions or [], shards=shards or [], reason=reason
+        )
+    )
     grants = [grant.model_dump(mode="json") for grant in answer.grants or ()]
     may = f" may get {_grants(answer.grants, needs_grant=False)}"
     if answer.shards is not None:
@@ -189,13 +167,8 @@ def _grants(grants: "Sequence[QueueGrant] | None", *, needs_grant: bool) -> str:
 
 
 def _switch(context: typer.Context, agent: str, reason: str | None, *, enabled: bool) -> None:
-    session = session_of(context)
-
-    async def request() -> bool:
-        async with session.operator() as operator:
-            return await operator.switch_agents(agent, enabled=enabled, reason=reason)
-
-    changed, action = run(request()), "enabled" if enabled else "disabled"
+    session, action = session_of(context), "enabled" if enabled else "disabled"
+    changed = session.ask(lambda operator: operator.switch_agents(agent, enabled=enabled, reason=reason))
     already = "" if changed else " (it was already)"
     session.output.answer(
         {"agent": agent, "action": action, "changed": changed},
@@ -238,7 +211,6 @@ def _slots(agent: AgentRecord) -> Iterator[tuple[str, str]]:
 
 
 def _leads(agent: AgentRecord) -> str:
-    """Return whether an agent is the executor leader."""
     if agent.is_leader:
         return "yes"
     return "no" if agent.leader_candidate else "no, and does not stand"

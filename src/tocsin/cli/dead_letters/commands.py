@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Final, TypeAlias
 
 import typer
@@ -10,20 +11,17 @@ from rich.text import Text
 from ...domain.text import counted
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, DeadLetterSort, every
-from ...services.operations.dead_letter_lookup import Letter
 from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operator import Operator
 from ..executions.fan_out import on_each
-from ..input.values import check, confirm, instant, json_of
+from ..input.values import Reason, Yes, check, confirm, instant, json_of
 from ..input.values import rate as rate_of
-from ..output.format import state
+from ..output.format import Output, state
 from ..output.tables import this_year, unique_beginnings
-from ..runtime.event_loop import run
 from ..runtime.history_pages import All, Cursor, Error, Job, Limit, check_job, page_size, print_page, read_page
-from ..runtime.session import Session, session_of
+from ..runtime.session import session_of
 from .page import as_json, page
 
-_HEADINGS: Final = ("ID", "JOB", "STATE", "ATTEMPTS", "LAST ATTEMPT", "LAST ERROR")
 _QUESTION: Final = "replay the dead letters?"
 
 Id: TypeAlias = Annotated[
@@ -32,15 +30,16 @@ Id: TypeAlias = Annotated[
 OfJob: TypeAlias = Annotated[
     str | None, typer.Option("--job", help="The dead letter's job, if several jobs have one with this id.")
 ]
-Reason: TypeAlias = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
+Since: TypeAlias = Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted at this time or later.")]
+Until: TypeAlias = Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before this time.")]
 
 
 def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
     job: Job = None,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Omit resolved dead letters.")] = False,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted at this time or later.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before this time.")] = None,
+    since: Since = None,
+    until: Until = None,
     error: Error = None,
     sort: Annotated[DeadLetterSort, typer.Option(help="By the time of the last attempt.")] = "newest",
     cursor: Cursor = None,
@@ -62,11 +61,10 @@ def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the comm
         cursor=cursor,
         limit=page_size(limit, is_all=is_all),
     )
-    letters = read_page(session, lambda operator: operator.dead_letters, query, is_all=is_all)
     print_page(
         session,
-        letters,
-        _HEADINGS,
+        read_page(session, lambda operator: operator.dead_letters, query, is_all=is_all),
+        ("ID", "JOB", "STATE", "ATTEMPTS", "LAST ATTEMPT", "LAST ERROR"),
         _row,
         empty="no dead letters",
         least=("ATTEMPTS", "LAST ATTEMPT", "LAST ERROR"),
@@ -91,12 +89,7 @@ def show(context: typer.Context, dead_letter: Id, job: OfJob = None) -> None:
     Example: `tocsin dead-letters show 0193a5b0`
     """
     session = session_of(context)
-
-    async def read() -> Letter:
-        async with session.operator() as operator:
-            return await operator.dead_letter(dead_letter, job=job)
-
-    letter = run(read())
+    letter = session.ask(lambda operator: operator.dead_letter(dead_letter, job=job))
     session.output.answer(as_json(letter), lambda: page(letter))
 
 
@@ -127,28 +120,23 @@ def replay(
     """
     session = session_of(context)
     overrides = json_of("--input", input, dict)
-
-    async def request() -> Replay:
-        async with session.operator() as operator:
-            return await operator.replay(
-                dead_letter, job=job, input=overrides, reason=reason, again=again, failed_only=failed_only
-            )
-
-    result = run(request())
+    result = session.ask(
+        lambda operator: operator.replay(
+            dead_letter, job=job, input=overrides, reason=reason, again=again, failed_only=failed_only
+        )
+    )
     session.output.answer(asdict(result), lambda: [_replay_line(result)])
 
 
 def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
-    job: Annotated[str | None, typer.Option(help="Filter by job.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted at this time or later.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before this time.")] = None,
-    error: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Filter by a text that the last error contains.")
-    ] = None,
+    job: Job = None,
+    since: Since = None,
+    until: Until = None,
+    error: Error = None,
     rate: Annotated[str, typer.Option(help="Maximum rate of replays, such as 10/s or 100/m.")] = "10/s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the dead letters that match.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     reason: Reason = None,
 ) -> None:
     """Replay every unresolved dead letter that matches, the oldest first.
@@ -169,40 +157,42 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
     requests_per_second = rate_of(rate, "--rate")
     if job is None:  # else a job that does not exist is reported first
         check(_QUESTION, yes=yes or dry_run)
-    summary = run(_replay_all(session, query, requests_per_second, reason, dry_run=dry_run, yes=yes))
-    if session.output.is_json:
-        session.output.answer(summary, list)
+    work = partial(
+        _replay_all, session.output, query, requests_per_second, reason=reason, dry_run=dry_run, is_confirmed=yes
+    )
+    session.output.answer(session.ask(work), list)
 
 
 async def _replay_all(
-    session: Session, query: DeadLetterQuery, rate: float, reason: str | None, *, dry_run: bool, yes: bool
+    output: Output,
+    query: DeadLetterQuery,
+    rate: float,
+    operator: Operator,
+    *,
+    reason: str | None,
+    dry_run: bool,
+    is_confirmed: bool,
 ) -> dict[str, object]:
-    async with session.operator() as operator:
-        if query.job is not None:
-            await check_job(operator, query.job)
-            check(_QUESTION, yes=yes or dry_run)
-        rows = [row async for row in every(operator.dead_letters, query)]
-        if dry_run or not rows:
-            _print_lines(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows))
-            _print_lines(session, Text(f"{len(rows)} to replay", style="bold"))
-            return {"dry_run": dry_run, "matching": [row.id for row in rows], "replayed": [], "skipped": []}
-        confirm(f"replay {counted(len(rows), 'dead letter')}?", yes=yes, otherwise="nothing was replayed")
-        replayed: list[Replay] = []
-        skipped: list[str] = []
-        async for result in operator.replay_all(rows, rate=rate, reason=reason):
-            if isinstance(result, Replay):
-                replayed.append(result)
-                _print_lines(session, _replay_line(result))
-            else:
-                skipped.append(str(result))
-                _print_lines(session, Text.assemble(("skipped: ", "yellow"), str(result)))
-        _print_lines(session, Text(f"{len(replayed)} replayed, {len(skipped)} skipped", style="bold"))
-        return {"dry_run": False, "replayed": [asdict(result) for result in replayed], "skipped": skipped}
-
-
-def _print_lines(session: Session, *lines: Text) -> None:
-    if not session.output.is_json:
-        session.output.answer(None, lambda: lines)
+    if query.job is not None:
+        await check_job(operator, query.job)
+        check(_QUESTION, yes=is_confirmed or dry_run)
+    rows = [row async for row in every(operator.dead_letters, query)]
+    if dry_run or not rows:
+        output.print(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows)
+        output.print([Text(f"{len(rows)} to replay", style="bold")])
+        return {"dry_run": dry_run, "matching": [row.id for row in rows], "replayed": [], "skipped": []}
+    confirm(f"replay {counted(len(rows), 'dead letter')}?", yes=is_confirmed, otherwise="nothing was replayed")
+    replayed: list[Replay] = []
+    skipped: list[str] = []
+    async for result in operator.replay_all(rows, rate=rate, reason=reason):
+        if isinstance(result, Replay):
+            replayed.append(result)
+            output.print([_replay_line(result)])
+        else:
+            skipped.append(str(result))
+            output.print([Text.assemble(("skipped: ", "yellow"), str(result))])
+    output.print([Text(f"{len(replayed)} replayed, {len(skipped)} skipped", style="bold")])
+    return {"dry_run": False, "replayed": [asdict(result) for result in replayed], "skipped": skipped}
 
 
 def _replay_line(result: Replay) -> Text:

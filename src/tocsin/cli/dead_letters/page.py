@@ -16,9 +16,6 @@ from ..executions.page import attempts_table
 from ..output.format import local, state
 from ..output.tables import table
 
-OPEN = "open"
-"""Status of a replay that no execution is known for yet."""
-
 
 def as_json(letter: Letter) -> dict[str, object]:
     """Return the JSON document of a dead letter."""
@@ -66,10 +63,8 @@ def _execution_lines(fact: DeadLettered) -> list[RenderableType]:
         lines += [Text(), Text(f"input: too large to show here; see tocsin executions show {fact.execution_id}")]
     lines += [Text(), attempts_table(fact.attempts)]
     if fact.attempts_left_out:
-        text = (
-            f"and {counted(fact.attempts_left_out, 'earlier attempt')}; see tocsin executions show {fact.execution_id}"
-        )
-        lines.append(Text(text, style="dim"))
+        earlier = counted(fact.attempts_left_out, "earlier attempt")
+        lines.append(Text(f"and {earlier}; see tocsin executions show {fact.execution_id}", style="dim"))
     if error := fact.last_error:
         trace = (error.traceback or "").rstrip()
         lines += [Text(), Text(trace or f"{error.type}: {error.message}", style="red")]
@@ -112,8 +107,8 @@ def _resolution(letter: DeadLetter) -> list[RenderableType]:
 
 def _status_name(status: Status | None) -> str:
     match status:
-        case None | Status.UNKNOWN:
-            return OPEN
+        case None | Status.UNKNOWN:  # no execution of the replay is known yet
+            return "open"
         case Status.PLANNED:
             return "pending"
         case Status.ADMITTED:

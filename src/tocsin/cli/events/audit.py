@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.console import RenderableType
@@ -22,11 +22,15 @@ from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
 from ...services.log_verification import LogVerification, Proof
 from ...subjects import STREAMS, DecodeError
 from ..input.values import instant, length
-from ..installation.keys import public_keys
+from ..installation.keys import public_keys, unreadable
 from ..output.format import local
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
+
+ExportFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) instead of the log.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,7 @@ def opened(file: Path) -> Iterator[Export]:
     except ExportError as error:
         raise UsageError(f"{file}: {error}", code=error.code) from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{file}: {reason}; check the path", code="unreadable-file") from None
+        raise unreadable(file, error) from None
 
 
 def narrowed(export: Export, selection: Selection) -> Selection:
@@ -115,23 +118,9 @@ FEW: Final = 20
 """Violations that the text output shows; `--output json` shows more."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditOptions:
-    """The options of an audit."""
-
-    file: Path | None
-    selection: Selection
-    patience: timedelta
-    history: bool
-    keys: Sequence[PublicKey] = ()
-    """Verify the checkpoints with these keys; none: do not."""
-
-
 def audit(
     context: typer.Context,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) instead of the log.")
-    ] = None,
+    file: ExportFile = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Check messages stored since then, or since a duration ago.")
     ] = None,
@@ -168,34 +157,41 @@ def audit(
         )
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
-    session = session_of(context)
-    options = AuditOptions(file, selection, length(patience, "--patience"), history, keys=public_keys(public_key or []))
-    report = run(_audit(session, options))
+    session, keys = session_of(context), public_keys(public_key or [])
+    report = run(
+        _audit(session, file, selection, patience=length(patience, "--patience"), has_history=history, keys=keys)
+    )
     session.output.answer(report.as_json(), lambda: report_page(report))
     if not report.is_clean:
         raise typer.Exit(Exit.NO)
 
 
-async def _audit(session: Session, options: AuditOptions) -> Report:
+async def _audit(
+    session: Session,
+    file: Path | None,
+    selection: Selection,
+    *,
+    patience: timedelta,
+    has_history: bool,
+    keys: Sequence[PublicKey],
+) -> Report:
     async with AsyncExitStack() as stack:
         comparing = key = None
-        if options.file is None:
+        if file is None:
             key = await (await stack.enter_async_context(session.installation())).report_key()
-        if options.history:
+        if has_history:
             installation = await stack.enter_async_context(session.installation())
             history = await stack.enter_async_context(installation.history())
             comparing = ProjectionReader(history, installation.projections, installation.clock)
             await comparing.begin()
-        log = await stack.enter_async_context(
-            source(session, options.file, options.selection, is_verified=bool(options.keys))
-        )
+        log = await stack.enter_async_context(source(session, file, selection, is_verified=bool(keys)))
         if missing := [stream.value for stream in STREAMS if stream not in log.selection.streams]:
             raise UsageError(
                 f"an audit needs all streams, but this export lacks {', '.join(missing)}: export without --stream",
                 code="stream-missing",
             )
-        verification = _verification(options, log)
-        auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=options.patience, key=key)
+        verification = _verification(keys, log)
+        auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=patience, key=key)
         auditor.judge_guards()
         await _take_beginnings(auditor, log)
         async for message in log.messages:
@@ -212,9 +208,7 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
         if comparing is not None:
             auditor.compared(await comparing.finish())
         report = auditor.report()
-        if not options.keys:
-            return report
-        return _with_proof(report, verification.finish(None if options.file else datetime.now(UTC)))
+        return _with_proof(report, verification.finish(None if file else datetime.now(UTC))) if keys else report
 
 
 async def _take_beginnings(auditor: Auditor, log: Source) -> None:
@@ -225,24 +219,23 @@ async def _take_beginnings(auditor: Auditor, log: Source) -> None:
         auditor.begins(stream, first=first, archived=await log.stored.archived(stream))
 
 
-def _verification(options: AuditOptions, log: Source) -> LogVerification:
+def _verification(keys: Sequence[PublicKey], log: Source) -> LogVerification:
     """Return the verification of the checkpoints; without keys, it judges nothing.
 
     Raises:
         UsageError: the source holds a part of the log only.
     """
-    if not options.keys:
+    if not keys:
         return LogVerification((), (), streams=())
     if log.selection != Selection():
         raise UsageError(
             "this export holds a part of the log only: export without --job, --since, --until and --stream",
             code="partial-export",
         )
-    return LogVerification(options.keys, log.checkpoints)
+    return LogVerification(keys, log.checkpoints)
 
 
 def _with_proof(report: Report, proof: Proof) -> Report:
-    """Return a report with the findings of the verification first."""
     findings = (Violation(SIGNED, finding.entity, finding.reason) for finding in proof.findings)
     return replace(
         report,

@@ -20,7 +20,7 @@ from ...subjects import STREAMS, Stream
 from ..input.values import instant
 from ..output import event_lines
 from ..output.format import destination
-from ..output.tables import table
+from ..output.tables import print_table
 from ..runtime.event_loop import run, serve
 from ..runtime.session import Session, session_of
 
@@ -49,26 +49,17 @@ def audit_trail(
             return await audit_records(installation.log, job, since=begin, runs=runs)
 
     records = run(read())
-    session.output.answer(
+    print_table(
+        session.output,
         [{**event_lines.as_json(record.recorded), "audit": record.as_json()} for record in records],
-        lambda: [
-            table(
-                ("WHEN", "TYPE", "WHO", "FROM", "WHAT", "OF", "STATE", "AGENT", "REASON"),
-                [_row(record) for record in records],
-                empty="no operations are recorded",
-                least=("FROM", "AGENT", "STATE", "REASON"),
-            )
-        ],
+        ("WHEN", "TYPE", "WHO", "FROM", "WHAT", "OF", "STATE", "AGENT", "REASON"),
+        map(_row, records),
+        empty="no operations are recorded",
+        least=("FROM", "AGENT", "STATE", "REASON"),
     )
 
 
-_INITIATORS: Final = {
-    "cron": "schedule",
-    "event": "event",
-    "replay": "replay",
-    "recovery": "recovery",
-    "backfill": "backfill",
-}
+_INITIATORS: Final = {"cron": "schedule", **{kind: kind for kind in ("event", "replay", "recovery", "backfill")}}
 """What starts a run without a caller, by its trigger."""
 
 

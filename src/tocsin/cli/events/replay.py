@@ -2,10 +2,9 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import RenderableType
@@ -14,7 +13,6 @@ from rich.text import Text
 from ...archive import Selection, decoded
 from ...domain.events import ExecutionFact, Message, Recorded
 from ...domain.text import counted
-from ...ports import StoredMessage
 from ...services.explain import Moment
 from ...services.jobs import Job
 from ...services.operations.lookup import ExecutionMatch
@@ -27,25 +25,16 @@ from ..output.tables import table
 from ..runtime.errors import Exit, UsageError, no_such_job
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
-from .audit import source
+from .audit import ExportFile, source
 
 _PLACE: Final = re.compile(rf"({'|'.join(STREAMS)}):(\d+)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A message of a stream; messages that were stored after it are left out."""
 
     stream: Stream
     sequence: int
-
-    def is_before(self, message: StoredMessage) -> bool:
-        """Return whether a message follows it in its stream."""
-        return message.stream is self.stream and message.sequence > self.sequence
-
-    def is_at(self, message: StoredMessage) -> bool:
-        """Return whether a message is this message."""
-        return (message.stream, message.sequence) == (self.stream, self.sequence)
 
 
 def replay(
@@ -59,9 +48,7 @@ def replay(
     ] = None,
     job: Annotated[str | None, typer.Option(help="Show this job.")] = None,
     execution: Annotated[str | None, typer.Option(metavar="ID", help="Show this execution.")] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) instead of the log.")
-    ] = None,
+    file: ExportFile = None,
 ) -> None:
     """Show the state at a moment: of an execution, a job, or everything.
 
@@ -97,10 +84,11 @@ async def _read(
     is_over = False
     async with source(session, file, selection) as log:
         async for message in log.messages:
-            is_over = is_over or (place is not None and place.is_before(message))
-            if is_over:
+            here = Place(message.stream, message.sequence)
+            if is_over or (place is not None and here.stream is place.stream and here > place):
+                is_over = True
                 continue  # read an export to its end: only the last line proves that it is complete
-            is_over = place is not None and place.is_at(message)
+            is_over = here == place
             try:
                 recorded = decoded(message)
             except DecodeError:
@@ -137,7 +125,8 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
         data = {**as_of, **jobs.details(job, at), "ledger": _ledger(moment, job), **_executions(moment)}
         session.output.answer(data, lambda: [head, *jobs.page(job, at), *_work(moment)])
     else:
-        session.output.answer({**as_of, **_summary(moment)}, lambda: [head, *_page(moment)])
+        everything = {**as_of, "jobs": _jobs(moment), **_executions(moment), "leaders": moment.leaders}
+        session.output.answer(everything, lambda: [head, *_page(moment)])
 
 
 def _last(moment: Moment) -> str:
@@ -150,9 +139,7 @@ def _ledger(moment: Moment, job: Job) -> dict[str, Any]:
         "watermark": job.ledger.watermark,
         "last_fired": job.last_fire_time,
         "holder": moment.holder(job.name),
-        "waiting": [execution.execution_id for execution in moment.locks[job.name].waiting]
-        if job.name in moment.locks
-        else [],
+        "waiting": [each.execution_id for each in moment.locks[job.name].waiting] if job.name in moment.locks else [],
     }
 
 
@@ -165,10 +152,6 @@ def _executions(moment: Moment) -> dict[str, Any]:
         ],
         "dead_letters": [id_ for _, id_ in sorted(moment.dead_letters)],
     }
-
-
-def _summary(moment: Moment) -> dict[str, Any]:
-    return {"jobs": _jobs(moment), **_executions(moment), "leaders": moment.leaders}
 
 
 def _jobs(moment: Moment) -> dict[str, int]:

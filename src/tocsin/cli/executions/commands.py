@@ -1,8 +1,9 @@
 """`tocsin executions list`, `show`, `logs` and `cancel`."""
 
 from asyncio import sleep
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.text import Text
@@ -10,13 +11,10 @@ from rich.text import Text
 from ...domain.events import TriggerKind
 from ...domain.execution_record import Status
 from ...ports import ExecutionRow
-from ...ports.queries import (
-    ExecutionQuery,
-    ExecutionSort,
-)
+from ...ports.queries import ExecutionQuery, ExecutionSort
 from ...services.operations.execution_requests import Cancellation
 from ...services.operator import Operator
-from ..input.values import instant
+from ..input.values import Reason, instant
 from ..output.format import seconds, state
 from ..output.tables import this_year, unique_beginnings
 from ..runtime.event_loop import run, serve
@@ -27,13 +25,10 @@ from .fan_out import on_each
 FOLLOW_INTERVAL_S: Final = 1.0
 """The time between two reads of `logs --follow`; workers send lines twice a second."""
 
+Id: TypeAlias = Annotated[str, typer.Argument(metavar="EXECUTION", help="The execution's id or its first characters.")]
 
-def show(
-    context: typer.Context,
-    execution_id: Annotated[
-        str, typer.Argument(metavar="EXECUTION", help="The execution's id or its first characters.")
-    ],
-) -> None:
+
+def show(context: typer.Context, execution_id: Id) -> None:
     """Show the current state of an execution: steps, attempts and events.
 
     Of an occurrence that fanned out, it shows the executions on its shards. Reads the log, not the history.
@@ -46,15 +41,14 @@ def show(
 
     session = session_of(context)
 
-    async def read() -> ExecutionDetails | FanOutDetails:
-        async with session.operator() as operator:
-            match = await operator.execution(execution_id)
-            if (fan_out := await operator.fan_out(match)) is not None:
-                return FanOutDetails(match, fan_out)
-            output = await output_if_readable(operator.output(match))
-            return ExecutionDetails.of(match, output, await operator.hold_ups(match))
+    async def read(operator: Operator) -> ExecutionDetails | FanOutDetails:
+        match = await operator.execution(execution_id)
+        if (fan_out := await operator.fan_out(match)) is not None:
+            return FanOutDetails(match, fan_out)
+        output = await output_if_readable(operator.output(match))
+        return ExecutionDetails.of(match, output, await operator.hold_ups(match))
 
-    details = run(read())
+    details = session.ask(read)
     if isinstance(details, FanOutDetails):
         session.output.answer(details.as_json(), details.page)
         return
@@ -63,9 +57,7 @@ def show(
 
 def logs(
     context: typer.Context,
-    execution_id: Annotated[
-        str, typer.Argument(metavar="EXECUTION", help="The execution's id or its first characters.")
-    ],
+    execution_id: Id,
     is_followed: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines until the execution has ended.")
     ] = False,
@@ -84,7 +76,7 @@ def logs(
 
 
 async def _print_lines(session: Session, execution_id: str, *, is_followed: bool) -> None:
-    from .page import line_as_json, line_of  # noqa: PLC0415 - see above
+    from .page import line_of  # noqa: PLC0415 - see above
 
     place, was_over = 0, not is_followed
     async with session.operator() as operator:
@@ -92,7 +84,7 @@ async def _print_lines(session: Session, execution_id: str, *, is_followed: bool
             output = await operator.output(await operator.execution(execution_id), after=place)
             execution_id, place = output.execution_id, output.next
             for line in output.lines:
-                session.output.line(line_as_json(line), line_of(line), is_whole=True)
+                session.output.line(asdict(line), line_of(line), is_whole=True)
             if was_over and not (is_followed and output.lines):
                 return
             was_over = output.is_over
@@ -104,7 +96,7 @@ def cancel(
     executions: Annotated[
         list[str], typer.Argument(metavar="EXECUTION", help="The ids of the executions or their first characters.")
     ],
-    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+    reason: Reason = None,
     job: Annotated[str | None, typer.Option(help="The job of the executions, if known.")] = None,
 ) -> None:
     """Cancel planned, pending and running executions; leave finished executions unchanged.
@@ -125,9 +117,6 @@ def cancel(
 def _line(cancellation: Cancellation) -> Text:
     result = (state("cancelled"), " ") if cancellation.changed else ("", f"was already {cancellation.status}: ")
     return Text.assemble(*result, cancellation.execution_id, (f" of {cancellation.job}", "dim"))
-
-
-_EXECUTION_HEADINGS: Final = ("EXECUTION", "JOB", "STATUS", "TRIGGER", "SCHEDULED", "TOOK", "ATTEMPT", "ERROR")
 
 
 def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the command
@@ -171,11 +160,10 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
         cursor=cursor,
         limit=page_size(limit, is_all=is_all),
     )
-    page = read_page(session, lambda operator: operator.executions, query, is_all=is_all)
     print_page(
         session,
-        page,
-        _EXECUTION_HEADINGS,
+        read_page(session, lambda operator: operator.executions, query, is_all=is_all),
+        ("EXECUTION", "JOB", "STATUS", "TRIGGER", "SCHEDULED", "TOOK", "ATTEMPT", "ERROR"),
         _execution_row,
         empty="no executions",
         least=("ATTEMPT", "TRIGGER", "ERROR", "TOOK", "SCHEDULED"),

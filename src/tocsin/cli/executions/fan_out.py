@@ -17,7 +17,6 @@ from ..output.format import local, state
 from ..output.tables import table, unique_beginnings
 from ..runtime.error_report import failure_of
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import Session
 
 if TYPE_CHECKING:
@@ -42,19 +41,17 @@ def on_each(
     Raises:
         UsageError: some ids do not exist. The other ids are processed and their results printed.
     """
+    done: list[D] = []
+    missing: list[NotFound] = []
 
-    async def operate_all() -> tuple[list[D], list[NotFound]]:
-        done: list[D] = []
-        missing: list[NotFound] = []
-        async with session.operator() as operator:
-            for id_ in ids:
-                try:
-                    done.append(await operate(operator, id_))
-                except NotFound as error:
-                    missing.append(error)
-        return done, missing
+    async def operate_all(operator: Operator) -> None:
+        for id_ in ids:
+            try:
+                done.append(await operate(operator, id_))
+            except NotFound as error:
+                missing.append(error)
 
-    done, missing = run(operate_all())
+    session.ask(operate_all)
     if done:
         session.output.answer([asdict(result) for result in done], lambda: [line(result) for result in done])
     if missing:
@@ -97,12 +94,5 @@ class FanOutDetails:
 
 
 def _row(run: ShardRun) -> tuple[object, ...]:
-    error = (run.error or "").partition("\n")[0]
-    return (
-        Text(run.shard, style="bold"),
-        run.execution_id,
-        state(run.status),
-        run.worker or "",
-        run.attempt or "",
-        error,
-    )
+    name, error = Text(run.shard, style="bold"), (run.error or "").partition("\n")[0]
+    return name, run.execution_id, state(run.status), run.worker, run.attempt or "", error

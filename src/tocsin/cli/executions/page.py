@@ -100,7 +100,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "start_delay_ms": record.start_delay_ms,
         "steps": {name: _step_as_json(details, name, step) for name, step in record.steps.items()},
         "attempts": details.attempts,
-        "lines": [line_as_json(line) for line in details.output.lines] if details.output else [],
+        "lines": [asdict(line) for line in details.output.lines] if details.output else [],
         "facts": [event_lines.as_json(recorded) for recorded in details.match.events],
     }
 
@@ -171,11 +171,6 @@ def line_of(line: Line) -> Text:
     """Return a logged line for a terminal."""
     place = f"{local(line.time)} {line.step} #{line.attempt} "
     return Text.assemble((place, "dim"), (f"{line.level:<8} ", _LEVELS.get(line.level, "")), line.text)
-
-
-def line_as_json(line: Line) -> dict[str, object]:
-    """Return the JSON document of a logged line."""
-    return asdict(line)
 
 
 def _step_row(details: ExecutionDetails, name: str, step: StepRecord) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...domain.text import counted, printable
+from ..input.values import Out
 from ..output.format import destination, encoded
 from ..runtime.errors import Exit
 from ..runtime.session import Session, session_of
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
     from ...adapters.imports import JobFile, Kind
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help="The files to read; - is standard input.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", "-o", metavar="FILE", help="Destination; by default standard output. For -o, with a dot or a slash."
-    ),
-]
 Timezone = Annotated[
     str | None, typer.Option("--timezone", metavar="ZONE", help="Time zone of schedules that name none; default: UTC.")
 ]

@@ -3,8 +3,7 @@
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -75,10 +74,12 @@ def _loaded(target: str, kind: _Kind) -> object:
 def _import(place: str, kind: _Kind) -> ModuleType:
     if not place.endswith(".py") and ("/" in place or Path(place).is_file()):
         raise _not_found(kind, f"{place} is not a Python file. Name the {kind} as FILE.py:NAME or package.module:NAME.")
-    from ...app import AppError  # noqa: PLC0415 - only commands that import a module need it
+    from ...app import AppError  # noqa: PLC0415 - only commands that import a module need these
+    from ...app.application import importing  # noqa: PLC0415
 
     try:
-        with _importing():
+        # The module must not run its application, nor write into the command's answer.
+        with importing(), redirect_stdout(sys.stderr):
             return _from_file(Path(place), kind) if place.endswith(".py") else _from_name(place)
     except (UsageError, DefinitionError, AppError):
         raise
@@ -92,15 +93,6 @@ def _import(place: str, kind: _Kind) -> ModuleType:
 
 def _not_found(kind: _Kind, message: str) -> UsageError:
     return UsageError(message, code="worker-not-found" if kind == "worker" else "app-not-found")
-
-
-@contextmanager
-def _importing() -> Iterator[None]:
-    """Keep a module from running its application, and from writing into the command's answer."""
-    from ...app.application import importing  # noqa: PLC0415 - only commands that import a module need it
-
-    with importing(), redirect_stdout(sys.stderr):
-        yield
 
 
 def _from_name(name: str) -> ModuleType:

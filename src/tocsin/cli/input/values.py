@@ -1,9 +1,9 @@
-"""Values of options: instants, durations, rates, JSON and confirmations."""
+"""The options that commands share, and values of options: instants, durations, rates, JSON and confirmations."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Annotated, Any, Final, TypeAlias, overload
 
 import typer
 from pydantic import JsonValue
@@ -14,11 +14,20 @@ from ...domain.schedule import timezones
 from ..output.format import is_interactive
 from ..runtime.errors import Exit, UsageError
 
+JobName: TypeAlias = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+Reason: TypeAlias = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Changes: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Print the changes without making them.")]
+Out: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Destination; by default standard output. For -o, with a dot or a slash."
+    ),
+]
+
 FORMS = "an ISO date and time such as 2026-11-20T09:00 (on this machine's clock) or 2026-11-20T09:00Z, or how long ago: 90m, 2d"
 
 
-@overload
-def instant(written: None, option: str, *, now: datetime, timezone: str | None = None) -> None: ...
 @overload
 def instant(written: str, option: str, *, now: datetime, timezone: str | None = None) -> datetime: ...
 @overload

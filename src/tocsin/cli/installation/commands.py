@@ -11,18 +11,19 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ... import __version__
+from ... import __version__, bootstrap
 from ...domain.text import counted, utc_text
 from ...engine.timezone_refresh import TimezoneReport
 from ...ports import Projections
 from ...subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket
-from ..output.tables import table
+from ..input.values import Yes, confirm
+from ..output.tables import print_table, table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import actor, session_of
 
 if TYPE_CHECKING:
-    from ...adapters.nats.admin.provision import Change, Mode
+    from ...adapters.nats.admin.provision import Change
 
 # --- init ------------------------------------------------------------------------------------------------------------
 
@@ -45,7 +46,12 @@ def init(
 
     session = session_of(context)
     mode = Mode.PLAN if plan else Mode.APPLY if drop_messages else Mode.KEEP_MESSAGES
-    results = run(_initialize(session, mode))
+
+    async def initialize() -> "list[Change]":
+        async with session.backend.connect(session.settings()) as installation:
+            return await session.backend.initialize(installation, mode)
+
+    results = run(initialize())
     changes = [result for result in results if result.action != "unchanged"]
     session.output.answer(
         [
@@ -74,11 +80,6 @@ def _line(change: "Change", *, is_plan: bool) -> Text:
     return Text(change.line(is_plan=is_plan), style=style)
 
 
-async def _initialize(session: Session, mode: "Mode") -> "list[Change]":
-    async with session.backend.connect(session.settings()) as installation:
-        return await session.backend.initialize(installation, mode)
-
-
 # --- permissions -----------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +103,6 @@ def permissions(
     from ...bootstrap.nats_roles import permissions as rules_by_role  # noqa: PLC0415
     from ...domain.formats.document import listed, nearest  # noqa: PLC0415
     from ...stages import STAGES  # noqa: PLC0415
-    from ..runtime.errors import UsageError  # noqa: PLC0415
 
     session = session_of(context)
     known = rules_by_role(session.settings())
@@ -142,53 +142,38 @@ def show_config(context: typer.Context) -> None:
     Example: `tocsin config show -o json`
     """
     from ...settings import DEFAULT, described  # noqa: PLC0415 - only this command needs these
-    from ..output.tables import table  # noqa: PLC0415
 
     session = session_of(context)
     document = described(session.settings())
-    session.output.answer(
-        document,
-        lambda: [
-            table(
-                ("SETTING", "VALUE", "FROM", "EFFECT"),
-                [
-                    (
-                        name,
-                        setting["value"],
-                        Text(str(setting["origin"]), style="dim" if setting["origin"] == DEFAULT else "cyan"),
-                        Text("" if setting["has_effect"] else "none yet", style="yellow"),
-                    )
-                    for name, setting in document.items()
-                ],
-                empty="",
-                least=("EFFECT",),
-            )
-        ],
+    rows = (
+        (
+            name,
+            setting["value"],
+            Text(str(setting["origin"]), style="dim" if setting["origin"] == DEFAULT else "cyan"),
+            Text("" if setting["has_effect"] else "none yet", style="yellow"),
+        )
+        for name, setting in document.items()
     )
+    headings = ("SETTING", "VALUE", "FROM", "EFFECT")
+    print_table(session.output, document, headings, rows, empty="", least=("EFFECT",))
 
 
 # --- history rebuild -------------------------------------------------------------------------------------------------
 
 
-def rebuild_history(
-    context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-) -> None:
+def rebuild_history(context: typer.Context, yes: Yes = False) -> None:
     """Empty the history and record it again from the first event.
 
     Lists are incomplete until the command ends.
 
     Example: `tocsin history rebuild --yes`
     """
-    from ..input.values import confirm  # noqa: PLC0415 - only this command needs these
-    from ..runtime.event_loop import run  # noqa: PLC0415
-
     session = session_of(context)
     confirm("empty the history and rebuild it from the log?", yes=yes, otherwise="nothing was changed")
 
     async def rebuild() -> int:
         async with session.installation() as installation:
-            return await session.backend.rebuild_history(installation)
+            return await bootstrap.rebuild_history(installation)
 
     executions = run(rebuild())
     session.output.answer({"executions": executions}, lambda: [Text(f"{counted(executions, 'execution')} recorded")])
@@ -231,7 +216,6 @@ def refresh(
 
 
 async def _requested(projections: Projections, wait: float) -> TimezoneReport:
-    """Write a request, and return the report that answers it."""
     body = {"at": utc_text(datetime.now(UTC)), "by": actor().identity, "tzdata": metadata.version("tzdata")}
     revision = await projections.put(Bucket.TIMEZONES, TIMEZONE_REQUEST, json.dumps(body).encode())
     for _ in range(max(1, round(wait / _POLL_S))):
@@ -248,7 +232,6 @@ async def _requested(projections: Projections, wait: float) -> TimezoneReport:
 
 
 def _summary(report: TimezoneReport) -> str:
-    """Return the change of the data in one line."""
     if report.before == report.after:
         return (
             f"time-zone data {report.after or 'unknown'}, as before: no newer data is installed where the ticker runs"

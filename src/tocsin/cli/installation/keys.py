@@ -1,8 +1,9 @@
 """`tocsin keys`: the key with which the notary signs the ledger and the log."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.text import Text
@@ -10,6 +11,8 @@ from rich.text import Text
 from ...archive.signing_keys import KeyRefused, PublicKey, SigningKey
 from ..runtime.errors import UsageError
 from ..runtime.session import session_of
+
+K = TypeVar("K", PublicKey, SigningKey)
 
 
 def create(
@@ -44,13 +47,7 @@ def show(
 
     Example: `tocsin keys show notary.pem > notary.pub`
     """
-    try:
-        key = SigningKey.from_pem(file.read_text())
-    except KeyRefused as error:
-        raise UsageError(f"{file}: {error}", code=error.code) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(file, error) from None
-    _answer(context, key.public)
+    _answer(context, _read(file, SigningKey.from_pem).public)
 
 
 def public_keys(files: list[Path]) -> list[PublicKey]:
@@ -59,15 +56,16 @@ def public_keys(files: list[Path]) -> list[PublicKey]:
     Raises:
         UsageError: a file cannot be read, or holds no public key.
     """
-    keys: list[PublicKey] = []
-    for file in files:
-        try:
-            keys.append(PublicKey.from_pem(file.read_text()))
-        except KeyRefused as error:
-            raise UsageError(f"{file}: {error}", code=error.code) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise unreadable(file, error) from None
-    return keys
+    return [_read(file, PublicKey.from_pem) for file in files]
+
+
+def _read(file: Path, from_pem: Callable[[str], K]) -> K:
+    try:
+        return from_pem(file.read_text())
+    except KeyRefused as error:
+        raise UsageError(f"{file}: {error}", code=error.code) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error) from None
 
 
 def unreadable(file: Path, error: OSError | UnicodeDecodeError) -> UsageError:

@@ -9,7 +9,7 @@ from rich.text import Text
 from ...domain.text import counted
 from ...services import repair as repairs
 from ...services.repair import FoundMessage
-from ..input.values import check, confirm
+from ..input.values import Yes, check, confirm
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.event_loop import run
@@ -26,7 +26,7 @@ def repair(
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the messages.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Void the messages of the ledger and the log that no stage stored.
 

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from ...adapters.http.auth.tokens import StoredToken, Tokens
 from ...adapters.http.remote_admin import RemoteAdmin
-from ...domain import duration
 from ...domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
 from ...domain.namespaces import is_within
 from ...ports import EventLog
 from ...services.namespaces import Namespaces
+from ..input.values import length
 from ..output.format import local
-from ..output.tables import table
+from ..output.tables import print_table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, actor, session_of
@@ -92,16 +92,13 @@ def list_tokens(context: typer.Context) -> None:
             return await tokens.list()
 
     stored = run(read())
-    session.output.answer(
+    print_table(
+        session.output,
         [_as_json(token) for token in stored],
-        lambda: [
-            table(
-                ("ID", "IDENTITY", "ROLES", "CREATED", "EXPIRES"),
-                [_row(token) for token in stored],
-                empty="no tokens: the API requires none and listens on the loopback only, unless `auth` is set",
-                least=("CREATED", "ROLES", "EXPIRES"),
-            )
-        ],
+        ("ID", "IDENTITY", "ROLES", "CREATED", "EXPIRES"),
+        map(_row, stored),
+        empty="no tokens: the API requires none and listens on the loopback only, unless `auth` is set",
+        least=("CREATED", "ROLES", "EXPIRES"),
     )
 
 
@@ -195,16 +192,13 @@ async def _require_declared(log: EventLog, namespaces: Collection[str]) -> None:
 
 
 def _lifetime(written: str) -> timedelta:
-    try:
-        seconds = duration.parse(written)
-    except duration.DurationError as error:
-        raise UsageError(f"--expires is {written!r}: {error}", code=error.code) from None
-    if seconds <= 0:
+    lifetime = length(written, "--expires")
+    if lifetime <= timedelta(0):
         raise UsageError(
             f"--expires is {written!r}: the lifetime must be more than 0 seconds. Write a duration such as 90d.",
             code="duration-out-of-range",
         )
-    return timedelta(seconds=seconds)
+    return lifetime
 
 
 def _as_json(token: StoredToken) -> dict[str, object]:

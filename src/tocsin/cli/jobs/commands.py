@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -16,17 +15,13 @@ from ...domain.text import counted
 from ...ports import HistoryUnavailable
 from ...services.jobs import Job, RunCounters
 from ...services.operator import Operator
-from ..input.values import confirm, json_of
+from ..input.values import JobName, Out, Reason, Yes, confirm, json_of
 from ..output.format import destination, local, seconds, state, zoned
-from ..output.tables import table
-from ..runtime.event_loop import run
+from ..output.tables import print_table
 from ..runtime.session import Session, session_of
 
 AHEAD: Final = 3
 """Number of next occurrences on a job's page: enough to see the pattern."""
-
-Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
-Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 
 
 def list_jobs(
@@ -38,62 +33,42 @@ def list_jobs(
     Example: `tocsin jobs list --tag billing`
     """
     session = session_of(context)
-
-    async def read() -> list[Job]:
-        async with session.operator() as operator:
-            return [job for job in await operator.jobs() if tag is None or tag in job.definition.tags]
-
-    registered, now = run(read()), datetime.now(UTC)
-    session.output.answer(
+    jobs = session.ask(lambda operator: operator.jobs())
+    registered, now = [job for job in jobs if tag is None or tag in job.definition.tags], datetime.now(UTC)
+    print_table(
+        session.output,
         [job.summary(now) for job in registered],
-        lambda: [
-            table(
-                ("JOB", "STATE", "SCHEDULE", "ZONE", "NEXT", "RUNS", "TAGS"),
-                [_row(job, now) for job in registered],
-                empty="no jobs. Run `tocsin jobs apply -f FILE` to register some.",
-                least=("TAGS", "RUNS", "ZONE", "SCHEDULE"),
-            )
-        ],
+        ("JOB", "STATE", "SCHEDULE", "ZONE", "NEXT", "RUNS", "TAGS"),
+        (_row(job, now) for job in registered),
+        empty="no jobs. Run `tocsin jobs apply -f FILE` to register some.",
+        least=("TAGS", "RUNS", "ZONE", "SCHEDULE"),
     )
 
 
-def show(context: typer.Context, job: Name) -> None:
+def show(context: typer.Context, job: JobName) -> None:
     """Show a job: its definition, its next occurrences and the counters of its runs.
 
     Example: `tocsin jobs show nightly`
     """
     session = session_of(context)
 
-    async def read() -> tuple[Job, RunCounters | None]:
-        async with session.operator() as operator:
-            return await operator.job(job), await _runs(operator, job)
+    async def read(operator: Operator) -> tuple[Job, RunCounters | None]:
+        registered = await operator.job(job)
+        try:
+            return registered, await operator.run_counters(job)
+        except (HistoryUnavailable, ExtraNotInstalled):  # no history can be read now
+            return registered, None
 
-    (registered, runs), now = run(read()), datetime.now(UTC)
+    (registered, runs), now = session.ask(read), datetime.now(UTC)
     session.output.answer(
         {**details(registered, now), "runs": runs and asdict(runs)}, lambda: page(registered, now, _run_lines(runs))
     )
 
 
-async def _runs(operator: Operator, job: str) -> RunCounters | None:
-    """Return the counters of a job; None: no history can be read now."""
-    try:
-        return await operator.run_counters(job)
-    except (HistoryUnavailable, ExtraNotInstalled):
-        return None
-
-
 def export(
     context: typer.Context,
     job: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="The jobs; by default all.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Destination; by default standard output. For -o, with a dot or a slash.",
-        ),
-    ] = None,
+    out: Out = None,
 ) -> None:
     """Write the definitions of jobs as a file for `jobs apply`.
 
@@ -102,21 +77,22 @@ def export(
 
     Example: `tocsin jobs export --out jobs.yaml`
     """
+    from ...adapters.files import dump_yaml  # noqa: PLC0415 - most commands write no YAML
+
     session = session_of(context)
 
-    async def read() -> tuple[Job, ...]:
-        async with session.operator() as operator:
-            if job:
-                return tuple([await operator.job(name) for name in dict.fromkeys(job)])
-            return await operator.jobs()
+    async def read(operator: Operator) -> tuple[Job, ...]:
+        if job:
+            return tuple([await operator.job(name) for name in dict.fromkeys(job)])
+        return await operator.jobs()
 
-    jobs = run(read())
+    jobs = session.ask(read)
     document = exported(jobs)
     if out is None and session.output.is_json:
         session.output.answer(document, list)
         return
     with destination(out) as file:
-        file.write(_yaml(document).encode())
+        file.write(dump_yaml(document).encode())
     if out is not None:
         text = Text(f"exported {counted(len(jobs), 'job')} to {out}", style="bold")
         session.output.answer({"file": str(out), "jobs": len(jobs)}, lambda: [text])
@@ -124,7 +100,7 @@ def export(
 
 def trigger(
     context: typer.Context,
-    job: Name,
+    job: JobName,
     input: Annotated[  # noqa: A002 - the field is called so
         str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys override the job's input.")
     ] = None,
@@ -142,65 +118,48 @@ def trigger(
     """
     session = session_of(context)
     overrides, positional = json_of("--input", input, dict), json_of("--args", args, list)
-
-    async def request() -> str:
-        async with session.operator() as operator:
-            return await operator.trigger(job, overrides, positional, priority=priority, reason=reason)
-
-    execution_id = run(request())
+    execution_id = session.ask(
+        lambda operator: operator.trigger(job, overrides, positional, priority=priority, reason=reason)
+    )
     session.output.answer(
         {"job": job, "execution_id": execution_id},
         lambda: [Text.assemble(("triggered ", "cyan"), (job, "bold"), f": execution {execution_id}")],
     )
 
 
-def pause(context: typer.Context, job: Name, reason: Reason = None) -> None:
+def pause(context: typer.Context, job: JobName, reason: Reason = None) -> None:
     """Pause a job: its occurrences do not fire until it is resumed.
 
     Example: `tocsin jobs pause nightly --reason maintenance`
     """
     session = session_of(context)
-
-    async def request() -> bool:
-        async with session.operator() as operator:
-            return await operator.pause(job, reason=reason)
-
-    _print_action(session, job, "paused", changed=run(request()))
+    changed = session.ask(lambda operator: operator.pause(job, reason=reason))
+    _print_action(session, job, "paused", changed=changed)
 
 
-def resume(context: typer.Context, job: Name, reason: Reason = None) -> None:
+def resume(context: typer.Context, job: JobName, reason: Reason = None) -> None:
     """Resume a paused job; occurrences during the pause are not caught up.
 
     Example: `tocsin jobs resume nightly`
     """
     session = session_of(context)
-
-    async def request() -> bool:
-        async with session.operator() as operator:
-            return await operator.resume(job, reason=reason)
-
-    _print_action(session, job, "resumed", changed=run(request()))
+    changed = session.ask(lambda operator: operator.resume(job, reason=reason))
+    _print_action(session, job, "resumed", changed=changed)
 
 
-def delete(
-    context: typer.Context,
-    job: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    reason: Reason = None,
-) -> None:
+def delete(context: typer.Context, job: JobName, yes: Yes = False, reason: Reason = None) -> None:
     """Delete a job; running executions continue, and its history remains.
 
     Example: `tocsin jobs delete nightly --yes`
     """
     session = session_of(context)
 
-    async def request() -> None:
-        async with session.operator() as operator:
-            await operator.job(job)
-            confirm(f"delete {job}?", yes=yes, otherwise="nothing was deleted")
-            await operator.delete(job, reason=reason)
+    async def request(operator: Operator) -> None:
+        await operator.job(job)
+        confirm(f"delete {job}?", yes=yes, otherwise="nothing was deleted")
+        await operator.delete(job, reason=reason)
 
-    run(request())
+    session.ask(request)
     _print_action(session, job, "deleted", changed=True)
 
 
@@ -254,14 +213,10 @@ def exported(jobs: Iterable[Job]) -> dict[str, object]:
     return ({"x-paused": paused} if paused else {}) | {"jobs": definitions}
 
 
-def _yaml(value: object) -> str:
-    from ...adapters.files import dump_yaml  # noqa: PLC0415 - most commands write no YAML
-
-    return dump_yaml(value)
-
-
 def page(job: Job, now: datetime, runs: Iterable[RenderableType] = ()) -> list[RenderableType]:
     """Return the terminal page of a job at `now` (UTC); `runs`: lines about its runs."""
+    from ...adapters.files import dump_yaml  # noqa: PLC0415 - most commands write no YAML
+
     definition = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     ahead = ", ".join(zoned(at, job.definition.timezone) for at in islice(job.fire_times(now), AHEAD))
     return [
@@ -272,7 +227,7 @@ def page(job: Job, now: datetime, runs: Iterable[RenderableType] = ()) -> list[R
         *(Text(f"note    {warning}", style="yellow") for warning in job.warnings(now)),
         *runs,
         Text(),
-        Text(_yaml(definition).rstrip()),
+        Text(dump_yaml(definition).rstrip()),
     ]
 
 

@@ -10,15 +10,13 @@ from rich.text import Text
 
 from ...adapters.files import dump_yaml
 from ...domain.definition import JobDefinition
-from ..output.format import local
-from ..output.tables import table
+from ...services.operator import Operator
+from ..input.values import JobName, Reason
+from ..output.tables import print_table
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import session_of
-from .commands import Name, Reason
 
 if TYPE_CHECKING:
-    from ...services.operator import Operator
     from ...services.timeline import Revision
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -26,7 +24,7 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 def history(
     context: typer.Context,
-    job: Name,
+    job: JobName,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of revisions.")] = 20,
 ) -> None:
     """List the changes to a job's definition, newest first.
@@ -36,34 +34,26 @@ def history(
     Example: `tocsin jobs history nightly`
     """
     session = session_of(context)
-
-    async def read() -> "tuple[Revision, ...]":
-        async with session.operator() as operator:
-            return await operator.revisions(job)
-
-    revisions = run(read())[:limit]
-    session.output.answer(
+    revisions = session.ask(lambda operator: operator.revisions(job))[:limit]
+    print_table(
+        session.output,
         [asdict(revision) for revision in revisions],
-        lambda: [
-            table(
-                ("REVISION", "WHEN", "CHANGE", "BY", "FIELDS", "REASON"),
-                [_row(revision) for revision in revisions],
-                empty="no revisions",
-                least=("REASON", "BY", "FIELDS"),
-            )
-        ],
+        ("REVISION", "WHEN", "CHANGE", "BY", "FIELDS", "REASON"),
+        map(_row, revisions),
+        empty="no revisions",
+        least=("REASON", "BY", "FIELDS"),
     )
 
 
 def _row(revision: "Revision") -> tuple[object, ...]:
     number = Text(str(revision.sequence), style="bold" if revision.is_current else "")
     kind = f"{revision.kind} (in force)" if revision.is_current else revision.kind
-    return number, local(revision.at), kind, revision.by or "", ", ".join(revision.changed), revision.reason or ""
+    return number, revision.at, kind, revision.by, ", ".join(revision.changed), revision.reason
 
 
 def rollback(
     context: typer.Context,
-    job: Name,
+    job: JobName,
     revision: Annotated[int, typer.Argument(metavar="REVISION", min=1, help="A number of `jobs history`.")],
     reason: Reason = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the difference without changing anything.")] = False,
@@ -74,15 +64,14 @@ def rollback(
     """
     session = session_of(context)
 
-    async def work() -> str:
-        async with session.operator() as operator:
-            current, definition = await operator.job(job), await operator.definition(job, revision)
-            text = difference(current.definition, "in force", definition, f"revision {revision}")
-            if text and not dry_run:
-                await operator.roll_back(job, revision, current=current.sequence, reason=reason)
-            return text
+    async def work(operator: Operator) -> str:
+        current, definition = await operator.job(job), await operator.definition(job, revision)
+        text = difference(current.definition, "in force", definition, f"revision {revision}")
+        if text and not dry_run:
+            await operator.roll_back(job, revision, current=current.sequence, reason=reason)
+        return text
 
-    text = run(work())
+    text = session.ask(work)
     changed = bool(text) and not dry_run
     verb = "rolled back" if changed else "would roll back" if text else "already at the definition of"
     session.output.answer(
@@ -91,11 +80,7 @@ def rollback(
     )
 
 
-async def _in_force(operator: "Operator", job: str) -> JobDefinition:
-    return (await operator.job(job)).definition
-
-
-async def read_difference(operator: "Operator", job: str, first: int | None, second: int | None) -> str:
+async def read_difference(operator: Operator, job: str, first: int | None, second: int | None) -> str:
     """Return the difference of two revisions.
 
     By default, these are the last two definitions, or a revision and the definition in force.
@@ -112,7 +97,7 @@ async def read_difference(operator: "Operator", job: str, first: int | None, sec
         second, first = defined[:2]
     before = await operator.definition(job, first)
     if second is None:
-        return difference(before, f"revision {first}", await _in_force(operator, job), "in force")
+        return difference(before, f"revision {first}", (await operator.job(job)).definition, "in force")
     return difference(before, f"revision {first}", await operator.definition(job, second), f"revision {second}")
 
 

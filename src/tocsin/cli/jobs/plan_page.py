@@ -77,7 +77,6 @@ def _effects(change: Change) -> ScheduleEffects | None:
 
 
 def _schedule(change: Change) -> Schedule | None:
-    """Return the schedule of a job that is new or changed."""
     definition = change.definition
     if definition.schedule is None or change.verb not in {"create", "update"}:
         return None

@@ -17,10 +17,11 @@ from ...domain.ledger import JobNotFound
 from ...domain.text import counted
 from ...ports import LogUnavailable, NotPermitted, Unreachable
 from ...services.operations.backfill import Backfill, Order, Span
-from ..input.values import check, confirm, instant
+from ...services.operator import Operator
+from ..input.values import JobName, Reason, Yes, check, confirm, instant
 from ..input.values import rate as rate_of
 from ..output.format import local
-from ..output.tables import table
+from ..output.tables import print_table
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
@@ -61,20 +62,15 @@ def schedule(
 
     Example: `tocsin schedule --hours 48`
     """
-    from ..runtime.event_loop import run  # noqa: PLC0415 - `explain` runs no event loop
-
     session = session_of(context)
     now = datetime.now(UTC)
     until = now + timedelta(hours=hours)
-
-    async def read() -> "tuple[Job, ...]":
-        async with session.operator() as operator:
-            return await operator.jobs()
-
-    windows = (_upcoming(job, now, until) for job in run(read()))
+    windows = (_upcoming(job, now, until) for job in session.ask(lambda operator: operator.jobs()))
     upcoming = [window for window in windows if window.fire_times]
     after = ("AFTER",) if any(window.depends_on for window in upcoming) else ()
-    session.output.answer(
+    rows = (row for window in upcoming for row in _rows(window, names_jobs=bool(after)))
+    print_table(
+        session.output,
         {
             "from": now,
             "until": until,
@@ -90,16 +86,10 @@ def schedule(
                 for window in upcoming
             ],
         },
-        lambda: [
-            table(
-                ("WHEN", "JOB", "SCHEDULE", "ZONE", *after, "MORE"),
-                sorted(
-                    (row for window in upcoming for row in _rows(window, names_jobs=bool(after))), key=itemgetter(0)
-                ),
-                empty=f"nothing fires before {local(until)}",
-                least=("MORE", "ZONE", "SCHEDULE", *after),
-            )
-        ],
+        ("WHEN", "JOB", "SCHEDULE", "ZONE", *after, "MORE"),
+        sorted(rows, key=itemgetter(0)),
+        empty=f"nothing fires before {local(until)}",
+        least=("MORE", "ZONE", "SCHEDULE", *after),
     )
 
 
@@ -168,7 +158,8 @@ def explain(
         if has_options:
             reason = f"{text} is a job, whose definition has its time zone and its calendars: leave out these options"
             raise UsageError(reason, code="conflicting-options")
-        explanation = run(_of_job(session_of(context), text, count))
+        job = session_of(context).ask(lambda operator: operator.job(text))
+        explanation = _of_registered(job, count)
     elif is_name and not has_options:
         explanation = run(_of_word(session_of(context), text, count))
     else:
@@ -216,17 +207,6 @@ async def _of_word(session: Session, text: str, count: int) -> "Explanation":
         explanation = _of_registered(job, count, remedy=f"; for the schedule run `tocsin explain {text} --tz UTC`")
         note = "explained as the job of this name; with `--tz` it is the schedule"
     return replace(explanation, warnings=(*explanation.warnings, note)) if note else explanation
-
-
-async def _of_job(session: Session, name: str, count: int) -> "Explanation":
-    """Return the explanation of a registered job's schedule.
-
-    Raises:
-        JobNotFound: no job has this name.
-        UsageError: it has no schedule.
-    """
-    async with session.operator() as operator:
-        return _of_registered(await operator.job(name), count)
 
 
 def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation":
@@ -298,7 +278,7 @@ SHOWN: Final = 3
 
 def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    job: JobName,
     start: Annotated[str, typer.Option("--from", metavar="TIME", help="Start of the period, inclusive.")],
     end: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="End of the period, exclusive; default: now.")
@@ -312,8 +292,8 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     ] = None,
     rate: Annotated[str, typer.Option(help="Maximum rate of requests, such as 10/s or 100/m.")] = "10/s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without running anything.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+    yes: Yes = False,
+    reason: Reason = None,
 ) -> None:
     """Run a job for past occurrences, each with its own scheduled time.
 
@@ -327,37 +307,26 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     for text, option in ((start, "--from"), (end, "--to")):  # read again when the job's time zone is known
         instant(text, option, now=datetime.now(UTC))
 
-    async def work() -> tuple[Backfill, int]:
-        async with session.operator() as operator:
-            now, zone = datetime.now(UTC), (await operator.job(job)).definition.timezone
-            check(f"run {job} for past occurrences?", yes=yes or dry_run)
-            first = instant(start, "--from", now=now, timezone=zone)
-            last = now if end is None else instant(end, "--to", now=now, timezone=zone)
-            span = Span(first, last, only_missing=only_missing, order=order)
-            plan = await operator.plan_backfill(job, span, now=now, name=name)
-            if not session.output.is_json:
-                session.output.answer(None, lambda: _lines(plan))
-            if dry_run or not plan.instants:
-                return plan, 0
-            confirm(f"run {counted(len(plan.instants), 'execution')} of {job}?", yes=yes, otherwise="nothing was run")
-            requested = 0
-            async for _ in operator.backfill(plan, rate=requests_per_second, reason=reason):
-                requested += 1
-            return plan, requested
+    async def work(operator: Operator) -> tuple[Backfill, int]:
+        now, zone = datetime.now(UTC), (await operator.job(job)).definition.timezone
+        check(f"run {job} for past occurrences?", yes=yes or dry_run)
+        first = instant(start, "--from", now=now, timezone=zone)
+        last = now if end is None else instant(end, "--to", now=now, timezone=zone)
+        span = Span(first, last, only_missing=only_missing, order=order)
+        plan = await operator.plan_backfill(job, span, now=now, name=name)
+        session.output.print(_lines(plan))
+        if dry_run or not plan.instants:
+            return plan, 0
+        confirm(f"run {counted(len(plan.instants), 'execution')} of {job}?", yes=yes, otherwise="nothing was run")
+        requested = 0
+        async for _ in operator.backfill(plan, rate=requests_per_second, reason=reason):
+            requested += 1
+        return plan, requested
 
-    plan, requested = run(work())
-    _print_result(session, plan, requested, dry_run=dry_run)
-
-
-def _print_result(session: Session, plan: Backfill, requested: int, *, dry_run: bool) -> None:
-    session.output.answer(
-        {**asdict(plan), "requested": requested, "dry_run": dry_run},
-        lambda: (
-            [Text.assemble((f"requested {counted(requested, 'execution')}", "cyan"), " of ", (plan.job, "bold"))]
-            if requested
-            else []
-        ),
-    )
+    plan, requested = session.ask(work)
+    line = Text.assemble((f"requested {counted(requested, 'execution')}", "cyan"), " of ", (plan.job, "bold"))
+    document = {**asdict(plan), "requested": requested, "dry_run": dry_run}
+    session.output.answer(document, lambda: [line] if requested else [])
 
 
 def _lines(plan: Backfill) -> list[RenderableType]:

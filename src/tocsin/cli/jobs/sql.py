@@ -22,7 +22,6 @@ from ...services.operator import Operator
 from ...services.statements import StatementResult, defined_jobs
 from ..output.tables import table
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 from .apply import unserved_by, unserved_json, warn
 
@@ -52,35 +51,32 @@ def sql(
     """
     session = session_of(context)
     statements = read_statements(_text(statement, file))
-    results, missing = run(_carry_out(session, statements, reason))
+    results, missing = session.ask(partial(_carry_out, session, statements, reason))
     warn(missing)
-    if session.output.is_json:
-        answer = {"results": [asdict(result) for result in results], "unserved": unserved_json(missing)}
-        session.output.answer(answer, list)
+    answer = {"results": [asdict(result) for result in results], "unserved": unserved_json(missing)}
+    session.output.answer(answer, list)
 
 
 async def _carry_out(
-    session: Session, statements: Sequence[Statement], reason: str | None
+    session: Session, statements: Sequence[Statement], reason: str | None, operator: Operator
 ) -> "tuple[list[StatementResult], list[Unserved]]":
     """Return all results, and what the defined jobs need and no worker serves.
 
     Each result is printed as soon as it is known, unless the output is JSON.
     """
     results: list[StatementResult] = []
-    async with session.operator() as operator:
-        for number, statement in enumerate(statements, 1):
-            try:
-                answered = await operator.sql(statement.text, reason=reason)
-            except Exception:
-                if len(statements) > 1:
-                    note = f"statement {number} of {len(statements)}, at {statement.place}, failed; places count from its beginning"
-                    typer.echo(note, err=True)
-                raise
-            for result in answered:
-                if not session.output.is_json:
-                    session.output.answer(None, partial(_shown, result))
-                results.append(result)
-        return results, await _unserved(session, operator, results)
+    for number, statement in enumerate(statements, 1):
+        try:
+            answered = await operator.sql(statement.text, reason=reason)
+        except Exception:
+            if len(statements) > 1:
+                note = f"statement {number} of {len(statements)}, at {statement.place}, failed; places count from its beginning"
+                typer.echo(note, err=True)
+            raise
+        for result in answered:
+            session.output.print(_shown(result))
+            results.append(result)
+    return results, await _unserved(session, operator, results)
 
 
 async def _unserved(session: Session, operator: Operator, results: Sequence[StatementResult]) -> "list[Unserved]":
@@ -96,9 +92,8 @@ def _shown(result: StatementResult) -> list[RenderableType]:
         return [Text(printable_lines(str(row[1]))) for row in result.rows]
     if result.columns:
         headings = [column.upper() for column in result.columns]
-        rows = [["" if cell is None else cell for cell in row] for row in result.rows]
         more = [Text(f"more rows exist: {result.message}", style="dim")] if result.truncated else []
-        return [table(headings, rows, empty="no rows"), *more]
+        return [table(headings, result.rows, empty="no rows"), *more]
     return [Text(result.message)]
 
 

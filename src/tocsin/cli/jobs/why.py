@@ -17,12 +17,12 @@ from ...domain.ids import is_execution_id
 from ...domain.schedule.clock_changes import local_time
 from ...domain.text import printable
 from ...services.explain import Answer, Gap, Outcome, Verdict, triggers_of
+from ..input.values import JobName
 from ..output import event_lines
 from ..output.event_lines import FactPage
 from ..output.format import seconds
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import session_of
 
 STYLES: Final[dict[Verdict, str]] = {
     "fired": "green",
@@ -55,7 +55,6 @@ def on_events(answer: Answer) -> str:
 
 
 def _delays(triggers: Sequence[EventTrigger]) -> Iterator[str]:
-    """Yield a sentence on each trigger whose events wait."""
     for trigger in triggers:
         source = trigger.source_text
         if trigger.debounce is not None:
@@ -74,7 +73,7 @@ def _delays(triggers: Sequence[EventTrigger]) -> Iterator[str]:
 
 def why(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    job: JobName,
     time: Annotated[
         str | None,
         typer.Argument(
@@ -92,7 +91,7 @@ def why(
     """
     at = _time(time)
     session = session_of(context)
-    answers = run(_read(session, job, at))
+    answers = session.ask(lambda operator: operator.why(job, at))
     assumed = at is not None and at.tzinfo is None
     session.output.answer(
         [as_json(answer) for answer in answers],
@@ -113,11 +112,6 @@ def _time(written: str | None) -> datetime | None:
             else f"write {form}"
         )
         raise UsageError(f"TIME is {written!r}: {advice}", code="invalid-time") from None
-
-
-async def _read(session: Session, job: str, at: datetime | None) -> tuple[Answer, ...]:
-    async with session.operator() as operator:
-        return await operator.why(job, at)
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -220,7 +214,8 @@ def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
             return f"It was missed: {_gap(answer)}. The miss was recorded {_length(answer.late_by)} after the scheduled time, without catch-up."
         case "superseded":
             change = f"changed at {since}{_by(answer)}, before the ticker decided on this time"
-            return f"It did not fire: the job was {change}, and its new schedule does not name it. {_capital(_gap(answer))}."
+            gap = _gap(answer)
+            return f"It did not fire: the job was {change}, and its new schedule does not name it. {gap[0].upper()}{gap[1:]}."
         case "throttled":
             return f"It did not fire: the job fired too often, and {answer.count:,} of its occurrences were dropped."
         case "excluded":
@@ -259,15 +254,11 @@ def _exclusion(answer: Answer) -> str:
     return reason if answer.moved_to is None else f"{reason}. Its time moves to {_occurrence(answer, answer.moved_to)}"
 
 
-def _describe(outcome: Outcome | None) -> str:
-    if outcome is not None and outcome.shards is not None:
-        return f"{outcome.execution_id} fanned out: {outcome.shards}"
-    return _describe_execution(outcome)
-
-
-def _describe_execution(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one line a status
+def _describe(outcome: Outcome | None) -> str:  # noqa: C901, PLR0911 - one line a status
     if outcome is None:
         return "the log has no execution of it: it is not planned yet, or was archived"
+    if outcome.shards is not None:
+        return f"{outcome.execution_id} fanned out: {outcome.shards}"
     tries = f" after {outcome.attempts} attempts" if outcome.attempts > 1 else ""
     error = f": {outcome.error}" if outcome.error else ""
     match outcome.status:
@@ -294,7 +285,6 @@ def _describe_execution(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one 
 
 
 def _awaited(outcome: Outcome) -> str:
-    """Return what a planned execution waits for."""
     if outcome.waits_for_jobs:
         circle = f", which wait for each other in a circle: {outcome.circle}" if outcome.circle else ""
         return f"runs of {', '.join(outcome.waits_for_jobs)}{circle}"
@@ -363,7 +353,6 @@ def _local(answer: Answer, at: datetime) -> datetime:
 
 
 def _clock(answer: Answer, at: datetime | None) -> str:
-    """Format a time in the job's time zone."""
     return "" if at is None else _local(answer, at).strftime("%Y-%m-%d %H:%M:%S %z")
 
 
@@ -374,16 +363,11 @@ def _occurrence(answer: Answer, at: datetime) -> str:
 
 
 def _fraction(at: datetime) -> str:
-    """Return the fraction of a second; empty for a whole second."""
     return f".{at.microsecond:06}".rstrip("0") if at.microsecond else ""
 
 
 def _length(duration_s: float) -> str:
     return seconds(duration_s) if duration_s < _HOUR_S else duration.short(round(duration_s))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 _HOUR_S: Final = 3_600

@@ -11,12 +11,12 @@ from ...domain import namespaces
 from ...domain.daily_use import has_daily_quota
 from ...domain.events import Namespace
 from ...domain.text import counted
-from ...services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, QuotaChange
+from ...services.namespaces import NamespaceChange, NamespaceDetails, QuotaChange
 from ...services.operations.errors import NotFound
-from ..input.values import confirm
-from ..output.tables import table
+from ...services.operator import Operator
+from ..input.values import Changes, Reason, confirm
+from ..output.tables import print_table
 from ..runtime.errors import Exit, UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import session_of
 
 _SIGNS = {"declare": "+", "change": "~", "remove": "-"}
@@ -28,25 +28,14 @@ def list_namespaces(context: typer.Context) -> None:
     Example: `tocsin namespaces list`
     """
     session = session_of(context)
-
-    async def read() -> NamespaceMap:
-        async with session.operator() as operator:
-            return await operator.namespaces()
-
-    newest = run(read())
-    session.output.answer(
+    newest = session.ask(lambda operator: operator.namespaces())
+    print_table(
+        session.output,
         {"version": newest.version, "namespaces": [_json(namespace) for namespace in newest.namespaces]},
-        lambda: [
-            table(
-                ("NAMESPACE", "QUOTAS", "DESCRIPTION"),
-                [
-                    (Text(namespace.name, style="bold"), _quotas(namespace), namespace.description)
-                    for namespace in newest.namespaces
-                ],
-                empty="no namespaces: all jobs and queues are in the default namespace",
-                least=("DESCRIPTION",),
-            )
-        ],
+        ("NAMESPACE", "QUOTAS", "DESCRIPTION"),
+        ((Text(each.name, style="bold"), _quotas(each), each.description) for each in newest.namespaces),
+        empty="no namespaces: all jobs and queues are in the default namespace",
+        least=("DESCRIPTION",),
     )
 
 
@@ -59,18 +48,17 @@ def show(
     """
     session = session_of(context)
 
-    async def read() -> NamespaceDetails:
-        async with session.operator() as operator:
-            try:
-                return await operator.namespace(name)
-            except NotFound:
-                raise UsageError(
-                    f"Namespace {name!r} is not declared. Run `tocsin namespaces list` to see the namespaces.",
-                    Exit.NOT_FOUND,
-                    code="namespace-not-found",
-                ) from None
+    async def read(operator: Operator) -> NamespaceDetails:
+        try:
+            return await operator.namespace(name)
+        except NotFound:
+            raise UsageError(
+                f"Namespace {name!r} is not declared. Run `tocsin namespaces list` to see the namespaces.",
+                Exit.NOT_FOUND,
+                code="namespace-not-found",
+            ) from None
 
-    found = run(read())
+    found = session.ask(read)
     held = {"jobs": found.jobs, "queues": list(found.queues)}
     today = {name: getattr(found, name) for name in ("executions_today", "bytes_today", "changed_bytes_today")}
     session.output.answer({**_json(found), **held, **today}, lambda: list(_page(found)))
@@ -89,8 +77,8 @@ def _page(found: NamespaceDetails) -> Iterator[Text]:
 def apply(
     context: typer.Context,
     file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="The file with all namespaces.")],
-    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the changes without making them.")] = False,
+    reason: Reason = None,
+    dry_run: Changes = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Remove namespaces, or take over existing jobs, without confirmation.")
     ] = False,
@@ -105,24 +93,20 @@ def apply(
     session = session_of(context)
     wanted = namespaces.checked(namespaces.read(load_document(file)))
 
-    async def request() -> tuple[NamespaceChange, ...]:
-        async with session.operator() as operator:
-            newest = await operator.namespaces()
-            changes = await operator.plan_namespaces(wanted)
-            if not session.output.is_json:
-                session.output.answer(None, lambda: _lines(changes))
-            if dry_run:
-                return changes
-            if question := _question(changes):
-                confirm(question, yes=yes, otherwise="nothing was changed")
-            if changes:
-                await operator.apply_namespaces(wanted, expected=newest.version, reason=reason)
+    async def request(operator: Operator) -> tuple[NamespaceChange, ...]:
+        newest = await operator.namespaces()
+        changes = await operator.plan_namespaces(wanted)
+        session.output.print(_lines(changes))
+        if dry_run:
             return changes
+        if question := _question(changes):
+            confirm(question, yes=yes, otherwise="nothing was changed")
+        if changes:
+            await operator.apply_namespaces(wanted, expected=newest.version, reason=reason)
+        return changes
 
-    made = run(request())
-    if session.output.is_json:
-        document = {"dry_run": dry_run, "changes": [change.model_dump(mode="json") for change in made]}
-        session.output.answer(document, list)
+    made = session.ask(request)
+    session.output.answer({"dry_run": dry_run, "changes": [change.model_dump(mode="json") for change in made]}, list)
 
 
 def _question(changes: Sequence[NamespaceChange]) -> str | None:

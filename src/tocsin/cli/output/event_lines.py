@@ -7,64 +7,10 @@ from typing import Any, Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from ...domain import duration
+from ...domain import duration, events
 from ...domain.access import masked
 from ...domain.agent import mode_of
 from ...domain.definition import JobDefinition
-from ...domain.events import (
-    Acknowledged,
-    Acquired,
-    Admission,
-    Admitted,
-    Advanced,
-    AgentDrainStarted,
-    AgentGranted,
-    AgentSwitched,
-    Attempt,
-    Cancelled,
-    Completed,
-    DeadLettered,
-    Defined,
-    Deleted,
-    DependenciesSettled,
-    DependencyRun,
-    Dispatched,
-    Due,
-    EventReference,
-    Exhausted,
-    Failed,
-    Failure,
-    FannedOut,
-    KeyTaken,
-    Message,
-    NamespacesDefined,
-    OwnershipAssigned,
-    Passed,
-    PastHoldUp,
-    Paused,
-    Planned,
-    PoisonMessage,
-    PolicyDefined,
-    Proposed,
-    Queued,
-    QueuePaused,
-    QueuePurged,
-    QueueResumed,
-    QuorumSettled,
-    Recorded,
-    Recovered,
-    Released,
-    Replayed,
-    Resolved,
-    Resumed,
-    RetryScheduled,
-    ShardsDefined,
-    ShardState,
-    Skipped,
-    Started,
-    Voided,
-    unfold,
-)
 from ...domain.hold_up_time import HoldUpCause
 from ...domain.policy import policy_of, shown
 from ...domain.text import counted, printable
@@ -86,7 +32,7 @@ class Described:
     detail: str = ""
 
 
-def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None) -> Text:
+def line(recorded: events.Recorded[events.Message], *, after: str = "", width: int | None = None) -> Text:
     """Return an event as one line.
 
     The line holds the time, verb, job, details, `after` and execution id. If `width` is too small, the id is shortened
@@ -121,7 +67,7 @@ def _cut(detail: str, room: int) -> str:
     return detail if len(detail) <= room else f"{detail[: max(0, room - 1)]}…"
 
 
-def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
+def as_json(recorded: events.Recorded[events.Message]) -> dict[str, Any]:
     """Return an event with its place in the log."""
     return {
         "time": recorded.time,
@@ -131,83 +77,83 @@ def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
     }
 
 
-def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR0915 - the table has a case for each event
+def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR0915 - the table has a case for each event
     """Describe an event in words."""
     match fact:
-        case Defined():
+        case events.Defined():
             return Described("+", "cyan", "defined", _schedule(fact.definition))
-        case Paused() | QueuePaused():
+        case events.Paused() | events.QueuePaused():
             return Described("‖", "yellow", "paused", fact.reason or "")
-        case Resumed() | QueueResumed():
+        case events.Resumed() | events.QueueResumed():
             return Described("▷", "cyan", "resumed", fact.reason or "")
-        case PolicyDefined():
+        case events.PolicyDefined():
             return Described("+", "cyan", "policy", _policy(fact))
-        case Deleted():
+        case events.Deleted():
             return Described("-", "yellow", "deleted", fact.reason or "")
-        case Due():
+        case events.Due():
             return Described("·", "dim", "due", local(fact.scheduled_time) + (", late" if fact.catch_up else ""))
-        case Passed():
+        case events.Passed():
             return Described("·", "yellow", "passed", f"{fact.count} without firing: {fact.reason}")
-        case Planned():
+        case events.Planned():
             return Described("·", "dim", "planned", fact.trigger + _by_event(fact.event))
-        case DependenciesSettled():
+        case events.DependenciesSettled():
             runs = ", ".join(f"{run.job} {_end_of(run)}" for run in fact.runs)
             return Described("·", "dim" if fact.outcome == "met" else "yellow", "waited", f"{fact.outcome}: {runs}")
-        case Proposed():
+        case events.Proposed():
             agents = counted(len(fact.agents), "agent")
             return Described("·", "dim", "proposed", f"#{fact.attempt} to {agents}, {fact.needed} must acknowledge")
-        case Acknowledged():
+        case events.Acknowledged():
             return Described("·", "dim", "acknowledged", f"by {fact.name} …{fact.agent_id[-8:]}")
-        case QuorumSettled():
+        case events.QuorumSettled():
             return Described("·", "dim" if fact.outcome == "reached" else "yellow", "quorum", fact.outcome)
-        case Admitted():
+        case events.Admitted():
             late = ", late" if fact.catch_up else ""
             return Described("▶", "cyan", "triggered", fact.trigger + late + _by_event(fact.event))
-        case Dispatched(admits=Admission(catch_up=catch_up, event=event)):
+        case events.Dispatched(admits=events.Admission(catch_up=catch_up, event=event)):
             late, task = ", late" if catch_up else "", _attempt(fact.step, fact.attempt, fact.max_attempts)
             return Described("▶", "cyan", "triggered", f"{fact.trigger}{late}{_by_event(event)}, {task}")
-        case FannedOut():
+        case events.FannedOut():
             return Described("▶", "cyan", "fanned out", f"{fact.trigger}, on {counted(len(fact.shards), 'shard')}")
-        case Skipped():
+        case events.Skipped():
             active = f": …{fact.active_execution_id[-8:]} is active" if fact.active_execution_id else ""
             why = f": {'; '.join(fact.refusal.message.splitlines())}" if fact.refusal else active
             return Described("↷", "yellow", "skipped", fact.reason + why)
-        case Dispatched():
+        case events.Dispatched():
             return Described("→", "dim", "dispatched", _attempt(fact.step, fact.attempt, fact.max_attempts))
-        case Started():
+        case events.Started():
             held_up = f", held up {hold_ups(fact.held_up)}" if fact.held_up else ""
             return Described("→", "dim", "started", f"{_attempt(fact.step, fact.attempt)} by {fact.worker}{held_up}")
-        case RetryScheduled():
+        case events.RetryScheduled():
             detail = f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}, again in {fact.delay:.1f}s"
             return Described("↻", "yellow", "retrying", detail)
-        case Advanced():
+        case events.Advanced():
             adopted = "" if fact.adopted_from is None else f" in execution {fact.adopted_from}"
             return Described("→", "dim", "advanced", f"{fact.step} completed{adopted}")
-        case Exhausted():
+        case events.Exhausted():
             return Described("✗", "red", "exhausted", f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}")
-        case Completed():
+        case events.Completed():
             return Described("✓", "green", "completed")
-        case Failed():
+        case events.Failed():
             cancelled = f", cancelled {', '.join(fact.cancelled_steps)}" if fact.cancelled_steps else ""
             cause = "" if fact.cause is None else f", after {_error(fact.cause)}"
             step = f"{fact.step}: " if fact.step is not None else ""
             return Described("✗", "bold red", "failed", f"{step}{_error(fact.error)}{cause}{cancelled}")
-        case Recovered():
+        case events.Recovered():
             lost = ", ".join(f"{span.step} {span.what}" if span.step else span.what for span in fact.lost)
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
-        case Released():
+        case events.Released():
             is_silent = fact.reason == "lease_over"
             why = "its worker gave no sign of life in time" if is_silent else "its worker returned it or did not listen"
             return Described("↻", "yellow", "released", f"{fact.step} #{fact.attempt}: {why}")
-        case Cancelled():
+        case events.Cancelled():
             return Described("✗", "yellow", "cancelled", fact.reason or "")
-        case Acquired():
+        case events.Acquired():
             return Described("·", "dim", "locked", f"until it ends; looked into after {duration.short(fact.ttl)}")
-        case DeadLettered():
+        case events.DeadLettered():
             return Described("☠", "bold red", "dead-lettered", _tries(fact.attempts))
-        case PoisonMessage():
+        case events.PoisonMessage():
             return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
-        case Replayed():
+        case events.Replayed():
             return Described(
                 "↻",
                 "cyan",
@@ -216,49 +162,49 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
                     filter(None, (f"#{fact.number}", "failed steps only" if fact.failed_only else None, fact.reason))
                 ),
             )
-        case Resolved():
+        case events.Resolved():
             return Described("✓", "green", "resolved", fact.reason or "")
-        case Queued():
+        case events.Queued():
             return Described("·", "dim", "queued", "waits for the lock")
-        case AgentSwitched():
+        case events.AgentSwitched():
             return Described("‖", "yellow", mode_of(fact), fact.reason or "")
-        case AgentGranted():
+        case events.AgentGranted():
             grants = ", ".join(f"{grant.queue} ({' '.join(grant.functions)})" for grant in fact.grants)
             may = f"may get tasks of {grants}" if grants else "may get no tasks"
             if fact.shards is not None:
                 may += f", and own {' '.join(fact.shards) or 'no shards'}"
             return Described("‖", "yellow", "granted", f"{may}: {fact.reason}" if fact.reason else may)
-        case QueuePurged():
+        case events.QueuePurged():
             number = "the tasks" if fact.waiting is None else counted(fact.waiting, "task")
             return Described(
                 "✗", "yellow", "purged", f"{number} that waited{f': {fact.reason}' if fact.reason else ''}"
             )
-        case Voided():
+        case events.Voided():
             why = f": {fact.reason}" if fact.reason else ""
             return Described("‖", "yellow", "voided", f"{fact.stream} {fact.sequence} {fact.subject}{why}")
-        case ShardsDefined():
+        case events.ShardsDefined():
             return Described("+", "cyan", "defined", _shards(fact))
-        case NamespacesDefined():
+        case events.NamespacesDefined():
             names = ", ".join(namespace.name for namespace in fact.namespaces) or "none"
             return Described("+", "cyan", "defined", f"{names}: {fact.reason}" if fact.reason else names)
-        case OwnershipAssigned():
+        case events.OwnershipAssigned():
             return Described("‖", "yellow", "assigned", f"{fact.resource} to {fact.name}: {fact.reason}")
-        case KeyTaken():
+        case events.KeyTaken():
             replaced = f", replaces {', '.join(fact.replaces)}" if fact.replaces else ""
             return Described("‖", "dim", "taken", f"unique key {fact.key[:8]}… by {fact.execution_id}{replaced}")
-        case AgentDrainStarted():
+        case events.AgentDrainStarted():
             return Described("‖", "yellow", "draining", fact.reason or "")
         case _:
             return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
 
 
-def _shards(fact: ShardsDefined) -> str:
-    active = sum(shard.state is ShardState.ACTIVE for shard in fact.shards)
+def _shards(fact: events.ShardsDefined) -> str:
+    active = sum(shard.state is events.ShardState.ACTIVE for shard in fact.shards)
     numbers = f"{counted(len(fact.shards), 'shard')}, {active:,} active"
     return f"{numbers}: {fact.reason}" if fact.reason else numbers
 
 
-def _policy(fact: PolicyDefined) -> str:
+def _policy(fact: events.PolicyDefined) -> str:
     return ", ".join(f"{name}={value}" for name, value in shown(policy_of(fact)).items()) or "nothing is set"
 
 
@@ -266,7 +212,7 @@ def _schedule(definition: JobDefinition) -> str:
     return f"{definition.schedule} {definition.timezone}" if definition.schedule else "on demand"
 
 
-def _by_event(event: EventReference | None) -> str:
+def _by_event(event: events.EventReference | None) -> str:
     return "" if event is None else f" {event.sequence} of {event.stream}, {printable(event.subject)}"
 
 
@@ -274,7 +220,7 @@ def _attempt(step: str, attempt: int, of: int | None = None) -> str:
     return f"{step} #{attempt}" + (f" of {of}" if of else "")
 
 
-def hold_ups(held_up: Sequence[PastHoldUp]) -> str:
+def hold_ups(held_up: Sequence[events.PastHoldUp]) -> str:
     """Return in words what held up a task, and for how long."""
     return ", ".join(f"{seconds(hold_up.seconds)} by {_CAUSES[hold_up.cause]}" for hold_up in held_up)
 
@@ -290,7 +236,7 @@ _CAUSES: Final[dict[HoldUpCause, str]] = {
 }
 
 
-def _tries(attempts: Sequence[Attempt]) -> str:
+def _tries(attempts: Sequence[events.Attempt]) -> str:
     """Describe how many attempts the failed step had; attempts of other steps do not count."""
     step = next((attempt.step for attempt in reversed(attempts) if attempt.error is not None), None)
     number = sum(attempt.step == step for attempt in attempts)
@@ -299,7 +245,7 @@ def _tries(attempts: Sequence[Attempt]) -> str:
     return f"{step} failed at {number} attempts" if number > 1 else f"{step} failed at its only attempt"
 
 
-def _error(error: Failure | None) -> str:
+def _error(error: events.Failure | None) -> str:
     if error is None:
         return "unknown"
     message = error.message.splitlines()[0] if error.message else ""
@@ -310,11 +256,11 @@ def _error(error: Failure | None) -> str:
 class FactPage:
     """A line for each event; details that are too long continue on the next line."""
 
-    facts: Sequence[Recorded[Message]]
+    facts: Sequence[events.Recorded[events.Message]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the lines."""
-        facts = list(unfold(self.facts))  # one stored event may hold several
+        facts = list(events.unfold(self.facts))  # one stored event may hold several
         times = [recorded.time.astimezone() for recorded in facts]
         clock = "%H:%M:%S" if len({at.date() for at in times}) == 1 else "%Y-%m-%d %H:%M:%S"
         for at, recorded in zip(times, facts, strict=True):
@@ -335,7 +281,7 @@ def _of(head: Text, detail: Text) -> Text:
     return line
 
 
-def _end_of(run: DependencyRun) -> str:
+def _end_of(run: events.DependencyRun) -> str:
     if run.hidden:
         return "is hidden from its job"
     return f"has no run since {local(run.since)}" if run.execution_id is None else run.ended or "has not ended"

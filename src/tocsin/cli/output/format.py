@@ -70,6 +70,11 @@ class Output:
             for renderable in shown():
                 console.print(renderable)
 
+    def print(self, lines: Iterable[RenderableType]) -> None:
+        """Print lines, unless answers are JSON."""
+        if not self.is_json:
+            self.answer(None, lambda: lines)
+
     def line(self, data: object, shown: Text, *, is_whole: bool = False) -> None:
         """Print one line of a stream of answers immediately.
 

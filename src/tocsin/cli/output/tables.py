@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .format import UNLIMITED, local
+from .format import UNLIMITED, Output, local
 
 Brief: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 """Shortens all cells of a column for a narrow terminal."""
@@ -57,6 +57,20 @@ def table(
             for cell in column.cells:
                 cell.no_wrap, cell.overflow = True, "ellipsis"
     return _Fitting(columns, least, brief or {})
+
+
+def print_table(
+    output: Output,
+    data: object,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str,
+    least: Sequence[str] = (),
+    brief: Mapping[str, Brief] | None = None,
+) -> None:
+    """Print `data` as JSON, or its rows as `table` does."""
+    output.answer(data, lambda: [table(headings, rows, empty=empty, least=least, brief=brief)])
 
 
 def unique_beginnings(ids: Sequence[str]) -> list[str]:
@@ -152,10 +166,6 @@ def _rendered(columns: Sequence[_Column], console: Console, stub: int | None = N
 
 
 def _cell(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case datetime():
-            return local(value)
-        case _:
-            return str(value)
+    if isinstance(value, datetime):
+        return local(value)
+    return "" if value is None else str(value)

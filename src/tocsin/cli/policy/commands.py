@@ -10,10 +10,11 @@ from rich.text import Text
 
 from ...domain.policy import SCRATCHBIRD, UNUSED, Policy, shown, timeouts_above
 from ...domain.text import counted
+from ...services.operator import Operator
+from ..input.values import Reason
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import session_of
 
 if TYPE_CHECKING:
@@ -41,12 +42,7 @@ def show(context: typer.Context) -> None:
     Example: `tocsin policy show`
     """
     session = session_of(context)
-
-    async def read() -> "PolicyVersion":
-        async with session.operator() as operator:
-            return await operator.policy()
-
-    newest = run(read())
+    newest = session.ask(lambda operator: operator.policy())
     session.output.answer(_as_json(newest), lambda: [_table(newest.policy), Text(_origin(newest), style="dim")])
 
 
@@ -59,7 +55,7 @@ def set_policy(
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Give all other fields the defaults of ScratchBird's scheduler.")
     ] = False,
-    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+    reason: Reason = None,
 ) -> None:
     """Change fields of the scheduler policy. Other fields stay as they are.
 
@@ -76,17 +72,16 @@ def set_policy(
     changes = {**(SCRATCHBIRD.model_dump() if defaults else {}), **written}
     session = session_of(context)
 
-    async def request() -> "tuple[bool, PolicyVersion, Sequence[Job]]":
-        async with session.operator() as operator:
-            changed = await operator.change_policy(changes, reason=reason)
-            newest = await operator.policy()
-            ceiling = newest.policy.job_timeout
-            if "job_timeout" not in changes or ceiling is None:
-                return changed, newest, ()
-            longer = [job for job in await operator.jobs() if any(timeouts_above(job.definition, ceiling))]
-            return changed, newest, longer
+    async def request(operator: Operator) -> "tuple[bool, PolicyVersion, Sequence[Job]]":
+        changed = await operator.change_policy(changes, reason=reason)
+        newest = await operator.policy()
+        ceiling = newest.policy.job_timeout
+        if "job_timeout" not in changes or ceiling is None:
+            return changed, newest, ()
+        longer = [job for job in await operator.jobs() if any(timeouts_above(job.definition, ceiling))]
+        return changed, newest, longer
 
-    changed, newest, longer = run(request())
+    changed, newest, longer = session.ask(request)
     notes = [*(f"{name}: {UNUSED[name]}" for name in written.keys() & UNUSED.keys()), *_note(longer)]
     for note in notes:
         typer.echo(f"note: {note}", err=True)
@@ -128,11 +123,7 @@ def _table(policy: Policy) -> Any:  # noqa: ANN401 - a renderable
     return table(
         ("FIELD", "VALUE", "IF NOT SET"),
         [
-            (
-                Text(name, style="bold"),
-                values.get(name) or Text("not set", style="dim"),
-                Text(without, style="dim"),
-            )
+            (Text(name, style="bold"), values.get(name) or Text("not set", style="dim"), Text(without, style="dim"))
             for name, without in _WITHOUT.items()
         ],
         empty="",

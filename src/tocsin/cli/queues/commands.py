@@ -10,18 +10,16 @@ from rich.text import Text
 from ...domain.text import counted
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import find
-from ..input.values import check, confirm
+from ..input.values import Reason, Yes, check, confirm
 from ..output.format import local
 from ..output.tables import table
-from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import session_of
 
 if TYPE_CHECKING:
     from ...services.queue_decisions import QueuePurge
     from ...services.queues import QueueDetails
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
-Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 
 
 def list_queues(context: typer.Context) -> None:
@@ -30,7 +28,7 @@ def list_queues(context: typer.Context) -> None:
     Example: `tocsin queues list`
     """
     session = session_of(context)
-    known = run(_read(session))
+    known = session.ask(lambda operator: operator.queues())
     session.output.answer(
         [asdict(queue) for queue in known],
         lambda: [
@@ -51,7 +49,7 @@ def show(context: typer.Context, queue: Name) -> None:
     Example: `tocsin queues show default`
     """
     session = session_of(context)
-    details = find(queue, run(_read(session)))
+    details = find(queue, session.ask(lambda operator: operator.queues()))
     session.output.answer(asdict(details), lambda: _page(details))
 
 
@@ -76,7 +74,7 @@ def purge(
     queue: Name,
     reason: Reason = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many tasks wait.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Cancel the executions whose tasks wait in a queue now.
 
@@ -86,16 +84,12 @@ def purge(
     """
     session = session_of(context)
 
-    async def request(*, is_preview: bool) -> PurgeAnswer:
-        async with session.operator() as operator:
-            return await operator.purge_queue(queue, reason=reason, dry_run=is_preview)
-
     if not dry_run:
         check(f"purge {queue}?", yes=yes)
-    answer = run(request(is_preview=True))
+    answer = session.ask(lambda operator: operator.purge_queue(queue, reason=reason, dry_run=True))
     if not dry_run:
         confirm(f"cancel the executions of {_tasks(answer)} in {queue}?", yes=yes, otherwise="nothing was purged")
-        answer = run(request(is_preview=False))
+        answer = session.ask(lambda operator: operator.purge_queue(queue, reason=reason))
     verb = "would purge" if dry_run else "purging" if answer.changed else "nothing to purge in"
     session.output.answer(
         asdict(answer) | {"dry_run": dry_run},
@@ -104,13 +98,8 @@ def purge(
 
 
 def _switch(context: typer.Context, queue: str, reason: str | None, *, paused: bool) -> None:
-    session = session_of(context)
-
-    async def request() -> bool:
-        async with session.operator() as operator:
-            return await operator.switch_queue(queue, paused=paused, reason=reason)
-
-    changed, action = run(request()), "paused" if paused else "resumed"
+    session, action = session_of(context), "paused" if paused else "resumed"
+    changed = session.ask(lambda operator: operator.switch_queue(queue, paused=paused, reason=reason))
     already = "" if changed else f" (it was {'already paused' if paused else 'not paused'})"
     session.output.answer(
         {"queue": queue, "action": action, "changed": changed},
@@ -122,18 +111,13 @@ def _tasks(answer: PurgeAnswer) -> str:
     return "an unknown number of waiting tasks" if answer.waiting is None else counted(answer.waiting, "waiting task")
 
 
-async def _read(session: Session) -> "tuple[QueueDetails, ...]":
-    async with session.operator() as operator:
-        return await operator.queues()
-
-
 def _row(queue: "QueueDetails") -> tuple[object, ...]:
     return (
         Text(queue.name, style="bold"),
         queue.transport,
         Text("paused", style="yellow") if queue.paused else "open",
-        _count(queue.waiting),
-        _count(queue.taken),
+        count(queue.waiting),
+        count(queue.taken),
         "" if queue.oldest is None else local(queue.oldest),
         ", ".join(queue.agents),
         ", ".join(queue.functions),
@@ -148,9 +132,9 @@ def _page(queue: "QueueDetails") -> list[Text]:
         *(
             Text(f"{name:<10} {value}")
             for name, value in (
-                ("waiting", _count(queue.waiting) + (f"  ({waits})" if waits else "")),
+                ("waiting", count(queue.waiting) + (f"  ({waits})" if waits else "")),
                 *([("", f"{queue.handed_over:,} of them in hip-62's queue")] if queue.handed_over else []),
-                ("taken", _count(queue.taken)),
+                ("taken", count(queue.taken)),
                 ("oldest", "none" if queue.oldest is None else local(queue.oldest)),
                 ("agents", ", ".join(queue.agents) or "none"),
                 ("functions", ", ".join(queue.functions) or "none"),
@@ -192,5 +176,6 @@ def _purged(purge: "QueuePurge") -> str:
     return f"{local(purge.at)}{by}{number}{f': {purge.reason}' if purge.reason else ''}"
 
 
-def _count(number: int | None) -> str:
+def count(number: int | None) -> str:
+    """Return a number for people, as far as it is known."""
     return "unknown" if number is None else f"{number:,}"

@@ -78,7 +78,6 @@ def hoisted(args: Sequence[str]) -> list[str]:
 
 
 def _is_file(value: str) -> bool:
-    """Return whether a value of `-o` names a file, with a dot or a slash."""
     return "." in value or "/" in value
 
 

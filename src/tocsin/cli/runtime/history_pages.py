@@ -10,9 +10,8 @@ import typer
 from ...ports import DeadLetterRow, ExecutionRow
 from ...ports.queries import MAX_LIMIT, USUAL_LIMIT, DeadLetterQuery, ExecutionQuery, Page, every
 from ...services.operator import Operator
-from ..output.tables import Brief, table
+from ..output.tables import Brief, print_table
 from .errors import UsageError
-from .event_loop import run
 from .session import Session
 
 if TYPE_CHECKING:
@@ -58,15 +57,14 @@ def read_page(
         UsageError: the query names a job that is not registered and has no history.
     """
 
-    async def read() -> Page[Row]:
-        async with session.operator() as operator:
-            reader = reader_of(operator)
-            page = Page([row async for row in every(reader, query)]) if is_all else await reader(query)
-            if not page.rows and query.job is not None:
-                await check_job(operator, query.job)
-            return page
+    async def read(operator: Operator) -> Page[Row]:
+        reader = reader_of(operator)
+        page = Page([row async for row in every(reader, query)]) if is_all else await reader(query)
+        if not page.rows and query.job is not None:
+            await check_job(operator, query.job)
+        return page
 
-    return run(read())
+    return session.ask(read)
 
 
 async def check_job(operator: Operator, job: str) -> None:
@@ -90,12 +88,10 @@ def print_page(
     *,
     empty: str,
     least: Sequence[str],
-    brief: Mapping[str, Brief],
+    brief: Mapping[str, Brief] | None = None,
 ) -> None:
     """Print a page to stdout, and the option that continues the list to stderr."""
-    session.output.answer(
-        [asdict(row) for row in page.rows],
-        lambda: [table(headings, [row_of(row) for row in page.rows], empty=empty, least=least, brief=brief)],
-    )
+    document, rows = [asdict(row) for row in page.rows], map(row_of, page.rows)
+    print_table(session.output, document, headings, rows, empty=empty, least=least, brief=brief)
     if page.cursor is not None:
         print(f"there are more: --cursor {page.cursor}, or --all", file=sys.stderr)

@@ -1,19 +1,19 @@
 """The session of one command: its global options, settings and connections."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import typer
 
 from ... import telemetry
-from ...bootstrap.operators import local_actor, recorded_history
+from ...bootstrap.operators import connect_api, local_actor, operator_of, recorded_history
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
-from ...ports import History, NotAllowed, NotInitialized
+from ...ports import NotAllowed, NotInitialized
 from ...services.local_operator import opened_once
 from ...services.operator import NotServed, Operator
 from ...settings import FieldPath, Settings, load, with_options
@@ -21,10 +21,13 @@ from ...settings.fields import is_http_url
 from ..output.format import Output
 from .backend import PATIENCE, Backend
 from .errors import UsageError, no_such_job
+from .event_loop import run
 
 if TYPE_CHECKING:
     from ...adapters.http.remote_admin import RemoteAdmin
     from ...bootstrap import Installation
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -100,16 +103,6 @@ class Session:
                 raise NotInitialized.of(settings.root)
             yield installation
 
-    @asynccontextmanager
-    async def history(self, installation: "Installation") -> AsyncIterator[History]:
-        """Open the history; never create an empty history.
-
-        Raises:
-            HistoryNotFound: the history does not exist, or it was never recorded from this installation.
-        """
-        async with recorded_history(installation) as history:
-            yield history
-
     async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
         try:
             return await self.backend.is_set_up(installation, within=within)
@@ -129,10 +122,21 @@ class Session:
             except JobNotFound as error:
                 raise no_such_job(error.job, [job.name for job in await operator.jobs()]) from None
 
+    def ask(self, work: Callable[[Operator], Awaitable[T]]) -> T:
+        """Run `work` on the operator of the installation, and return its answer. Raises as `operator` does."""
+
+        async def answered() -> T:
+            async with self.operator() as operator:
+                return await work(operator)
+
+        return run(answered())
+
     @asynccontextmanager
     async def administration(self) -> "AsyncIterator[RemoteAdmin]":
         """Connect to the HTTP API of `--server` for its tokens and its checks."""
-        async with self.backend.administer(self._server_url(), self.token) as remote:
+        from ...adapters.http import remote_admin  # noqa: PLC0415 - few commands need it
+
+        async with remote_admin.administer(self._server_url(), self.token) as remote:
             yield remote
 
     def _server_url(self) -> str:
@@ -147,14 +151,14 @@ class Session:
     @asynccontextmanager
     async def _operator(self) -> AsyncIterator[Operator]:
         if self.server:
-            async with self.backend.connect_api(self._server_url(), self.token) as remote:
+            async with connect_api(self._server_url(), self.token) as remote:
                 yield remote
             return
         async with (
             self.installation() as installation,
-            opened_once(partial(self.history, installation)) as history,
+            opened_once(partial(recorded_history, installation)) as history,
         ):
-            yield self.backend.operator(installation, history, by=actor())
+            yield operator_of(installation, history, by=actor())
 
 
 def session_of(context: typer.Context) -> Session:

@@ -12,10 +12,10 @@ from ...domain.agent import AgentState
 from ...domain.events import Shard
 from ...domain.shard_map import ShardChange
 from ...domain.text import counted
+from ...services.operator import Operator
 from ...services.shards import ShardMap
-from ..input.values import confirm
-from ..output.tables import table
-from ..runtime.event_loop import run
+from ..input.values import Changes, Reason, confirm
+from ..output.tables import print_table
 from ..runtime.session import session_of
 
 
@@ -25,33 +25,25 @@ def list_shards(context: typer.Context) -> None:
     Example: `tocsin shards list`
     """
     session = session_of(context)
-
-    async def read() -> ShardMap:
-        async with session.operator() as operator:
-            return await operator.shards()
-
-    newest = run(read())
-    session.output.answer(
+    newest = session.ask(lambda operator: operator.shards())
+    print_table(
+        session.output,
         {
             "version": newest.version,
             "shards": [{**_json(shard), "owner": _owner_json(newest, shard)} for shard in newest.shards],
         },
-        lambda: [
-            table(
-                ("SHARD", "STATE", "OWNER", "NAME", "LABELS"),
-                [_row(newest, shard) for shard in newest.shards],
-                empty="no shards",
-                least=("LABELS", "NAME"),
-            )
-        ],
+        ("SHARD", "STATE", "OWNER", "NAME", "LABELS"),
+        (_row(newest, shard) for shard in newest.shards),
+        empty="no shards",
+        least=("LABELS", "NAME"),
     )
 
 
 def apply(
     context: typer.Context,
     file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="The file with the whole map.")],
-    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the changes without making them.")] = False,
+    reason: Reason = None,
+    dry_run: Changes = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove shards without confirmation.")] = False,
 ) -> None:
     """Replace the shard map by the map in a file.
@@ -64,26 +56,21 @@ def apply(
     session = session_of(context)
     wanted = shard_map.read(load_document(file))
 
-    async def request() -> tuple[ShardChange, ...]:
-        async with session.operator() as operator:
-            newest = await operator.shards()
-            shard_map.define(None, newest.version, wanted)
-            changes = shard_map.changes(newest.shards, wanted)
-            if not session.output.is_json:
-                session.output.answer(None, lambda: _lines(changes))
-            removed = [change.shard_id for change in changes if change.after is None]
-            if dry_run:
-                return changes
-            if removed:
-                confirm(f"remove {counted(len(removed), 'shard')}?", yes=yes, otherwise="nothing was changed")
-            if changes or not newest.version:
-                await operator.apply_shards(wanted, expected=newest.version, reason=reason)
+    async def request(operator: Operator) -> tuple[ShardChange, ...]:
+        newest = await operator.shards()
+        shard_map.define(None, newest.version, wanted)
+        changes = shard_map.changes(newest.shards, wanted)
+        session.output.print(_lines(changes))
+        if dry_run:
             return changes
+        if removed := sum(change.after is None for change in changes):
+            confirm(f"remove {counted(removed, 'shard')}?", yes=yes, otherwise="nothing was changed")
+        if changes or not newest.version:
+            await operator.apply_shards(wanted, expected=newest.version, reason=reason)
+        return changes
 
-    made = run(request())
-    if session.output.is_json:
-        document = {"dry_run": dry_run, "changes": [_change(change) for change in made]}
-        session.output.answer(document, list)
+    made = session.ask(request)
+    session.output.answer({"dry_run": dry_run, "changes": [_change(change) for change in made]}, list)
 
 
 def _owner_json(newest: ShardMap, shard: Shard) -> object:

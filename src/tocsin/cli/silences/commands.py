@@ -1,20 +1,16 @@
 """`tocsin silences`: start, list and end."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from ...domain.silence import extent
-from ..input.values import length
+from ..input.values import Reason, length
 from ..output.format import local
-from ..output.tables import table
+from ..output.tables import print_table
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import session_of
-
-if TYPE_CHECKING:
-    from ...domain.events import Silence
 
 
 def start(
@@ -35,12 +31,7 @@ def start(
         raise UsageError("Give exactly one of JOB, --tag and --all.", code="exclusive-options")
     seconds = length(duration, "--for").total_seconds()
     session = session_of(context)
-
-    async def request() -> "Silence":
-        async with session.operator() as operator:
-            return await operator.start_silence(job=job, tag=tag, seconds=seconds, reason=reason)
-
-    started = run(request())
+    started = session.ask(lambda operator: operator.start_silence(job=job, tag=tag, seconds=seconds, reason=reason))
     session.output.answer(
         started.model_dump(mode="json"),
         lambda: [Text.assemble(("silenced ", "yellow"), (extent(started), "bold"), f" until {local(started.until)}")],
@@ -53,50 +44,31 @@ def list_silences(context: typer.Context) -> None:
     Example: `tocsin silences list`
     """
     session = session_of(context)
-
-    async def read() -> "tuple[Silence, ...]":
-        async with session.operator() as operator:
-            return await operator.silences()
-
-    active = run(read())
-    session.output.answer(
+    active = session.ask(lambda operator: operator.silences())
+    print_table(
+        session.output,
         [silence.model_dump(mode="json") for silence in active],
-        lambda: [
-            table(
-                ("ID", "OF", "UNTIL", "BY", "REASON"),
-                [
-                    (
-                        Text(silence.id, style="bold"),
-                        extent(silence),
-                        local(silence.until),
-                        silence.by.full_name if silence.by else "",
-                        silence.reason,
-                    )
-                    for silence in active
-                ],
-                empty="no silences",
-                least=("BY", "REASON"),
-            )
-        ],
+        ("ID", "OF", "UNTIL", "BY", "REASON"),
+        (
+            (Text(each.id, style="bold"), extent(each), each.until, each.by and each.by.full_name, each.reason)
+            for each in active
+        ),
+        empty="no silences",
+        least=("BY", "REASON"),
     )
 
 
 def end(
     context: typer.Context,
     silence: Annotated[str, typer.Argument(metavar="ID", help="The id of the silence.")],
-    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+    reason: Reason = None,
 ) -> None:
     """End a silence before its time.
 
     Example: `tocsin silences end 0193a5b0-0000-7000-8000-000000000001`
     """
     session = session_of(context)
-
-    async def request() -> "Silence":
-        async with session.operator() as operator:
-            return await operator.end_silence(silence, reason=reason)
-
-    ended = run(request())
+    ended = session.ask(lambda operator: operator.end_silence(silence, reason=reason))
     session.output.answer(
         ended.model_dump(mode="json"),
         lambda: [Text.assemble(("ended ", "yellow"), f"the silence of {extent(ended)}")],

@@ -2,25 +2,24 @@
 
 import json
 from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from ..input.values import json_of
-from ..output.tables import table
+from ..input.values import JobName, json_of
+from ..output.tables import print_table
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
 from ..runtime.session import session_of
 
 if TYPE_CHECKING:
-    from ...services.ignored_events import IgnoredEvent
     from ...services.trigger_test import GivenEvent, TriggerAnswer
 
 
 def test(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    job: JobName,
     event: Annotated[
         str,
         typer.Option(
@@ -37,27 +36,19 @@ def test(
     """
     session = session_of(context)
     given = _event(event)
-
-    async def ask() -> "tuple[TriggerAnswer, ...]":
-        async with session.operator() as operator:
-            return await operator.test_triggers(job, given)
-
-    answers = run(ask())
-    session.output.answer(
+    answers = session.ask(lambda operator: operator.test_triggers(job, given))
+    print_table(
+        session.output,
         [asdict(answer) for answer in answers],
-        lambda: [
-            table(
-                ("TRIGGER", "OUTCOME", "KEY", "INPUT", "REASON"),
-                [_row(answer) for answer in answers],
-                empty=f"{job} has no triggers. Add some under `triggers:` in its definition.",
-            )
-        ],
+        ("TRIGGER", "OUTCOME", "KEY", "INPUT", "REASON"),
+        map(_row, answers),
+        empty=f"{job} has no triggers. Add some under `triggers:` in its definition.",
     )
 
 
 def ignored(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    job: JobName,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="The most events to show.")] = 50,
     sequence: Annotated[
         int | None,
@@ -74,33 +65,14 @@ def ignored(
     Example: `tocsin triggers ignored invoice --sequence 1042`
     """
     session = session_of(context)
-
-    async def ask() -> "tuple[IgnoredEvent, ...]":
-        async with session.operator() as operator:
-            return await operator.ignored_events(job, limit=limit, sequence=sequence)
-
-    events = run(ask())
-    session.output.answer(
+    events = session.ask(lambda operator: operator.ignored_events(job, limit=limit, sequence=sequence))
+    print_table(
+        session.output,
         [asdict(event) for event in events],
-        lambda: [
-            table(
-                ("TIME", "STREAM", "SEQUENCE", "SUBJECT", "REASON", "KEY", "EXECUTION"),
-                [
-                    (
-                        event.time,
-                        event.stream,
-                        event.sequence,
-                        event.subject,
-                        event.reason,
-                        event.key,
-                        event.execution_id,
-                    )
-                    for event in events
-                ],
-                empty=f"No event that started nothing is recorded for {job}. With `record: all`, its triggers record "
-                "also events whose condition is false.",
-            )
-        ],
+        ("TIME", "STREAM", "SEQUENCE", "SUBJECT", "REASON", "KEY", "EXECUTION"),
+        map(attrgetter("time", "stream", "sequence", "subject", "reason", "key", "execution_id"), events),
+        empty=f"No event that started nothing is recorded for {job}. With `record: all`, its triggers record "
+        "also events whose condition is false.",
     )
 
 
