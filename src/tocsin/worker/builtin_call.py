@@ -7,7 +7,6 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from typing_extensions import override
 
 from ..domain.definition import STORED, size_of
 from ..domain.errors import TocsinError
@@ -88,11 +87,6 @@ class BuiltinCall:
     """The id of the job's registration; None: the job is not registered, or runs no SQL."""
     is_handed_back: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Returns whether the worker stops, so that another continues the attempt."""
-
-    @override
-    def __str__(self) -> str:
-        """Return the execution, for errors."""
-        return f"{self.context.job} {self.context.execution_id}"
 
     def read(self, model: type[M], name: str) -> M:
         """Return the specification of the work, which an error calls `name`.

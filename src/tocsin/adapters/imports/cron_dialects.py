@@ -5,7 +5,6 @@
 | `VIXIE` (cron, cronie) | either | begins with `*`, also `*/2` | is its first value |
 | `ROBFIG` (Kubernetes) | either | has a `*` or `?` without a step | is its first value |
 | `CRONITER` (Airflow) | either | names every value | is its first value |
-| `CELERY` | both | does not matter | is its first value |
 """
 
 import re
@@ -36,8 +35,6 @@ class Dialect:
 
     is_star: Callable[[str, int, int], bool]
     """Whether a day field restricts nothing, by its text, its mask and the mask of every value."""
-    both: bool = False
-    """Whether a day must match both restricted fields."""
     has_bare_step: bool = True
     """Whether `5/15` counts from 5 to the end of the field; if not, the expression is refused."""
 
@@ -57,7 +54,6 @@ def _full(_text: str, mask: int, every: int) -> bool:
 VIXIE: Final = Dialect(_vixie_star, has_bare_step=False)
 ROBFIG: Final = Dialect(_robfig_star)
 CRONITER: Final = Dialect(_full)
-CELERY: Final = Dialect(_full, both=True)
 
 
 class NotExpressible(ValueError):
@@ -85,7 +81,7 @@ def translated(fields: Sequence[str], dialect: Dialect) -> str:
         )
     masks = [_mask(kind, part) for kind, part in zip(FIELDS, fields, strict=True)]
     stars = [dialect.is_star(fields[at], masks[at], _every(FIELDS[at])) for at in (2, 4)]
-    return rendered(masks, stars, both=dialect.both, written=text)
+    return rendered(masks, stars, both=False, written=text)
 
 
 def rendered(masks: Sequence[int], stars: Sequence[bool], *, both: bool, written: str = "") -> str:

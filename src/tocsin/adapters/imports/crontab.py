@@ -50,7 +50,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
     in_zone = True
     for entry in lines(text, is_system=is_system_format):
         if isinstance(entry, Unreadable):
-            drafted.findings.append(_unreadable(entry, source))
+            drafted.add("entry-not-readable", entry.reason, entry.line)  # not the line, which may hold a password
             continue
         drafted.drafts.append(_draft(entry, source, zone, now))
         in_zone = in_zone and "CRON_TZ" in entry.environment
@@ -82,11 +82,6 @@ def _format_findings(text: str, source: str, *, is_system: bool) -> Iterator[Fin
     if account := next((entry for entry in entries if entry.names_account), None):
         said = f"the command in line {account.line} begins with an account: pass --system if each entry has a user, else --user"
         yield Finding("user-crontab", said, source)
-
-
-def _unreadable(line: Unreadable, source: str) -> Finding:
-    # The line may hold a password: its place must do.
-    return Finding("entry-not-readable", line.reason, f"{source}:{line.line}")
 
 
 def _draft(entry: Entry, source: str, zone: Zone, now: datetime) -> Draft:

@@ -86,7 +86,6 @@ class Unreadable:
     """A line that is neither a variable nor an entry."""
 
     line: int
-    text: str
     reason: str
 
 
@@ -143,17 +142,15 @@ def _entry(number: int, text: str, environment: dict[str, str], *, is_system: bo
         user = users[0] if users else None
     command = rest.strip(_BLANK)
     if not times or not _TIME.fullmatch(times[0]):
-        return Unreadable(number, text, "the line begins with no time: make it a comment, or write the time before it")
+        return Unreadable(number, "the line begins with no time: make it a comment, or write the time before it")
     if len(times) == _TIMES and any(_SIXTH.fullmatch(each) for each in (user or "", *command.split(maxsplit=1)[:1])):
         reason = "a sixth field of time follows the five of cron: write `schedule` by hand, with the second as its first field"
-        return Unreadable(number, text, reason)
+        return Unreadable(number, reason)
     if not command:
         what = "a time, a user and a command" if is_system else "a time and a command"
-        return Unreadable(
-            number, text, f"an entry has {what}, and this line has only {len(_words(text, _MANY)[0])} words"
-        )
+        return Unreadable(number, f"an entry has {what}, and this line has only {len(_words(text, _MANY)[0])} words")
     if times[0].startswith("@") and times[0] != "@reboot" and times[0] not in ALIASES:
-        return Unreadable(number, text, f"cron does not know {times[0]}")
+        return Unreadable(number, f"cron does not know {times[0]}")
     flags = ""
     while found := _FLAGS.match(command):
         flags, command = flags + found[1], command[found.end() :]

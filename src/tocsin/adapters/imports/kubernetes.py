@@ -6,7 +6,7 @@ runs twice. A run that the controller missed while it was away starts late, and 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -48,20 +48,13 @@ _IN_TEMPLATE: Final = "write it into a pod template of the worker"
 _TRUE: Final = frozenset({"yes", "on", "y", "true"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    source: str
-    zone: Zone
-    now: datetime
-
-
 def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     """Return the jobs of the CronJobs in a file, in all its documents and lists.
 
     Raises:
         DefinitionError: the file is not YAML; the problem's source is `:line:column`.
     """
-    drafted, reader = Draftings(source), _Reader(source, zone, now)
+    drafted = Draftings(source)
     for place, document in _documents(_parsed(text), source):
         if len(drafted.drafts) + len(drafted.findings) >= MAX_DOCUMENTS:
             said = f"more than {MAX_DOCUMENTS:,} documents: the others are not read; divide the file"
@@ -70,7 +63,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         manifest = mapping_of(document)
         version, kind = text_of(manifest.get("apiVersion")), text_of(manifest.get("kind"))
         if kind == "CronJob" and version in _VERSIONS:
-            drafted.drafts.append(_draft(reader, place, manifest))
+            drafted.drafts.append(_draft(place, manifest, zone, now))
         elif document is not None:
             drafted.findings.append(_skipped(place, kind, version, manifest))
     if not drafted.drafts and not drafted.findings:
@@ -126,12 +119,12 @@ def _documents(documents: list[object], source: str) -> Iterator[tuple[str, obje
             yield place, document
 
 
-def _draft(reader: _Reader, place: str, manifest: Mapping[str, Any]) -> Draft:
+def _draft(place: str, manifest: Mapping[str, Any], zone: Zone, now: datetime) -> Draft:
     metadata, spec = mapping_of(manifest.get("metadata")), mapping_of(manifest.get("spec"))
     name, namespace = text_of(metadata.get("name")) or "cronjob", text_of(metadata.get("namespace"))
     draft = Draft(name, place, [f"CronJob {namespace}/{name}" if namespace else f"CronJob {name}"])
     described = Manifest(draft, "spec")
-    _set_schedule(draft, spec, reader)
+    _set_schedule(draft, spec, zone, now)
     job_template = mapping_of(spec.get("jobTemplate"))
     job = mapping_of(job_template.get("spec"))
     pod = mapping_of(mapping_of(job.get("template")).get("spec"))
@@ -152,7 +145,7 @@ def _draft(reader: _Reader, place: str, manifest: Mapping[str, Any]) -> Draft:
     return draft
 
 
-def _set_schedule(draft: Draft, spec: Mapping[str, Any], reader: _Reader) -> None:
+def _set_schedule(draft: Draft, spec: Mapping[str, Any], default_zone: Zone, now: datetime) -> None:
     written = spec.get("schedule")
     if not isinstance(written, str) or not written.strip():
         draft.add("schedule-not-expressible", "the CronJob has no `schedule`")
@@ -174,9 +167,9 @@ def _set_schedule(draft: Draft, spec: Mapping[str, Any], reader: _Reader) -> Non
         return
     if text in ALIASES:
         draft.fields["schedule"] = text
-    if set_timezone(draft, zone or reader.zone.name):
+    if set_timezone(draft, zone or default_zone.name):
         fold = "Kubernetes runs it twice when the clocks repeat its time, Tocsin once"
-        set_clock_changes(draft, reader.now, lambda _: {"fold": "both"}, fixed_fold=fold)
+        set_clock_changes(draft, now, lambda _: {"fold": "both"}, fixed_fold=fold)
 
 
 def _set_every(draft: Draft, text: str) -> None:

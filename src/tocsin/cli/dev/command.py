@@ -31,7 +31,6 @@ from .live import LiveView, task_lines
 from .nats_server import DevNats, Wanted
 
 if TYPE_CHECKING:
-    from ...adapters.nats.server.cluster import Node
     from ...bootstrap import Installation
     from ...domain.definition import JobDefinition
     from ...services.health.status import Status
@@ -197,7 +196,7 @@ async def _dev(
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
         if given.app is not None:
             await given.app.connect(session, operator, settings)
-        keeping = running.keeping(partial(_report_node, session))
+        keeping = running.keeping(lambda node, text: _say(session, "node", f"{node.name} {text}", node=node.name))
         view = LiveView(session.output, await installation.log.now()).run(installation.log, after=after)
         await _run(session, installation, given, *keeping, view, reset=reset)
 
@@ -305,10 +304,6 @@ async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | N
                 part.result()
     finally:
         waiting.cancel()
-
-
-def _report_node(session: Session, node: "Node", text: str) -> None:
-    _say(session, "node", f"{node.name} {text}", node=node.name)
 
 
 def _say(session: Session, event: str, text: str, **particulars: object) -> None:

@@ -64,16 +64,13 @@ def replay(
     session = session_of(context)
     selection = Selection(streams, job, until=at, execution_id=execution)
     moment, facts = run(_read(session, file, selection, place))
-    _show(session, moment, facts, selection, at or _now(moment))
+    last = max((recorded.time for recorded in moment.last.values()), default=datetime.now(UTC))
+    _show(session, moment, facts, selection, at or last)
 
 
 def _place(written: str | None) -> Place | None:
     match = _PLACE.fullmatch(written or "")
     return Place(Stream(match[1].upper()), int(match[2])) if match else None
-
-
-def _now(moment: Moment) -> datetime:
-    return max((recorded.time for recorded in moment.last.values()), default=datetime.now(UTC))
 
 
 async def _read(

@@ -68,11 +68,8 @@ def logs(
 
     Example: `tocsin executions logs 0193a5b0 -f`
     """
-    session = session_of(context)
-    if is_followed:
-        serve(_print_lines(session, execution_id, is_followed=True))
-    else:
-        run(_print_lines(session, execution_id, is_followed=False))
+    printing = _print_lines(session_of(context), execution_id, is_followed=is_followed)
+    (serve if is_followed else run)(printing)
 
 
 async def _print_lines(session: Session, execution_id: str, *, is_followed: bool) -> None:

@@ -154,14 +154,8 @@ def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912
         case events.PoisonMessage():
             return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
         case events.Replayed():
-            return Described(
-                "↻",
-                "cyan",
-                "replayed",
-                " ".join(
-                    filter(None, (f"#{fact.number}", "failed steps only" if fact.failed_only else None, fact.reason))
-                ),
-            )
+            parts = (f"#{fact.number}", "failed steps only" if fact.failed_only else None, fact.reason)
+            return Described("↻", "cyan", "replayed", " ".join(filter(None, parts)))
         case events.Resolved():
             return Described("✓", "green", "resolved", fact.reason or "")
         case events.Queued():
@@ -173,20 +167,20 @@ def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912
             may = f"may get tasks of {grants}" if grants else "may get no tasks"
             if fact.shards is not None:
                 may += f", and own {' '.join(fact.shards) or 'no shards'}"
-            return Described("‖", "yellow", "granted", f"{may}: {fact.reason}" if fact.reason else may)
+            return Described("‖", "yellow", "granted", _with(may, fact.reason))
         case events.QueuePurged():
             number = "the tasks" if fact.waiting is None else counted(fact.waiting, "task")
-            return Described(
-                "✗", "yellow", "purged", f"{number} that waited{f': {fact.reason}' if fact.reason else ''}"
-            )
+            return Described("✗", "yellow", "purged", _with(f"{number} that waited", fact.reason))
         case events.Voided():
-            why = f": {fact.reason}" if fact.reason else ""
-            return Described("‖", "yellow", "voided", f"{fact.stream} {fact.sequence} {fact.subject}{why}")
+            place = f"{fact.stream} {fact.sequence} {fact.subject}"
+            return Described("‖", "yellow", "voided", _with(place, fact.reason))
         case events.ShardsDefined():
-            return Described("+", "cyan", "defined", _shards(fact))
+            working = sum(shard.state is events.ShardState.ACTIVE for shard in fact.shards)
+            numbers = f"{counted(len(fact.shards), 'shard')}, {working:,} active"
+            return Described("+", "cyan", "defined", _with(numbers, fact.reason))
         case events.NamespacesDefined():
             names = ", ".join(namespace.name for namespace in fact.namespaces) or "none"
-            return Described("+", "cyan", "defined", f"{names}: {fact.reason}" if fact.reason else names)
+            return Described("+", "cyan", "defined", _with(names, fact.reason))
         case events.OwnershipAssigned():
             return Described("‖", "yellow", "assigned", f"{fact.resource} to {fact.name}: {fact.reason}")
         case events.KeyTaken():
@@ -198,10 +192,8 @@ def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912
             return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
 
 
-def _shards(fact: events.ShardsDefined) -> str:
-    active = sum(shard.state is events.ShardState.ACTIVE for shard in fact.shards)
-    numbers = f"{counted(len(fact.shards), 'shard')}, {active:,} active"
-    return f"{numbers}: {fact.reason}" if fact.reason else numbers
+def _with(text: str, reason: str | None) -> str:
+    return f"{text}: {reason}" if reason else text
 
 
 def _policy(fact: events.PolicyDefined) -> str:
