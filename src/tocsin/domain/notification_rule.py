@@ -71,17 +71,14 @@ class Default(Protocol):
     @property
     def tags(self) -> Sequence[str]:
         """The tags of which the job must have one; empty: any."""
-        ...
 
     @property
     def owner(self) -> str | None:
         """The owner that the job must have; None: any."""
-        ...
 
     @property
     def notify(self) -> Notify:
         """The rule."""
-        ...
 
 
 def rule_of(definition: JobDefinition, defaults: Iterable[Default]) -> Notify | None:

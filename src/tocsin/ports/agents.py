@@ -40,7 +40,6 @@ class AgentChannel(Protocol):
 
         0: there is no connection now.
         """
-        ...
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
         """Send a hold list to all agent keepers.
@@ -49,7 +48,6 @@ class AgentChannel(Protocol):
             RequestRefused: it is too large for the server.
             LogUnavailable: there is no connection.
         """
-        ...
 
     async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
         """Send a hold list, and return whether an agent keeper listens.
@@ -60,7 +58,6 @@ class AgentChannel(Protocol):
             RequestRefused: it is too large for the server.
             LogUnavailable: there is no connection.
         """
-        ...
 
     async def catch_up(self) -> None:
         """Return after the hold lists that the server has now were passed on.
@@ -68,11 +65,9 @@ class AgentChannel(Protocol):
         Raises:
             LogUnavailable: there is no connection.
         """
-        ...
 
     def hold_lists(self, receive: ReceiveHoldList) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each hold list on."""
-        ...
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
         """Send a command to an agent.
@@ -80,11 +75,9 @@ class AgentChannel(Protocol):
         Raises:
             LogUnavailable: there is no connection.
         """
-        ...
 
     def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each command to an agent on."""
-        ...
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
         """Send tasks to agents, and return the tasks that are too large for the server.
@@ -92,11 +85,9 @@ class AgentChannel(Protocol):
         Raises:
             LogUnavailable: there is no connection.
         """
-        ...
 
     def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each task for an agent on."""
-        ...
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
         """Send an agent a notice of executions that are over.
@@ -104,15 +95,12 @@ class AgentChannel(Protocol):
         Raises:
             LogUnavailable: there is no connection.
         """
-        ...
 
     def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each notice to an agent on."""
-        ...
 
     def absences(self, receive: ReceiveAbsence) -> AbstractAsyncContextManager[None]:
         """Within the block, pass on each task of `hand_over` that reached no process."""
-        ...
 
     async def call_roll(self) -> None:
         """Ask all agents to send their hold lists at once.
@@ -120,8 +108,6 @@ class AgentChannel(Protocol):
         Raises:
             LogUnavailable: there is no connection.
         """
-        ...
 
     def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each roll call on."""
-        ...

@@ -28,11 +28,9 @@ class SpanExporter(Protocol):
         Raises:
             SpansLost: the trace store did not accept them in time.
         """
-        ...
 
     def close(self) -> None:
         """End what is being sent; nothing is accepted afterwards."""
-        ...
 
 
 class Clock(Protocol):
@@ -40,12 +38,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the current time (aware, UTC)."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds that never step back."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds."""
-        ...

@@ -31,7 +31,6 @@ class EventReader(Protocol):
         Raises:
             LogUnavailable: the durable is gone, or the server did not answer.
         """
-        ...
 
 
 class EventStreams(Protocol):
@@ -40,19 +39,16 @@ class EventStreams(Protocol):
     @property
     def log_stream(self) -> str:
         """The name of the log on the wire."""
-        ...
 
     @property
     def webhook_stream(self) -> str:
         """The name of the stream of requests to webhooks."""
-        ...
 
     def webhook(self, durable: str) -> str:
         """Return the subject of the requests to a webhook.
 
         `durable`: the name of its trigger's durable.
         """
-        ...
 
     async def create(self, durable: EventDurable) -> None:
         """Create a durable for the messages stored from now on, unless it exists.
@@ -63,7 +59,6 @@ class EventStreams(Protocol):
             RequestRefused: the stream does not exist, or has no such subject, or this user may not read it.
             LogUnavailable: the server did not answer.
         """
-        ...
 
     async def remove(self, stream: str, name: str) -> None:
         """Remove a durable, unless it is gone.
@@ -71,7 +66,6 @@ class EventStreams(Protocol):
         Raises:
             LogUnavailable: the server did not answer.
         """
-        ...
 
     async def names(self, stream: str) -> Collection[str]:
         """Return the names of the durables of this installation's triggers.
@@ -81,7 +75,6 @@ class EventStreams(Protocol):
         Raises:
             LogUnavailable: the server did not answer.
         """
-        ...
 
     async def progress(self, durable: EventDurable) -> Progress:
         """Return the progress of a durable, of all its readers.
@@ -89,11 +82,9 @@ class EventStreams(Protocol):
         Raises:
             LogUnavailable: the durable is gone, or the server did not answer.
         """
-        ...
 
     def reading(self, durable: EventDurable) -> AbstractAsyncContextManager[EventReader]:
         """Within the block, read a durable. Messages that were not handled are handed back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,58 +106,46 @@ class Delivery(Protocol):
     @property
     def subject(self) -> str:
         """The relative subject."""
-        ...
 
     @property
     def body(self) -> bytes:
         """The body as published."""
-        ...
 
     @property
     def sequence(self) -> int:
         """The position in the stream."""
-        ...
 
     @property
     def time(self) -> datetime:
         """The time (UTC) at which the log stored the message."""
-        ...
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers as published."""
-        ...
 
     @property
     def message_id(self) -> str | None:
         """The id that the publisher gave the message."""
-        ...
 
     @property
     def delivered(self) -> int:
         """The number of this delivery, counted from 1."""
-        ...
 
     async def ack(self) -> None:
         """Acknowledge the message: it is handled."""
-        ...
 
     async def nak(self, delay: float) -> None:
         """Return the message, to be delivered again after `delay` seconds."""
-        ...
 
     async def term(self) -> None:
         """Terminate the message: it is never delivered again."""
-        ...
 
     async def in_progress(self) -> None:
         """Restart the acknowledgement wait, because the work continues."""
-        ...
 
     @staticmethod
     async def ack_many(deliveries: "Sequence[Any]") -> None:
         """Acknowledge several messages of this class; call it through `acknowledge`."""
-        ...
 
 
 async def acknowledge(deliveries: Sequence[Delivery]) -> None:

@@ -88,11 +88,9 @@ class Publisher(Protocol):
             RequestRefused: the log cannot store it.
             LogUnavailable: the log did not answer.
         """
-        ...
 
     async def write(self, writes: "Sequence[Publish]") -> "list[Written]":
         """Store several inputs in one request, and return the result of each."""
-        ...
 
 
 class EventLog(Publisher, Protocol):
@@ -106,7 +104,6 @@ class EventLog(Publisher, Protocol):
     @property
     def max_message_bytes(self) -> int:
         """The largest message that the log stores, with its headers."""
-        ...
 
     async def publish_together(self, inputs: "Sequence[Publish]") -> None:
         """Store up to `MAX_TOGETHER` inputs of one stream: all of them, or none.
@@ -119,7 +116,6 @@ class EventLog(Publisher, Protocol):
             RequestRefused: the log cannot store one of them.
             LogUnavailable: the log did not answer, or stores no batches in this stream.
         """
-        ...
 
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store an event and return its sequence.
@@ -130,7 +126,6 @@ class EventLog(Publisher, Protocol):
             SequenceConflict: the scope has a newer event.
             LogUnavailable: the log did not answer.
         """
-        ...
 
     async def remove(self, subject: str, sequence: int) -> None:
         """Remove a message of a subject's stream, unless it is gone.
@@ -140,14 +135,12 @@ class EventLog(Publisher, Protocol):
         Raises:
             LogUnavailable: the log did not answer.
         """
-        ...
 
     async def delay(self, timer: Timer, *, until: datetime) -> None:
         """Let the log publish `timer` at `until` (UTC).
 
         It replaces an earlier delay of the same timer.
         """
-        ...
 
     async def write(self, writes: "Sequence[Write]") -> "list[Written]":
         """Store several writes at once and return the result of each, in order.
@@ -158,7 +151,6 @@ class EventLog(Publisher, Protocol):
         Raises:
             ValueError: two writes share a scope.
         """
-        ...
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Return the messages that are enough to fold a scope, oldest first.
@@ -169,7 +161,6 @@ class EventLog(Publisher, Protocol):
         Raises:
             StaleRead: a lagging replica answered a part of the read.
         """
-        ...
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> "Loaded":
         """Return what `load` returns for each of several scopes or subjects of one stream.
@@ -179,7 +170,6 @@ class EventLog(Publisher, Protocol):
         Raises:
             StaleRead: a lagging replica answered a part of the read.
         """
-        ...
 
     async def tail(self, scope: str) -> int:
         """Return the last sequence in a scope (0: none).
@@ -190,18 +180,15 @@ class EventLog(Publisher, Protocol):
         Raises:
             LogUnavailable: the log did not answer, or that server is late.
         """
-        ...
 
     async def tails(self, *scopes: str) -> list[int]:
         """Return what `tail` returns for each of several scopes."""
-        ...
 
     async def end(self, stream: Stream) -> int:
         """Return the last sequence of a stream; 0: it is empty.
 
         As for `tail`, the result is never a stale read.
         """
-        ...
 
     async def replicas(self, stream: Stream) -> int:
         """Return the number of servers that keep a stream, as configured.
@@ -209,29 +196,24 @@ class EventLog(Publisher, Protocol):
         Raises:
             LogUnavailable: the log did not answer.
         """
-        ...
 
     async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
         """Return whether a matching message was stored after the sequence `after`, and not after `upto`.
 
         The filters are of one stream. As for `tail`, the result is never a stale read. It is cheap near the stream's end.
         """
-        ...
 
     async def now(self) -> datetime:
         """Return the time (UTC) by the log's own clock."""
-        ...
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest message that matches a subject or filter of one stream."""
-        ...
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return a message by its sequence in the stream of a subject or scope.
 
         The subject names the job, because a sequence alone does not say in which partition it is.
         """
-        ...
 
     async def read(
         self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
@@ -243,7 +225,6 @@ class EventLog(Publisher, Protocol):
         Raises:
             StaleRead: with `confirm`, the replicas that were read lag.
         """
-        ...
 
     def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
@@ -253,18 +234,15 @@ class EventLog(Publisher, Protocol):
         It starts after the sequence `after`. For `None` it starts with the last message of each subject. `decode` makes
         a message of its subject and body, and may read less than the whole body. Unreadable messages are left out.
         """
-        ...
 
     def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator["Headings"]:
         """Yield headings of matching messages forever, through reconnects; no bodies are transferred.
 
         It starts after the sequence `after`, or with messages stored at or after that instant (UTC).
         """
-        ...
 
     async def progress(self, stream: Stream, durable: str) -> "Progress | None":
         """Return the progress of a durable; None: the durable does not exist."""
-        ...
 
 
 class Loaded(msgspec.Struct, frozen=True):

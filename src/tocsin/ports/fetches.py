@@ -31,7 +31,6 @@ class WebhookQueue(Protocol):
             RequestRefused: the queue is full.
             LogUnavailable: the server did not answer, or there is no queue.
         """
-        ...
 
 
 # Submissions are for the screener only.
@@ -69,18 +68,15 @@ class ScreeningChannel(Protocol):
 
     def submissions(self, receive: Callable[[Submission], None]) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each submission on; at its end, those that have arrived already."""
-        ...
 
     async def store(self, submissions: Sequence[Submission]) -> list[Answer]:
         """Store messages in one write, and return the answer to each."""
-        ...
 
     async def answer(self, submissions: Sequence[tuple[Submission, Answer]]) -> None:
         """Answer the publishers that expect it.
 
         The answers are lost if there is no connection.
         """
-        ...
 
 
 OpenScreening: TypeAlias = Callable[[str], AbstractAsyncContextManager[ScreeningChannel]]
@@ -101,11 +97,9 @@ class FetchChannel(Protocol):
             RequestRefused: it is too large for the server.
             LogUnavailable: there is no connection.
         """
-        ...
 
     def requests(self, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each request on."""
-        ...
 
     async def answer(self, gateway: str, body: bytes) -> None:
         """Send an answer to a gateway, whose id must be one token.
@@ -114,11 +108,9 @@ class FetchChannel(Protocol):
             RequestRefused: it is too large for the server.
             LogUnavailable: there is no connection.
         """
-        ...
 
     def answers(self, gateway: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         """Within the block, pass on each answer to a gateway."""
-        ...
 
     async def call_fetches(self) -> None:
         """Ask all gateways to send again what waits.
@@ -126,8 +118,6 @@ class FetchChannel(Protocol):
         Raises:
             LogUnavailable: there is no connection.
         """
-        ...
 
     def calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each such call on."""
-        ...

@@ -177,11 +177,9 @@ class History(Protocol):
     @property
     def summaries(self) -> HistorySummaries:
         """The counts and short rows for overviews."""
-        ...
 
     async def offset(self, stream: Stream) -> int:
         """Return the last sequence of a stream that is recorded (0: none)."""
-        ...
 
     async def record(
         self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
@@ -193,31 +191,24 @@ class History(Protocol):
         Raises:
             SequenceConflict: the offset is no longer at `after`: another recorder was faster.
         """
-        ...
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
         """Return a page of executions."""
-        ...
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
         """Return the number of executions that match, ignoring cursor and limit."""
-        ...
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         """Return one execution."""
-        ...
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """Return a page of dead letters."""
-        ...
 
     async def counts(self, query: CountQuery) -> Sequence[ExecutionCount]:
         """Count the executions of a job in spans of equal width, in any order."""
-        ...
 
     async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
         """Return spans of missed, superseded and throttled instants that overlap a time, oldest first."""
-        ...
 
     async def durations(
         self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
@@ -226,15 +217,12 @@ class History(Protocol):
 
         Executions without a duration are left out.
         """
-        ...
 
     async def jobs(self) -> Sequence[JobRow]:
         """Return every job by name, also deleted jobs."""
-        ...
 
     async def totals(self) -> Mapping[Total, int] | None:
         """Return every total; None: after `forget`, until everything that was recorded before is recorded again."""
-        ...
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         """Delete some expired executions and resolved dead letters; return their number.
@@ -242,8 +230,6 @@ class History(Protocol):
         A row expires `after` its end, or after the time that the job's own definition sets. Call again until nothing is
         left. The totals of jobs that are neither registered nor in the history are deleted then.
         """
-        ...
 
     async def forget(self) -> None:
         """Delete everything, including the offsets, so that recording starts again."""
-        ...

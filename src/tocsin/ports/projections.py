@@ -39,7 +39,6 @@ class NotificationChannel(Protocol):
         Raises:
             ChannelRefused: the receiver did not accept it, or did not answer.
         """
-        ...
 
 
 class EntryWrite(msgspec.Struct, frozen=True):
@@ -60,11 +59,9 @@ class Projections(Protocol):
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
         """Return the value and its revision."""
-        ...
 
     async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
         """Return what `get` returns for each key, with few requests."""
-        ...
 
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
@@ -77,11 +74,9 @@ class Projections(Protocol):
         Raises:
             SequenceConflict: the revision differs.
         """
-        ...
 
     async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
         """Remove a key if its revision is `expect`; removing an absent key is no error."""
-        ...
 
     async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
         """Store or remove several keys with few requests, each as `put` and `remove` do.
@@ -91,11 +86,9 @@ class Projections(Protocol):
         Raises:
             ValueError: two writes share a key.
         """
-        ...
 
     async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
         """Return every key that a filter with wildcards covers, and its value."""
-        ...
 
 
 def check_keys(writes: Sequence[EntryWrite]) -> None:

@@ -148,36 +148,28 @@ class ServerInspection(Protocol):
 
     def server(self) -> ServerState:
         """Return the server that this client is connected to."""
-        ...
 
     def stream_names(self) -> Sequence[str]:
         """Return the server's names of all streams, also of the buckets and the archive."""
-        ...
 
     def stream_name(self, stream: Stream) -> str:
         """Return the server's name of a stream."""
-        ...
 
     @property
     def webhook_stream_name(self) -> str:
         """The server's name of the stream of requests to webhooks, which need not exist."""
-        ...
 
     def bucket_stream_name(self, bucket: Bucket) -> str:
         """Return the server's name of the stream that holds a bucket."""
-        ...
 
     async def limits(self) -> Sequence[LimitUsage]:
         """Return the account's limits; an unlimited resource has none."""
-        ...
 
     async def stream(self, name: str) -> StreamState | None:
         """Return a stream by the server's name; None if it does not exist."""
-        ...
 
     async def durables(self, stream: Stream) -> list[DurableState]:
         """Return all durables of a stream, also durables that the installation does not know."""
-        ...
 
     async def triggers(self, stream: str) -> Mapping[str, TriggerProgress] | None:
         """Return the progress of the triggers in a stream, by durable.
@@ -185,28 +177,21 @@ class ServerInspection(Protocol):
         The durables have the names of `ids.event_durable`. `stream`: the server's name of a stream, also of another program. None: it
         does not exist.
         """
-        ...
 
     async def oldest_pending(self, durable: DurableState) -> datetime | None:
         """Return the time of a durable's oldest unacknowledged message."""
-        ...
 
     async def keys(self, bucket: Bucket) -> Mapping[str, StoredKey]:
         """Return the present keys of a bucket."""
-        ...
 
     async def schedules(self, limit: int) -> list[tuple[str, datetime]]:
         """Return the subject and the time of the oldest timers."""
-        ...
 
     async def subjects(self, stream: Stream, relative: str) -> list[str]:
         """Return stored subjects that match a filter; not all if there are very many."""
-        ...
 
     async def unheard(self, users: Sequence[str]) -> list[str]:
         """Return the users outside whose messages no screener hears."""
-        ...
 
     async def monitor(self, url: str) -> MonitorReport | None:
         """Return the report of a monitoring endpoint; None if it does not answer."""
-        ...

@@ -81,29 +81,24 @@ class StoredLog(Protocol):
 
     async def archived(self, stream: Stream) -> int:
         """Return the sequence up to which messages may exist only in the archive (0: none)."""
-        ...
 
     async def may_be_archived(self, scope: str) -> bool:
         """Return whether the archive may hold part of a scope.
 
         The scope is that of an execution or a dead letter. False is certain, and cheap to find.
         """
-        ...
 
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
         """Return the lines of an execution that the archive keeps, oldest first."""
-        ...
 
     async def extent(self, stream: Stream) -> Extent:
         """Return the current extent of a stream."""
-        ...
 
     async def first(self, stream: Stream) -> int:
         """Return the sequence of the first message in the stream itself.
 
         If the stream is empty, this is the sequence of its next message.
         """
-        ...
 
     def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
@@ -116,7 +111,6 @@ class StoredLog(Protocol):
         Raises:
             StaleRead: the replicas that were read lag.
         """
-        ...
 
 
 class StreamPurge(Protocol):
@@ -124,15 +118,12 @@ class StreamPurge(Protocol):
 
     async def decided(self, stream: Stream) -> int:
         """Return the sequence up to which every durable of a stream has handled its messages."""
-        ...
 
     def obstacle(self) -> str | None:
         """Return the reason why nothing may be purged, for the operator; None: purging is safe."""
-        ...
 
     async def purge(self, subject: str, *, upto: int) -> None:
         """Remove matching messages up to a sequence; removing absent messages is no error."""
-        ...
 
 
 class ArchiveStore(Protocol):
@@ -140,8 +131,6 @@ class ArchiveStore(Protocol):
 
     async def put(self, name: str, body: bytes) -> None:
         """Store a whole object or nothing; storing the same object again is no error."""
-        ...
 
     async def get(self, name: str) -> bytes | None:
         """Return an object; None: it does not exist."""
-        ...

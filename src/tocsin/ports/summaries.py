@@ -166,11 +166,9 @@ class HistorySummaries(Protocol):
 
         One request to the database serves hundreds of jobs.
         """
-        ...
 
     async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
         """Count the executions of a queue, all at one moment; `since`: see `QueueCounts.ended`."""
-        ...
 
     async def ends(
         self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None
@@ -180,23 +178,19 @@ class HistorySummaries(Protocol):
         With `by_job` they are also counted by job and definition. At most the newest `limit` ends of each status are read. `namespaces`: those of
         the jobs; None: all jobs. Executions of others do not count for a limit, here and in the other summaries.
         """
-        ...
 
     async def oldest(
         self, status: Status, *, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[ExecutionHead]:
         """Return the executions with a status that were scheduled first, oldest first."""
-        ...
 
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
         """Return the `limit` executions of each job that were scheduled last, newest first."""
-        ...
 
     async def failed_jobs(
         self, *, failures: int, limit: int, namespaces: Collection[str] | None = None
     ) -> Sequence[str]:
         """Return the jobs of the newest `failures` failed executions, the last to fail first."""
-        ...
 
     async def hand_overs(
         self, since: datetime, *, limit: int, job: str | None = None, namespaces: Collection[str] | None = None
@@ -205,14 +199,12 @@ class HistorySummaries(Protocol):
 
         `job`: the only job that counts. `namespaces`: as in `ends`.
         """
-        ...
 
     async def streaks(self, jobs: Sequence[str]) -> Mapping[str, Streak]:
         """Return the failures of each job after its last success, however old it is.
 
         Jobs without such a failure are absent.
         """
-        ...
 
     async def letter_groups(self, query: DeadLetterQuery, *, limit: int, by_definition: bool = False) -> LetterGroups:
         """Return the `limit` largest groups of the dead letters of a query.
@@ -220,4 +212,3 @@ class HistorySummaries(Protocol):
         The order, the limit and the cursor of the query are ignored. With `by_definition`, dead letters of one group ran under one definition, and
         those without a definition have the same first attempt.
         """
-        ...
