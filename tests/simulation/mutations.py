@@ -636,9 +636,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "hand over a claim beyond the limit of its queue",
-        TaskBoard.is_beyond_limit,
-        "self._open.running_in(task.queue) <= most",
-        "True",
+        TaskBoard._limits_of,
+        "self._open.running_in(queue)",
+        "0",
     ),
     _bug(
         "look at no decision again before claims are sent",
@@ -675,7 +675,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "start beyond the limit of a queue",
         (
             Edit(TaskBoard.assign, "most - self._open.running_in(queue)", "most"),
-            Edit(TaskBoard.is_beyond_limit, "most is None or", "True or"),
+            Edit(TaskBoard._limits_of, "self._queue_limits.get(queue)", "None"),
         ),
     ),
     Mutation(

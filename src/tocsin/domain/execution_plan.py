@@ -46,6 +46,7 @@ from .events import (
     TriggerKind,
     occurrence_meta,
 )
+from .execution.state import request_fields
 from .fan_out import on_shard
 from .trace_context import Sampling
 
@@ -117,13 +118,12 @@ def from_enqueued(enqueued: Recorded[Enqueued]) -> Admitted:
     request, at = enqueued.message, enqueued.time
     wish = _Wish(request.execution_id, request.start_at or at, "api", by=request.by, traceparent=request.traceparent)
     requested = _requested(request.definition, 0, wish)
-    own_meta = {of_step.step: of_step.meta for of_step in request.step_meta}
     changes: dict[str, Any] = {"start_at": request.start_at, "expires_at": request.expires_at, "rate": request.rate}
     if request.workflow is not None:
+        own_meta = {of_step.step: of_step.meta for of_step in request.step_meta}
         steps = tuple(step.model_copy(update={"meta": own_meta.get(step.name)}) for step in requested.plan.steps)
         changes |= {"workflow": request.workflow, "steps": steps}
-    plan = requested.plan.model_copy(update=changes)
-    return Admitted(**{name: getattr(requested, name) for name in Requested.model_fields} | {"plan": plan})
+    return Admitted(**request_fields(requested) | {"plan": requested.plan.model_copy(update=changes)})
 
 
 def from_replay(
@@ -172,13 +172,12 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     input_ = {**plan.input, **(fact.input or {})}
     if fact.input:
         check_replay_input(before.job, input_, fact.input)
-    changes = {"start_at": None, "expires_at": None, "input": input_}
     return Admitted(
         job=before.job,
         execution_id=replay_id_of(fact, replayed.time),
         scheduled_time=before.scheduled_time,
         trigger="replay",
-        plan=plan.model_copy(update=changes),
+        plan=plan.model_copy(update={"start_at": None, "expires_at": None, "input": input_}),
         by=fact.by,
         replay_of=fact.id,
         failed_only=fact.failed_only and len(plan.steps) > 1,
@@ -356,13 +355,8 @@ def largest_message_bytes(definition: JobDefinition) -> int:
 def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skipped]:
     """Return a skip event for each instant that passed and is announced."""
     reason: SkipReason = "disabled" if isinstance(fact, Passed) and fact.reason == "paused" else "dst_skip"
-    match fact:
-        case Due(dst_skip=True):
-            times: tuple[datetime, ...] = (fact.scheduled_time,)
-        case Passed():
-            times = fact.scheduled_times
-        case _:
-            times = ()
+    skipped = (fact.scheduled_time,) if isinstance(fact, Due) and fact.dst_skip else ()
+    times = fact.scheduled_times if isinstance(fact, Passed) else skipped
     return [
         Skipped(
             job=fact.job,
@@ -380,19 +374,11 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
 
 def _starts_at_once(definition: JobDefinition) -> bool:
     """Return whether an execution waits for nothing before its first task."""
-    is_held = bool(definition.depends_on) or definition.acknowledgements is not None
-    return definition.overlap_policy == "allow" and not is_held
+    return definition.overlap_policy == "allow" and not definition.depends_on and definition.acknowledgements is None
 
 
 def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
-    # The planner admits the execution itself, which saves a message.
-    if _starts_at_once(definition):
-        return Admitted.trusted(**_fields(definition, sequence, wish))
-    return Planned.trusted(**_fields(definition, sequence, wish), trigger_id=wish.trigger_id)
-
-
-def _fields(definition: JobDefinition, sequence: int, wish: _Wish) -> dict[str, Any]:
-    return {
+    fields: dict[str, Any] = {
         "job": definition.name,
         "execution_id": wish.execution_id,
         "scheduled_time": wish.scheduled_time,
@@ -400,6 +386,9 @@ def _fields(definition: JobDefinition, sequence: int, wish: _Wish) -> dict[str, 
         "plan": _plan(definition, sequence, wish),
         **{name: getattr(wish, name) for name in _SHARED},
     }
+    if _starts_at_once(definition):
+        return Admitted.trusted(**fields)  # the planner admits it itself, which saves a message
+    return Planned.trusted(**fields, trigger_id=wish.trigger_id)
 
 
 def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
@@ -506,7 +495,6 @@ def _quorum_of(definition: JobDefinition) -> QuorumRule | None:
 
 
 def _priority_of(step: Step, definition: JobDefinition, given: Trigger | None) -> int:
-    """Return the step's own priority, else that of the trigger, else that of the job."""
     if step.priority is not None:
         return step.priority
     return definition.priority if given is None or given.priority is None else given.priority

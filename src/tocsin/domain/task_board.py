@@ -8,19 +8,19 @@ step goes on.
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from .hold_up_time import HoldUpCause, stopped
-from .namespaces import declared_of
-from .open_task import LaneKey, OpenTask, RateGroup, StepKey
+from .namespaces import declared_of, namespace_of
+from .open_task import LaneKey, OpenTask, StepKey
 from .ownership import shard_resource
 from .queue_backlog import HeldBack, HeldGroup
 from .task_lanes import TaskLanes
 from .task_offers import Offer
 
-PAUSE: Final[HoldUpCause] = "queue_paused"
+_REMEMBERED: Final = 10_000
+"""The number of releases, of early reports and of ended claims that are remembered."""
 NO_AGENT: Final = ""
 """In place of an agent's key: the worker is no agent."""
 
@@ -69,6 +69,11 @@ class TaskBoard:
         self._free_shards: set[str] = set()
         """The shards that have no owner, so that any worker gets their tasks."""
         self._open = TaskLanes(max_bytes=max_bytes, clock=clock)
+        self.waiting_rates = self._open.waiting_rates
+        self.let_start = self._open.let_start
+        self.forget_rates = self._open.forget_rates
+        self.oldest_times = self._open.oldest_times
+        self.owned = self._open.owned
         self._reserved: dict[StepKey, OpenTask] = {}
         self._purged: dict[StepKey, OpenTask] = {}
         """Tasks that no agent gets, because their queue was purged; their executions are to be cancelled."""
@@ -77,7 +82,8 @@ class TaskBoard:
         self._claims: dict[StepKey, AgentClaim] = {}
         self._of_agent: dict[str, dict[StepKey, AgentClaim]] = {}
         self._suspects: dict[StepKey, AgentClaim] = {}
-        """The claims of tasks whose workers were lost before."""
+        self.suspects: Collection[AgentClaim] = self._suspects.values()
+        """The open claims of tasks whose workers were lost before."""
         self._of_scope: dict[str, set[str]] = {}
         self._newest: dict[str, int] = {}
         self._repeated: OrderedDict[StepKey, tuple[int, int]] = OrderedDict()
@@ -95,16 +101,14 @@ class TaskBoard:
         """Open a task; it replaces an older task of its step."""
         key = task.key
         known = self._task_of(key)
-        if known is not None:
-            if known.sequence >= task.sequence:
-                return
-            self._drop(key)
+        if known is not None and known.sequence >= task.sequence:
+            return
+        self._drop(key)
         attempt, delivery = self._repeated.pop(key, (0, 1))
         if attempt == task.attempt:
             task.delivery = delivery
         self._put(task)
-        self._of_scope.setdefault(task.scope, set()).add(task.step)
-        self._newest[task.scope] = max(self._newest.get(task.scope, 0), task.sequence)
+        self._note(task, task.sequence)
 
     def claim(
         self,
@@ -127,8 +131,7 @@ class TaskBoard:
         if known is not None and known.sequence >= sequence:
             return
         self._drop(key)
-        report = self._answered.pop(key, None)
-        if report not in {(attempt, None), (attempt, sequence)}:
+        if self._answered.pop(key, None) not in {(attempt, None), (attempt, sequence)}:
             self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence, epoch=epoch))
 
     def release(
@@ -153,7 +156,6 @@ class TaskBoard:
         self.see(scope, sequence)
 
     def end_execution(self, scope: str) -> None:
-        """Note that an execution is over."""
         for step in tuple(self._of_scope.get(scope, ())):
             claim = self._claims.get((scope, step))
             if claim is not None and claim.agent != NO_AGENT:
@@ -182,17 +184,16 @@ class TaskBoard:
     def free(self, shards: Collection[str]) -> None:
         """Let any worker get the tasks of shards, because these have no owner."""
         self._free_shards.update(shards)
-        self._put_again(shards)
+        self._put_again(lambda task: task.shard in shards)
 
     def bind(self, shards: Collection[str]) -> None:
         """Let only the owners of shards get their tasks, as at the start."""
         if bound := self._free_shards.intersection(shards):
             self._free_shards -= bound
-            self._put_again(bound)
+            self._put_again(lambda task: task.shard in bound)
 
-    def _put_again(self, shards: Collection[str]) -> None:
-        tasks = [task for task in self._open if task.shard in shards]
-        for task in sorted(tasks, key=lambda task: task.sequence):
+    def _put_again(self, concerns: Callable[[OpenTask], bool]) -> None:
+        for task in sorted(filter(concerns, self._open), key=lambda task: task.sequence):
             self._open.remove(task)
             self._put(task)
 
@@ -208,9 +209,7 @@ class TaskBoard:
         if upto <= self._purged_upto.get(queue, 0):
             return
         self._purged_upto[queue] = upto
-        for task in [task for task in self._open if self._must_be_purged(task)]:
-            self._open.remove(task)
-            self._purged[task.key] = task
+        self._put_again(self._must_be_purged)
 
     # --- decisions -----------------------------------------------------------------------------------------------------
 
@@ -242,11 +241,12 @@ class TaskBoard:
         `rate_room`: the number of tasks that may start by the rate of their queue.
         """
         causes: dict[str, HoldUpCause] = {queue: "queue_rate" for queue, number in rate_room.items() if number < 1}
-        if full := self.full_namespaces():
-            causes |= {q: "namespace_limit" for q in self._open.queues if declared_of(q, full) is not None}
+        full = self.full_namespaces()
+        causes |= {queue: "namespace_limit" for queue in self._open.queues if namespace_of(queue) in full}
         limits = self._queue_limits.items()
         causes |= {queue: "queue_limit" for queue, most in limits if self._open.running_in(queue) >= most}
-        self._open.hold_up(causes | dict.fromkeys(paused, PAUSE))
+        causes |= dict.fromkeys(paused, "queue_paused")
+        self._open.hold_up(causes)
 
     def choose(
         self,
@@ -302,15 +302,6 @@ class TaskBoard:
         if (task := self._open.get((scope, step))) is not None:
             self._open.refuse(task, agents)
 
-    def waiting_rates(self, most: int) -> list[RateGroup]:
-        return self._open.waiting_rates(most)
-
-    def let_start(self, room: Mapping[RateGroup, int]) -> None:
-        self._open.let_start(room)
-
-    def forget_rates(self) -> None:
-        self._open.forget_rates()
-
     def take_ended(self) -> list[AgentClaim]:
         """Return the claims of agents that ended with their executions since the last call."""
         ended = list(self._ended)
@@ -339,7 +330,7 @@ class TaskBoard:
 
     def is_limited(self, task: OpenTask) -> bool:
         """Return whether a limit of its job, its queue or its namespace counts a task."""
-        return task.group is not None or task.queue in self._queue_limits or self._limit_of(task.queue) is not None
+        return any(most is not None for most, _, _ in self._limits_of(task))
 
     def full_namespaces(self) -> frozenset[str]:
         """Return the namespaces of whose queues workers have as many tasks as they may."""
@@ -354,21 +345,22 @@ class TaskBoard:
 
         This happens only if two matchers lead at once. Both find the same claim beyond the limit, because the log has one order.
         """
-        task = claim.task
-        if task.group is not None and self._open.running_of(task.group) > task.limit:
-            earlier = sum(c.task.group == task.group and c.sequence < claim.sequence for c in self._claims.values())
-            if earlier >= task.limit:
-                return True
-        most = self._limit_of(task.queue)
-        if most is not None and self._running_beside(task.queue) > most:
-            namespace = declared_of(task.queue, self._namespaces)
-            beside = (c for c in self._claims.values() if declared_of(c.task.queue, self._namespaces) == namespace)
-            if most <= sum(c.sequence < claim.sequence for c in beside):
-                return True
-        most = self._queue_limits.get(task.queue)
-        if most is None or self._open.running_in(task.queue) <= most:
-            return False
-        return most <= sum(c.task.queue == task.queue and c.sequence < claim.sequence for c in self._claims.values())
+        return any(
+            most is not None
+            and running > most
+            and most <= sum(c.sequence < claim.sequence and counts(c.task) for c in self._claims.values())
+            for most, running, counts in self._limits_of(claim.task)
+        )
+
+    def _limits_of(self, task: OpenTask) -> Iterator[tuple[int | None, int, Callable[[OpenTask], bool]]]:
+        """Yield each limit of a task, the number of tasks that workers have under it, and which tasks it counts."""
+        queue = task.queue
+        if task.group is not None:
+            yield task.limit, self._open.running_of(task.group), lambda other: other.group == task.group
+        if (namespace := declared_of(queue, self._namespaces)) is not None:
+            running = self._open.running_by_namespace({namespace}).get(namespace, 0)
+            yield self._namespaces[namespace], running, lambda other: namespace_of(other.queue) == namespace
+        yield self._queue_limits.get(queue), self._open.running_in(queue), lambda other: other.queue == queue
 
     def held_back(self, *, most: int) -> Mapping[str, HeldBack]:
         """Return the tasks that limits of jobs hold back, by queue.
@@ -377,10 +369,7 @@ class TaskBoard:
         """
         by_queue: dict[str, list[HeldGroup]] = {}
         for (queue, group, limit), waiting in self._open.held_groups().items():
-            running = self._open.running_of(group)
-            held = HeldGroup(
-                job=group.job, key=group.key, value=group.value, limit=limit, running=running, waiting=waiting
-            )
+            held = HeldGroup(group.job, limit, self._open.running_of(group), waiting, group.key, group.value)
             by_queue.setdefault(queue, []).append(held)
         return {
             queue: HeldBack(
@@ -395,17 +384,11 @@ class TaskBoard:
         return self._newest.get(scope, 0)
 
     def used_slots(self, agent: str) -> int:
-        """Return the number of an agent's open claims."""
         return len(self._of_agent.get(agent, ()))
 
     def claims_of(self, agent: str) -> tuple[AgentClaim, ...]:
         """Return the open claims of an agent; `NO_AGENT`: of all workers that are no agents."""
         return tuple(self._of_agent.get(agent, {}).values())
-
-    @property
-    def suspects(self) -> Collection[AgentClaim]:
-        """The open claims of tasks whose workers were lost before."""
-        return self._suspects.values()
 
     def deadly_jobs(self, deaths: int) -> Mapping[str, set[str]]:
         """Return the jobs with a task that lost so many workers or more, by queue."""
@@ -416,7 +399,6 @@ class TaskBoard:
         return jobs
 
     def claim_of(self, scope: str, step: str) -> AgentClaim | None:
-        """Return the open claim of a step."""
         return self._claims.get((scope, step))
 
     def purged(self, *, limit: int) -> tuple[OpenTask, ...]:
@@ -427,11 +409,6 @@ class TaskBoard:
     def agents(self) -> tuple[str, ...]:
         """The keys of the agents that have open claims."""
         return tuple(agent for agent in self._of_agent if agent != NO_AGENT)
-
-    @property
-    def owned(self) -> Mapping[str, Collection[LaneKey]]:
-        """The lanes of open tasks that only an owner gets, by resource."""
-        return self._open.owned
 
     @property
     def waiting(self) -> Mapping[LaneKey, int]:
@@ -448,10 +425,6 @@ class TaskBoard:
         """The number of purged tasks whose executions are to be cancelled, by queue."""
         return Counter(task.queue for task in self._purged.values())
 
-    def oldest_times(self) -> Mapping[str, datetime]:
-        """Return when the oldest open task of each queue was stored."""
-        return self._open.oldest_times()
-
     @property
     def oldest(self) -> int | None:
         """The sequence of the oldest task that is not over, if any."""
@@ -459,10 +432,8 @@ class TaskBoard:
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task that is not over."""
-        yield from self._open
-        yield from self._reserved.values()
-        yield from self._purged.values()
-        yield from (claim.task for claim in self._claims.values())
+        claimed = (claim.task for claim in self._claims.values())
+        return chain(self._open, self._reserved.values(), self._purged.values(), claimed)
 
     def __len__(self) -> int:
         """Return the number of open tasks."""
@@ -470,22 +441,11 @@ class TaskBoard:
 
     # --- parts ---------------------------------------------------------------------------------------------------------
 
-    def _limit_of(self, queue: str) -> int | None:
-        namespace = declared_of(queue, self._namespaces)
-        return None if namespace is None else self._namespaces[namespace]
-
-    def _running_beside(self, queue: str) -> int:
-        """Return the number of running tasks in the namespace of a queue."""
-        namespace = declared_of(queue, self._namespaces)
-        return 0 if namespace is None else self._open.running_by_namespace({namespace}).get(namespace, 0)
-
     def _namespace_room(self) -> Mapping[str, int | None]:
-        limited = {name for name, most in self._namespaces.items() if most is not None}
-        running = self._open.running_by_namespace(limited) if limited else {}
+        running = self._open.running_by_namespace(self._namespaces) if self._namespaces else {}
         return {name: None if most is None else most - running.get(name, 0) for name, most in self._namespaces.items()}
 
     def _put(self, task: OpenTask, *, is_first: bool = False) -> None:
-        """Open a task, unless it is purged."""
         if self._must_be_purged(task):
             self._purged[task.key] = task
         else:
@@ -503,17 +463,18 @@ class TaskBoard:
             self._suspects[key] = claim
         self._open.occupy(claim.task)
         self._of_agent.setdefault(claim.agent, {})[key] = claim
-        self._of_scope.setdefault(claim.task.scope, set()).add(claim.task.step)
-        self._newest[claim.task.scope] = max(self._newest.get(claim.task.scope, 0), claim.sequence)
+        self._note(claim.task, claim.sequence)
+
+    def _note(self, task: OpenTask, sequence: int) -> None:
+        self._of_scope.setdefault(task.scope, set()).add(task.step)
+        self._newest[task.scope] = max(self._newest.get(task.scope, 0), sequence)
 
     def _task_of(self, key: StepKey) -> OpenTask | None:
+        claim = self._claims.get(key)
         task = self._open.get(key) or self._reserved.get(key) or self._purged.get(key)
-        if task is None and key in self._claims:
-            return self._claims[key].task
-        return task
+        return claim.task if task is None and claim is not None else task
 
     def _drop(self, key: StepKey, *, was_released: bool = False) -> None:
-        """Forget everything about a step."""
         if (task := self._open.get(key)) is not None:
             self._open.remove(task)
         if (reserved := self._reserved.pop(key, None)) is not None:
@@ -527,16 +488,11 @@ class TaskBoard:
             del of_agent[key]
             if not of_agent:
                 del self._of_agent[claim.agent]
-        steps = self._of_scope.get(key[0])
-        if steps is not None:
-            steps.discard(key[1])
-            if not steps:
-                del self._of_scope[key[0]]
-                self._newest.pop(key[0], None)
-
-
-_REMEMBERED: Final = 10_000
-"""The number of releases, of early reports and of ended claims that are remembered."""
+        steps = self._of_scope.get(key[0], set())
+        steps.discard(key[1])
+        if not steps:
+            self._of_scope.pop(key[0], None)
+            self._newest.pop(key[0], None)
 
 
 def _trim(entries: "OrderedDict[StepKey, Any]") -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Literal, Self, TypeAlias, TypedDict
+from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 
 import msgspec
 from typing_extensions import override
@@ -11,7 +11,6 @@ from typing_extensions import override
 from .. import quorum
 from ..events import (
     Acknowledged,
-    Actor,
     Admitted,
     Advanced,
     Cancelled,
@@ -19,7 +18,6 @@ from ..events import (
     Death,
     DependenciesSettled,
     Dispatched,
-    EventReference,
     Exhausted,
     ExhaustedReason,
     Failed,
@@ -251,21 +249,6 @@ class Ending(Identity):
     hops: int
 
 
-class Request(Identity):
-    """The fields of every `Requested`."""
-
-    scheduled_time: datetime
-    trigger: TriggerKind
-    plan: Plan
-    by: Actor | None
-    catch_up: bool
-    replay_of: str | None
-    failed_only: bool
-    backfill: str | None
-    traceparent: str | None
-    event: EventReference | None
-
-
 def identity_fields(state: Execution) -> Identity:
     """Return the fields that every event repeats."""
     return {"job": state.request.job, "execution_id": state.request.execution_id}
@@ -284,22 +267,9 @@ def terminal_fields(state: Execution) -> Ending:
     }
 
 
-def request_fields(requested: Requested) -> Request:
+def request_fields(requested: Requested) -> dict[str, Any]:
     """Return the fields that `Admitted` repeats from `Planned`."""
-    return {
-        "job": requested.job,
-        "execution_id": requested.execution_id,
-        "scheduled_time": requested.scheduled_time,
-        "trigger": requested.trigger,
-        "plan": requested.plan,
-        "by": requested.by,
-        "catch_up": requested.catch_up,
-        "replay_of": requested.replay_of,
-        "failed_only": requested.failed_only,
-        "backfill": requested.backfill,
-        "traceparent": requested.traceparent,
-        "event": requested.event,
-    }
+    return {name: getattr(requested, name) for name in Requested.model_fields}
 
 
 def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911, PLR0912 - one case a fact
