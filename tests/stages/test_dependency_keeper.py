@@ -187,7 +187,7 @@ async def test_later_execution_hides_no_unplanned_instant(scene: Scene) -> None:
     before = (await scene.state("load", first)).request
     dues = [Due(job="load", scheduled_time=at, definition=before.plan.definition) for at in (AT, AT + HOUR)]
     later = {"execution_id": ids.occurrence_id("load", AT + HOUR), "scheduled_time": AT + HOUR}
-    await scene.world.given(*dues, Planned(**request_fields(before) | later))  # type: ignore[arg-type]
+    await scene.world.given(*dues, Planned(**request_fields(before) | later))
     for _ in range(5):
         scene.world.clock.advance(1)
         await settle()
