@@ -16,7 +16,7 @@ from ....services.operations.errors import NotFound
 from ..auth.security import Reader, SharedOperator, actor, outside_namespaces
 from ..auth.visible_agents import seen_agents
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
+from .dependencies import Cause, ChangeRequest, Components, Here
 from .problems import Problem, documented
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=IdempotentRoute)
@@ -77,7 +77,7 @@ async def list_agents(
 
     For a caller that is bound to namespaces, only those that serve no other queues.
     """
-    place = None if after is None else _place_of(after)
+    place = None if after is None else tuple(after.rpartition(".")[::2])
     seen = seen_agents(caller, await _registry(here).agents())
     records = [record for record in seen if place is None or _place(record) > place]
     page = records[:limit]
@@ -97,44 +97,30 @@ async def get_agents(here: Here, caller: Reader, name: WorkerName) -> AgentList:
 
 
 @router.post("/{name}/drain", operation_id="drainAgents", responses=documented(404))
-async def drain_agents(
-    here: Here, caller: SharedOperator, name: WorkerName, body: ChangeRequest | None = None, reason: Reason = None
-) -> AgentsDrained:
+async def drain_agents(here: Here, caller: SharedOperator, name: WorkerName, cause: Cause) -> AgentsDrained:
     """Let workers finish their tasks and take no more.
 
     `name` is the name of several processes, or the id of one. To a worker over HTTP, the answer to its next heartbeat says that it shall end.
     """
     await require_reached(here, caller, name)
-    take, why = here.registry.room.of_caller(caller.reached), given_reason(body, reason)
-    drained = await _registry(here).drain(name, by=actor(caller), reason=why, take=take)
+    take = here.registry.room.of_caller(caller.reached)
+    drained = await _registry(here).drain(name, by=actor(caller), reason=cause, take=take)
     return AgentsDrained(agent=name, agents=list(drained))
 
 
 @router.post("/{name}/disable", operation_id="disableAgents", responses=documented(404))
-async def disable_agents(
-    here: Here, caller: SharedOperator, name: WorkerName, body: ChangeRequest | None = None, reason: Reason = None
-) -> AgentsSwitched:
+async def disable_agents(here: Here, caller: SharedOperator, name: WorkerName, cause: Cause) -> AgentsSwitched:
     """Let agents of a name take no tasks, also after a restart.
 
     `name` may also be the name or the id of workers over HTTP.
     """
-    await require_reached(here, caller, name)
-    take, why = here.registry.room.of_caller(caller.reached), given_reason(body, reason)
-    changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=why, take=take)
-    return AgentsSwitched(agent=name, action="disabled", changed=changed)
+    return await _switched(here, caller, name, cause, enabled=False)
 
 
 @router.post("/{name}/enable", operation_id="enableAgents", responses=documented(404))
-async def enable_agents(
-    here: Here, caller: SharedOperator, name: WorkerName, body: ChangeRequest | None = None, reason: Reason = None
-) -> AgentsSwitched:
+async def enable_agents(here: Here, caller: SharedOperator, name: WorkerName, cause: Cause) -> AgentsSwitched:
     """Let agents of a name take tasks again."""
-    await require_reached(here, caller, name)
-    take, why = here.registry.room.of_caller(caller.reached), given_reason(body, reason)
-    changed = await _registry(here).switch(
-        name, enabled=True, by=actor(caller), reason=why, take=take, is_bound=caller.is_bound
-    )
-    return AgentsSwitched(agent=name, action="enabled", changed=changed)
+    return await _switched(here, caller, name, cause, enabled=True)
 
 
 @router.post("/{name}/allow", operation_id="allowAgents", responses=documented(409))
@@ -154,6 +140,17 @@ async def revoke_agents(here: Here, caller: SharedOperator, name: AgentName, bod
     tasks finish.
     """
     return await _granted(here, caller, "revoke", name, body)
+
+
+async def _switched(
+    here: Components, caller: Principal, name: str, cause: str | None, *, enabled: bool
+) -> AgentsSwitched:
+    await require_reached(here, caller, name)
+    take = here.registry.room.of_caller(caller.reached)
+    changed = await _registry(here).switch(
+        name, enabled=enabled, by=actor(caller), reason=cause, take=take, is_bound=caller.is_bound and enabled
+    )
+    return AgentsSwitched(agent=name, action="enabled" if enabled else "disabled", changed=changed)
 
 
 async def _granted(here: Components, caller: Principal, verb: GrantVerb, name: str, body: GrantRequest) -> GrantAnswer:
@@ -209,11 +206,6 @@ def _missing(name: str) -> NotFound:
 
 def _place(record: AgentRecord) -> tuple[str, str]:
     return record.name, record.agent_id
-
-
-def _place_of(cursor: str) -> tuple[str, str]:
-    name, _, agent_id = cursor.rpartition(".")
-    return name, agent_id
 
 
 def _registry(here: Components) -> AgentRegistry:

@@ -54,9 +54,7 @@ from . import (
     durations,
     events,
     executions,
-    job_list,
     jobs,
-    me,
     namespaces,
     notifications,
     overview,
@@ -64,9 +62,7 @@ from . import (
     queue_details,
     revisions,
     schedule,
-    schedule_density,
     shards,
-    silences,
     sql,
     status,
     timeline,
@@ -153,25 +149,24 @@ def written_schemas() -> dict[str, Any]:
     return {
         **{name: _renamed(part, parts) for name, part in parts.items()},
         "Hip62Job": job,
-        "WrittenCron": _written_cron(job),
-        "ScratchBirdJob": _written_scratchbird(job),
+        "WrittenCron": {**_CRON, "properties": {**_CRON["properties"], **_named(job, sorted(ojs.EXTENSIONS))}},
+        "ScratchBirdJob": {
+            **_SCRATCHBIRD,
+            "properties": {
+                **_named(job, ("name", "description", "timeout", "depends_on")),
+                **_SCRATCHBIRD["properties"],
+                **_named(job, sorted(scratchbird.EXTENSIONS)),
+            },
+        },
         "WrittenJob": {
             "anyOf": [{"$ref": _REFERENCE.format(model=name)} for name in ("Hip62Job", "WrittenCron", "ScratchBirdJob")]
         },
     }
 
 
-def _written_scratchbird(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a job of ScratchBird's scheduler with its extensions."""
-    shared = {name: job["properties"][name] for name in ("name", "description", "timeout", "depends_on")}
-    extensions = {name: job["properties"][name] for name in sorted(scratchbird.EXTENSIONS)}
-    return {**_SCRATCHBIRD, "properties": {**shared, **_SCRATCHBIRD["properties"], **extensions}}
-
-
-def _written_cron(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a CronJob with its extensions."""
-    extensions = {name: job["properties"][name] for name in sorted(ojs.EXTENSIONS)}
-    return {**_CRON, "properties": {**_CRON["properties"], **extensions}}
+def _named(job: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the schemas of some fields of a job."""
+    return {name: job["properties"][name] for name in names}
 
 
 def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
@@ -258,7 +253,6 @@ _SCRATCHBIRD: dict[str, Any] = {
 }
 
 ROUTERS: Final = (
-    job_list.router,
     jobs.router,
     apply.router,
     sql.router,
@@ -282,9 +276,7 @@ ROUTERS: Final = (
     definition_settings.router,
     policy.router,
     notifications.router,
-    silences.router,
     schedule.router,
-    schedule_density.router,
     manifest.router,
     batches.router,
     ojs_jobs.router,
@@ -300,7 +292,6 @@ ROUTERS: Final = (
     events.router,
     status.router,
     tokens.router,
-    me.router,
 )
 CONSOLE: Final = (console_session.router, sign_in.router, console_files.router)
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)

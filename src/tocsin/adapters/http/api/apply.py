@@ -7,18 +7,18 @@ them, and that nothing fires at once. Every change is an event, so applying the 
 """
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from ....domain import formats
-from ....domain.access import Permission, Principal
+from ....domain.access import Permission
 from ....domain.definition import JobDefinition, Text
 from ....domain.definition_changes import MAX_INSTANTS
 from ....domain.schedule import parse, warnings_at
 from ....services.calculations import Effort
-from ....services.jobs import Change, Check, Job, Plan
+from ....services.jobs import Change, Job, Plan
 from ..auth.security import Author, actor, defining, permitted, require_within
 from ..auth.visibility import require_reached_dependencies
 from ..middleware.idempotency import IdempotentRoute, forget_key
@@ -30,6 +30,8 @@ MAX_LISTED: Final = 20
 """Occurrences of each change that the plan lists; it counts all of them."""
 MAX_COMPARED: Final = 100_000
 """Occurrences that a plan compares for all changes together. A plan of many frequent jobs covers less time."""
+
+Action: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 
 router = APIRouter(tags=["jobs"], route_class=IdempotentRoute)
 
@@ -85,7 +87,7 @@ class PlannedChange(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     job: str
-    action: Literal["create", "update", "unchanged", "delete"]
+    action: Action
     differences: list[FieldDifference]
     expressions: list[str]
     """The expressions that its schedule stands for."""
@@ -142,7 +144,7 @@ async def apply_jobs(
     plan = await here.registry.plan(
         definitions, prune=prune, may_see=here.visibility.of(caller), may_prune=lambda job: caller.reaches(job.name)
     )
-    check = _check(caller)
+    check = permitted(caller, Permission.REGISTER)
     for change in plan.changes:
         is_defined = change.verb in {"create", "update"}
         (defining(caller, change.definition) if is_defined else check)(Job.of(change.before))
@@ -167,7 +169,6 @@ async def apply_jobs(
 def _written(
     plan: Plan, now: datetime, ahead: timedelta, effort: Effort, missing: list[UnservedTasks], *, dry_run: bool
 ) -> bytes:
-    verbs: tuple[Literal["create", "update", "unchanged", "delete"], ...] = ("create", "update", "unchanged", "delete")
     most = max(MAX_LISTED, min(MAX_INSTANTS, MAX_COMPARED // max(1, len(plan.changes))))
     shown = list[PlannedChange]()
     for change in plan.changes:
@@ -175,7 +176,7 @@ def _written(
         shown.append(_shown(change, now, ahead, 1 if is_late else most))
     applied = Applied(
         changes=shown,
-        summary={verb: len(plan.of(verb)) for verb in verbs},
+        summary={verb: len(plan.of(verb)) for verb in get_args(Action)},
         dry_run=dry_run,
         unserved=missing,
         unknown_dependencies=[UnknownDependency(job=job, depends_on=name) for job, name in plan.unknown[:MAX_UNSERVED]],
@@ -185,10 +186,6 @@ def _written(
 
 def _owned(definition: JobDefinition, owner: str) -> JobDefinition:
     return definition if definition.owner else definition.model_copy(update={"owner": owner})
-
-
-def _check(caller: Principal) -> Check:
-    return permitted(caller, Permission.REGISTER)
 
 
 def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> PlannedChange:

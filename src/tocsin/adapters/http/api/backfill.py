@@ -93,11 +93,7 @@ async def backfill_job(
         async for _ in backfill.begin(here.log, planned, here.clock, rate=RATE_PER_S, by=actor(caller), reason=cause):
             done += 1
     return Backfilled(
-        job=planned.job,
-        name=planned.name,
-        named=planned.named,
-        fired=planned.fired,
-        missing=planned.missing,
+        **{field: getattr(planned, field) for field in ("job", "name", "named", "fired", "missing")},
         count=len(planned.instants),
         instants=list(islice(planned.instants, MAX_LISTED)),
         requested=done,

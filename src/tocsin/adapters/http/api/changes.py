@@ -4,7 +4,6 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
-from typing_extensions import override
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Text
@@ -59,9 +58,7 @@ def _sees(here: Components, caller: Principal) -> Sees:
 
     Changes of jobs are visible as on `/v1/events`, and decisions on the installation as in the list of what they changed.
     """
-    if caller.may(Permission.ADMINISTER):
-        return _sees_all
-    return _SeesBound(here, caller) if caller.is_bound else _SeesChange(here, caller)
+    return _sees_all if caller.may(Permission.ADMINISTER) else _SeesChange(here, caller)
 
 
 async def _sees_all(_: Recorded[Message]) -> bool:
@@ -69,12 +66,16 @@ async def _sees_all(_: Recorded[Message]) -> bool:
 
 
 class _SeesChange:
-    """Decides for a caller that is no administrator."""
+    """Decides for a caller that is no administrator.
+
+    One that is bound to namespaces sees no decisions on the whole installation.
+    """
 
     def __init__(self, here: Components, caller: Principal) -> None:
         self._here = here
         self._caller = caller
         self._queues: frozenset[str] | None = None
+        self._agents: frozenset[str] | None = None
 
     async def __call__(self, recorded: Recorded[Message]) -> bool:
         match recorded.message:
@@ -82,40 +83,25 @@ class _SeesChange:
                 return await self._here.visibility.may_see_event(self._caller, recorded)
             case QueueFact() as fact:
                 return await self._sees_queue(fact.queue)
+            case AgentFact() as fact if self._caller.is_bound:
+                return await self._sees_agents(fact.name)
+            case SilencesDefined() as fact if not self._caller.is_bound:  # the end of a silence does not name its job
+                jobs = [silence.job for silence in fact.silences if silence.job is not None]
+                return self._caller.may(Permission.CANCEL) and all(
+                    [await self._here.visibility.may_see(self._caller, name) for name in jobs]
+                )
             case fact:
-                return await self._sees_decision(fact)
+                return not (self._caller.is_bound or isinstance(fact, Voided))
 
     async def _sees_queue(self, name: str) -> bool:
         if self._queues is None:
             self._queues = frozenset(queue.name for queue in await self._here.queues(self._caller))
         return name in self._queues
 
-    async def _sees_decision(self, fact: Message) -> bool:
-        """Return whether the caller may see a decision on the whole installation, or on agents."""
-        if isinstance(fact, SilencesDefined):  # the end of a silence does not name its job
-            jobs = [silence.job for silence in fact.silences if silence.job is not None]
-            return self._caller.may(Permission.CANCEL) and all(
-                [await self._here.visibility.may_see(self._caller, name) for name in jobs]
-            )
-        return not isinstance(fact, Voided)
-
-
-class _SeesBound(_SeesChange):
-    """Decides for a caller that is bound to namespaces.
-
-    It sees no decisions on the whole installation.
-    """
-
-    def __init__(self, here: Components, caller: Principal) -> None:
-        super().__init__(here, caller)
-        self._agents: frozenset[str] | None = None
-
-    @override
-    async def _sees_decision(self, fact: Message) -> bool:
-        if not isinstance(fact, AgentFact):
-            return False
+    async def _sees_agents(self, name: str) -> bool:
+        """Return whether the caller sees all agents of a name."""
         if self._agents is None:
             known = await AgentRegistry(self._here.log, self._here.projections).agents()
             hidden = {agent.name for agent in known if not sees_agent(self._caller, agent)}
             self._agents = frozenset(agent.name for agent in known) - hidden
-        return fact.name in self._agents
+        return name in self._agents

@@ -44,13 +44,10 @@ from ..auth.visible_agents import narrowed
 from .problems import Problem, invalid
 
 MAX_SELECTS: Final = 2
-"""Requests with a SELECT that run at the same time, each of another party; others wait."""
 MAX_EVENT_SEARCHES: Final = 2
-"""Searches for a page of events that run at the same time, each of another party; others wait."""
 MAX_JOB_SEARCHES: Final = 2
-"""Searches for the jobs of a filter that run at the same time, each of another party; others wait."""
 MAX_WHAT_IFS: Final = 2
-"""Replays of the past that run at the same time, each of another party; others wait."""
+"""Requests of a kind that run at the same time, each of another party; others wait. `Components` has the reasons."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +234,14 @@ class ChangeRequest(BaseModel):
 def given_reason(body: ChangeRequest | None, header: str | None) -> str | None:
     """Return the reason in the body, or else the reason in the header."""
     return (body.reason if body else None) or header
+
+
+async def _cause(body: ChangeRequest | None = None, reason: Reason = None) -> str | None:
+    return given_reason(body, reason)
+
+
+Cause: TypeAlias = Annotated[str | None, Depends(_cause)]
+"""The reason of a change whose body has nothing else."""
 
 
 def etag(job: Job) -> str:

@@ -8,7 +8,7 @@ The id of a server-sent event is the reader's position in both streams, `<ledger
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Annotated, Any, Final, cast
@@ -199,14 +199,10 @@ async def _following(follower: AsyncGenerator[Sequence[FeedEvent], None]) -> Seq
 def _frame(event: FeedEvent) -> bytes:
     """Return a server-sent event, which is the same for all readers."""
     if not event.frame:
-        event.frame = _event(event.recorded, event.places)
+        place = ".".join(str(event.places.get(stream, 0)) for stream in _STREAMS)
+        kind, fact = _type_of(event.recorded.message), StoredFact.of(event.recorded)
+        event.frame = f"id: {place}\nevent: {kind}\ndata: {fact.model_dump_json()}\n\n".encode()
     return event.frame
-
-
-def _event(recorded: Recorded[Message], at: Mapping[Stream, int]) -> bytes:
-    place = ".".join(str(at.get(stream, 0)) for stream in _STREAMS)
-    kind = _type_of(recorded.message)
-    return f"id: {place}\nevent: {kind}\ndata: {StoredFact.of(recorded).model_dump_json()}\n\n".encode()
 
 
 def _is_wanted(recorded: Recorded[Message], types: frozenset[str]) -> bool:

@@ -6,7 +6,7 @@ Lists come from the history, which follows the log with a short delay. A single 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -30,7 +30,7 @@ from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, HistoryReader, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
+from .dependencies import Cause, Components, Here
 from .events import StoredFact
 from .problems import documented
 
@@ -39,6 +39,23 @@ router = APIRouter(prefix="/v1/executions", tags=["executions"], route_class=Ide
 ExecutionId: TypeAlias = Annotated[
     str, Path(description="The execution's id.", pattern=r"^[A-Za-z0-9][A-Za-z0-9\-]*$", max_length=64)
 ]
+
+
+_OF_STEP: Final = ("status", "attempt", "started_at", "ended_at", "error", "worker", "duration_ms")
+_OF_RECORD: Final = (
+    *(
+        "execution_id",
+        "status",
+        "trigger",
+        "scheduled_time",
+        "completed_at",
+        "duration_ms",
+        "attempt",
+        "worker",
+        "error",
+    ),
+    *("shard", "occurrence_id", "start_delay_ms"),
+)
 
 
 class ExecutionFilters(BaseModel):
@@ -228,37 +245,23 @@ class ExecutionDetails(BaseModel):
         planned = {step.name: step for step in requested.plan.steps} if requested else {}
         steps = {
             name: ExecutionStep(
-                status=step.status,
+                **{field: getattr(step, field) for field in _OF_STEP},
                 queue=planned[name].queue if name in planned else None,
                 function=planned[name].function if name in planned else None,
-                attempt=step.attempt,
-                started_at=step.started_at,
-                ended_at=step.ended_at,
                 next_attempt_at=state.steps[name].next_attempt_at if name in state.steps else None,
-                error=step.error,
                 result=state.steps[name].result if name in state.steps else None,
-                worker=step.worker,
-                duration_ms=step.duration_ms,
                 progress=(progress or {}).get(name),
             )
             for name, step in record.steps.items()
         }
         trace = trace_context.parse(requested.traceparent) if requested else None
         return cls(
-            execution_id=record.execution_id,
+            **{field: getattr(record, field) for field in _OF_RECORD},
             job_name=record.job,
-            status=record.status,
-            trigger=record.trigger,
-            scheduled_time=record.scheduled_time,
             started_at=record.shown_start,
             waits_for=match.waits_for,
             acknowledgements=Standing.of(state),
             held_up_by=list(hold_ups),
-            completed_at=record.completed_at,
-            duration_ms=record.duration_ms,
-            attempt=record.attempt,
-            worker=record.worker,
-            error=record.error,
             event=requested.event if requested else None,
             by=requested.by if requested else None,
             definition=requested.plan.definition if requested else None,
@@ -268,12 +271,9 @@ class ExecutionDetails(BaseModel):
             result=next((f.message.result for f in match.facts if isinstance(f.message, Completed | Failed)), None),
             steps=steps,
             attempts=list(attempts_of(match.facts)),
-            shard=record.shard,
-            occurrence_id=record.occurrence_id,
             trace_id=None if trace is None else trace.trace_id,
             trace_url=trace_link(trace.trace_id) if trace and (trace.is_sampled or record.status == "failed") else None,
             start_at=requested.plan.start_at if requested else None,
-            start_delay_ms=record.start_delay_ms,
         )
 
 
@@ -370,8 +370,7 @@ async def cancel_execution(
     here: Here,
     caller: Canceller,
     id: ExecutionId,  # noqa: A002 - the path parameter has this name
-    body: ChangeRequest | None = None,
-    reason: Reason = None,
+    cause: Cause,
 ) -> Ended:
     """Cancel an execution that is planned, waits for its lock, or runs.
 
@@ -380,7 +379,6 @@ async def cancel_execution(
     match = await _visible_match(here, caller, id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
-    cause = given_reason(body, reason)
     outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job, stored=here.stored)
     return Ended(
         job=outcome.job, execution_id=outcome.execution_id, status=outcome.status.value, changed=outcome.changed

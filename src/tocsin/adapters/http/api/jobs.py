@@ -1,27 +1,33 @@
-"""`/v1/jobs`: register, show, update, delete, trigger, pause and resume jobs (hip-62, API Endpoints)."""
+"""`/v1/jobs`: list, register, show, update, delete, trigger, pause and resume jobs (hip-62, API Endpoints)."""
 
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Body, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from fastapi import APIRouter, Body, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, WithJsonSchema
 
 from .... import subjects
-from ....domain.access import Permission
-from ....domain.definition import JobDefinition, Name
-from ....domain.events import Actor, Defined
+from ....domain.access import Permission, Principal
+from ....domain.definition import JobDefinition, Name, Text
+from ....domain.events import Defined
 from ....domain.formats import read_job
 from ....domain.policy import Policy
 from ....domain.schedule import warnings_at
 from ....services.apply import completed
-from ....services.calculations import Calculator
-from ....services.jobs import Check, Job, JobStatus, RunCounters
+from ....services.calculations import Calculator, Effort
+from ....services.jobs import Check, Job, JobFilter, JobStatus, RunCounters, with_result
 from ..auth.security import Author, Reader, Triggerer, actor, defining, permitted, visible
+from ..auth.visible_runs import VisibleRuns
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import (
     Calculate,
-    ChangeRequest,
+    Cause,
     Components,
     Here,
     Precondition,
@@ -30,20 +36,20 @@ from .dependencies import (
     Traceparent,
     both,
     etag,
-    given_reason,
 )
 from .events import StoredFact
-from .job_runs import runs_of
-from .problems import Problem, documented, invalid, not_found
+from .problems import Problem, documented, invalid, not_found, problem_of
 
 MAX_NEXT_FIRE_TIMES: Final = 5
+MAX_SEARCH: Final = 200
+EXAMINED_AT_ONCE: Final = 64
+"""Jobs that are compared with the filters between two readings of the processor time."""
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 JobName: TypeAlias = Annotated[
     Name, Path(description="The job's name.", pattern=r"^[a-z0-9][a-z0-9\-\.]*$", max_length=255)
 ]
-SwitchAction: TypeAlias = Literal["paused", "resumed"]
 Written: TypeAlias = Annotated[
     dict[str, Any],
     Body(description="A job definition as hip-62 or the Open Job Spec writes it."),
@@ -152,8 +158,144 @@ class Switched(BaseModel):
     """The state of a job after the request; `changed`: this request changed it."""
 
     job: str
-    action: SwitchAction
+    action: Literal["paused", "resumed"]
     changed: bool
+
+
+class JobFilters(BaseModel):
+    """Filters of a list of jobs."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    search: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_SEARCH)] | None = None
+    """Return only jobs with this text in their name, description or tags, in any case."""
+    state: JobStatus | None = None
+    """Return jobs in this state only."""
+    queue: Text | None = None
+    """Return jobs with a step in this queue only."""
+    tag: Text | None = None
+    """Return jobs with this tag only."""
+    owner: Text | None = None
+    """Return jobs of this owner only, such as `user:ada` or `token:deploy`."""
+    after: Text | None = None
+    """Return jobs whose names sort after this name: `next` of the previous page."""
+    limit: int = Field(default=1_000, ge=1, le=10_000)
+    details: bool = False
+    """Return all fields of each job."""
+    runs: bool = False
+    """Return the counters of each job's runs."""
+
+    @property
+    def condition(self) -> JobFilter:
+        """The conditions on each job."""
+        return JobFilter(search=self.search, state=self.state, queue=self.queue, tag=self.tag, owner=self.owner)
+
+
+class JobList(BaseModel):
+    """Jobs by name; `next` is the cursor of the following page."""
+
+    jobs: list[JobDetails | JobSummary]
+    next: str | None = None
+
+
+@router.get("", operation_id="listJobs", response_model=JobList)
+async def list_jobs(
+    here: Here, caller: Reader, calculate: Calculate, filters: Annotated[JobFilters, Query()]
+) -> Response:
+    """List the jobs by name, each with its next occurrence.
+
+    A page ends before `limit` if it takes a second to calculate; with filters it may then be empty, and have a `next`.
+    """
+    now = here.clock.now()
+    jobs = await here.registry.jobs()
+    condition = filters.condition
+
+    def page(effort: Effort) -> JobList:
+        candidates = condition.candidates(jobs, here.search_keys, here.instants, effort)
+        return _page(
+            caller, candidates, filters, partial(condition.includes, status_of=here.instants.status_of), now, effort
+        )
+
+    if not filters.runs:
+        return json_answer(await calculate(lambda effort: _written(page(effort))))
+    listed = await calculate(page)
+    registered = here.registry.last_listed
+    runs = await runs_of_jobs(here, caller, [row.name for row in listed.jobs], registered)
+    for row in listed.jobs:
+        row.runs = runs.get(row.name)
+    return json_answer(await calculate(lambda _: _written(listed)))
+
+
+def _page(
+    caller: Principal,
+    jobs: Sequence[Job],
+    filters: JobFilters,
+    includes: Callable[[Job], bool],
+    now: datetime,
+    effort: Effort,
+) -> JobList:
+    """Return the first jobs that match and the caller may see."""
+    rows = list[JobDetails | JobSummary]()
+    last: str | None = None
+    following: str | None = None
+    begin = 0 if filters.after is None else bisect_right(jobs, filters.after, key=attrgetter("name"))
+    is_spent, is_listed = False, False
+    for number, job in enumerate(islice(jobs, begin, None)):
+        if is_listed or number % EXAMINED_AT_ONCE == 0:
+            is_spent, is_listed = effort.is_spent(), False
+        if not caller.may_see(job):
+            continue
+        if is_spent and last is not None:
+            following = last
+            break
+        last = job.name
+        if not includes(job):
+            continue
+        if len(rows) == filters.limit:
+            following = rows[-1].name
+            break
+        is_listed = True
+        rows.append(JobDetails.of(job, now) if filters.details else JobSummary(**job.summary(now)))
+    return JobList(jobs=rows, next=following)
+
+
+def _written(page: JobList) -> bytes:
+    return page.model_dump_json().encode()
+
+
+async def runs_of(here: Components, caller: Principal, job: Job) -> RunCounters | None:
+    """Return the counters of a job.
+
+    None: the caller may see none, or the history cannot be read now.
+    """
+    try:
+        counters = (await runs_of_jobs(here, caller, [job.name], lambda _: job)).get(job.name)
+        return None if counters is None else await with_result(here.history, counters)
+    except Exception as error:
+        if problem_of(error).kind != "unavailable":
+            raise
+        return None
+
+
+async def runs_of_jobs(
+    here: Components, caller: Principal, jobs: Sequence[str], registered: Callable[[str], Job | None]
+) -> Mapping[str, RunCounters]:
+    """Return the counters of jobs; none without the right to read executions.
+
+    `registered`: returns a registered job. A last run under a definition that the caller may not see is left out.
+    """
+    if not caller.may(Permission.HISTORY):
+        return {}
+    runs = await here.history.summaries.runs(jobs)
+    if runs is None:
+        return {}
+    sees = VisibleRuns(here.visibility, caller, registered)
+    counters: dict[str, RunCounters] = {}
+    for job, of_job in runs.items():
+        last = of_job.last
+        is_visible = last is None or await sees(job, last.definition, last.status, last.ended_at)
+        counters[job] = RunCounters.of(of_job if is_visible else replace(of_job, last=None))
+    return counters
 
 
 @router.post(
@@ -187,11 +329,7 @@ async def register_job(
             )
 
     await here.visibility.require_name(caller, definition.name)
-    await here.visibility.require_dependencies(caller, definition)
-    check = both(defining(caller, definition), is_new)
-    verb = await here.registry.define(
-        definition, by=actor(caller), reason=reason, check=check, may_see=here.visibility.of(caller)
-    )
+    verb = await define(here, caller, definition, is_new, reason)
     response.status_code = 201 if verb == "create" else 200
     response.headers["Location"] = f"{request.url.path}/{definition.name}"
     return await job_details(here, calculate, definition.name, response)
@@ -231,11 +369,7 @@ async def update_job(
         raise invalid("name", body_name, f"must be {name!r}, the name in the path, or be left out")
     await here.visibility.require_name(caller, name)
     definition = await definition_of(written, here)
-    await here.visibility.require_dependencies(caller, definition)
-    check = both(defining(caller, definition), precondition)
-    verb = await here.registry.define(
-        definition, by=actor(caller), reason=reason, check=check, may_see=here.visibility.of(caller)
-    )
+    verb = await define(here, caller, definition, precondition, reason)
     response.status_code = 201 if verb == "create" else 200
     return await job_details(here, calculate, name, response)
 
@@ -282,13 +416,13 @@ async def pause_job(
     here: Here,
     caller: Author,
     name: JobName,
+    cause: Cause,
     precondition: Precondition,
-    body: ChangeRequest | None = None,
-    reason: Reason = None,
 ) -> Switched:
     """Pause a job: its occurrences pass without firing until it is resumed."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
-    return await _switch(here, name, "paused", by=actor(caller), reason=given_reason(body, reason), check=check)
+    changed = await here.registry.pause(name, by=actor(caller), reason=cause, check=check)
+    return Switched(job=name, action="paused", changed=changed)
 
 
 @router.post("/{name}/resume", operation_id="resumeJob", responses=documented(404, 412))
@@ -296,13 +430,13 @@ async def resume_job(
     here: Here,
     caller: Author,
     name: JobName,
+    cause: Cause,
     precondition: Precondition,
-    body: ChangeRequest | None = None,
-    reason: Reason = None,
 ) -> Switched:
     """Resume a paused job. Occurrences that passed during the pause do not fire."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
-    return await _switch(here, name, "resumed", by=actor(caller), reason=given_reason(body, reason), check=check)
+    changed = await here.registry.resume(name, by=actor(caller), reason=cause, check=check)
+    return Switched(job=name, action="resumed", changed=changed)
 
 
 @router.get("/{name}/definitions/{sequence}", operation_id="getDefinition", responses=documented(404))
@@ -333,11 +467,18 @@ def with_defaults(definition: JobDefinition, here: Components, policy: Policy) -
     return completed(definition, policy, here.settings)
 
 
-async def _switch(
-    here: Components, name: str, action: SwitchAction, *, by: Actor, reason: str | None, check: Check
-) -> Switched:
-    switch = here.registry.pause if action == "paused" else here.registry.resume
-    return Switched(job=name, action=action, changed=await switch(name, by=by, reason=reason, check=check))
+async def define(
+    here: Components, caller: Principal, definition: JobDefinition, check: Check, reason: str | None
+) -> str:
+    """Register a definition with the rights of a caller; return `create`, `update` or `unchanged`."""
+    await here.visibility.require_dependencies(caller, definition)
+    return await here.registry.define(
+        definition,
+        by=actor(caller),
+        reason=reason,
+        check=both(defining(caller, definition), check),
+        may_see=here.visibility.of(caller),
+    )
 
 
 async def job_details(here: Components, calculate: Calculator, name: str, response: Response) -> JobDetails:

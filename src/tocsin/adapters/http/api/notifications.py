@@ -1,17 +1,30 @@
-"""`/v1/notifications`: notifications and their delivery."""
+"""`/v1/notifications`: notifications and their delivery, and `/v1/silences`: list, start and end silences of notifications."""
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Final, Self
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ....domain.access import Permission, Principal
+from ....domain.definition import Name, Timeout
+from ....domain.events import Actor, Silence
+from ....domain.ledger import JobNotFound
+from ....domain.silence import LONGEST_S, MAX_TAG
 from ....ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery
 from ....services.notifications import NotificationRow, notifications
-from ..auth.security import SharedOperator
+from ....services.scope_decisions import unlimited
+from ....services.silences import Silences, silence_not_found
+from ..auth.security import Canceller, Reader, SharedOperator, actor, forbidden, visible
 from ..auth.visibility import Run
-from .dependencies import Here
+from ..middleware.idempotency import IdempotentRoute
+from .dependencies import Components, Here, Reason, ReasonText
+from .problems import Problem, documented
 
-router = APIRouter(prefix="/v1/notifications", tags=["notifications"])
+OF_INSTALLATION: Final = "by an operator of the installation"
+"""The reason of a silence that concerns more than the namespaces of the caller, as the caller sees it."""
+
+router = APIRouter(prefix="/v1", tags=["notifications"], route_class=IdempotentRoute)
 
 
 class NotificationList(BaseModel):
@@ -21,7 +34,7 @@ class NotificationList(BaseModel):
     next: str | None = None
 
 
-@router.get("", operation_id="listNotifications")
+@router.get("/notifications", operation_id="listNotifications")
 async def list_notifications(
     here: Here,
     caller: SharedOperator,
@@ -36,3 +49,158 @@ async def list_notifications(
     page = await notifications(here.log, NotificationQuery(failed=failed, cursor=cursor, limit=limit))
     seen = [row for row in page.rows if await here.visibility.may_see_run(caller, Run(row.job, None, row.at))]
     return NotificationList(notifications=seen, next=page.cursor)
+
+
+class ListedSilence(BaseModel):
+    """A silence in a list."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    id: str
+    """The id of the silence (UUIDv7)."""
+    job: str | None
+    """The job; null: any."""
+    tag: str | None
+    """A tag that the job has; null: any."""
+    since: datetime
+    """The time (UTC) at which it began."""
+    until: datetime
+    """The time (UTC) at which it ends."""
+    by: Actor | None
+    """The identity that started it."""
+    reason: str
+    """The reason that was given."""
+    permitted: tuple[Permission, ...] = ()
+    """`cancel`, if the caller may end it."""
+
+
+class SilenceList(BaseModel):
+    """The silences in force, the oldest first."""
+
+    silences: list[ListedSilence]
+
+
+class SilenceRequest(BaseModel):
+    """A silence to start: of a job, a tag or all jobs."""
+
+    job: Name | None = None
+    """The job."""
+    tag: Annotated[str, Field(min_length=1, max_length=MAX_TAG)] | None = None
+    """A tag that the jobs have."""
+    all: bool = False
+    """Silence all jobs."""
+    duration: Annotated[Timeout, Field(le=LONGEST_S)]
+    """How long it lasts: seconds, or a text such as `2h`."""
+    reason: Annotated[ReasonText, Field(min_length=1)]
+    """The reason, recorded in the event."""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if sum((self.job is not None, self.tag is not None, self.all)) != 1:
+            raise ValueError("give exactly one of `job`, `tag` and `all: true`")
+        return self
+
+
+@router.get("/silences", operation_id="listSilences")
+async def list_silences(here: Here, caller: Reader) -> SilenceList:
+    """List the silences in force, of jobs that the caller sees."""
+    listed = [
+        ListedSilence(**dict(silence), permitted=(Permission.CANCEL,) if await _may_end(here, caller, silence) else ())
+        for silence in await _seen(here, caller)
+    ]
+    return SilenceList(silences=listed)
+
+
+@router.post("/silences", operation_id="startSilence", status_code=201, responses=documented(404))
+async def start_silence(here: Here, caller: Canceller, body: SilenceRequest) -> Silence:
+    """Record notifications of some jobs for a time, and do not send them.
+
+    The owner of a job may silence that job for at most a day; other silences need the permission `cancel`. A caller that is bound to
+    namespaces silences single jobs only, for at most a day.
+    """
+    await _require_right(here, caller, body.job)
+    take = unlimited if body.job is None else here.registry.room.of_name(body.job)
+    return await Silences(here.log, here.clock, take=take).start(
+        job=body.job,
+        tag=body.tag,
+        seconds=body.duration,
+        reason=body.reason,
+        by=actor(caller),
+        is_operator=caller.may(Permission.CANCEL) and not caller.is_bound,
+        reaches=caller.reaches if caller.is_bound else None,
+    )
+
+
+@router.delete("/silences/{id}", operation_id="endSilence", responses=documented(404))
+async def end_silence(
+    here: Here,
+    caller: Canceller,
+    id: Annotated[str, Path(max_length=64, description="The id of the silence.")],  # noqa: A002 - the name in the path
+    reason: Reason = None,
+) -> Silence:
+    """End a silence before its time.
+
+    The owner of a job may end its silences; others need the permission `cancel`.
+    """
+    silence = next((silence for silence in await _seen(here, caller) if silence.id == id), None)
+    if silence is None:
+        raise silence_not_found(id)
+    if not _ends_any(caller):
+        await _require_right(here, caller, silence.job)
+    return await Silences(here.log, here.clock).end(id, reason=reason, by=actor(caller))
+
+
+def _ends_any(caller: Principal) -> bool:
+    """Return whether the caller may end each silence that it sees."""
+    return caller.may(Permission.CANCEL) and not caller.is_bound
+
+
+async def _may_end(here: Components, caller: Principal, silence: Silence) -> bool:
+    if _ends_any(caller):
+        return True
+    if not (caller.may(Permission.CANCEL) or caller.may(Permission.REGISTER)):
+        return False
+    try:
+        await _require_right(here, caller, silence.job)
+    except (JobNotFound, Problem):
+        return False
+    return True
+
+
+async def _require_right(here: Components, caller: Principal, job: str | None) -> None:
+    """Check that the caller may silence a job, or, with None, jobs of others.
+
+    Raises:
+        JobNotFound: the job does not exist, or the caller may not see it.
+        Problem: the job belongs to others, and the caller is no operator.
+    """
+    if job is None:
+        if caller.is_bound:
+            raise Problem(
+                403,
+                "outside-namespace",
+                "tags and `all` silence jobs of the whole installation, and this token is bound to namespaces: silence single jobs",
+            )
+        is_permitted = caller.may(Permission.CANCEL)
+    else:
+        is_permitted = caller.may_with(Permission.CANCEL, visible(caller, await here.registry.job(job)))
+    if not is_permitted:
+        raise forbidden(caller, Permission.CANCEL)
+
+
+async def _seen(here: Components, caller: Principal) -> list[Silence]:
+    """Return the silences in force, without those of jobs that are hidden from the caller.
+
+    A caller that is bound to namespaces sees those of all jobs and of tags of its jobs, and not who started them and why.
+    """
+    may_see = here.visibility.of(caller)
+    active = await Silences(here.log, here.clock).active()
+    seen = [silence for silence in active if silence.job is None or await may_see(silence.job)]
+    if not caller.is_bound or all(silence.job is not None for silence in seen):
+        return seen
+    tags = {tag for job in await here.registry.jobs() if caller.may_see(job) for tag in job.definition.tags}
+    return [
+        silence if silence.job is not None else silence.model_copy(update={"by": None, "reason": OF_INSTALLATION})
+        for silence in seen
+        if silence.job is not None or silence.tag is None or silence.tag in tags
+    ]

@@ -11,7 +11,7 @@ from ....services.queue_decisions import PurgeAnswer
 from ....services.queues import QueueDetails, find
 from ..auth.security import Reader, SharedOperator, actor
 from ..middleware.idempotency import IdempotentRoute, forget_key
-from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
+from .dependencies import Cause, Components, Here
 from .problems import documented
 
 router = APIRouter(prefix="/v1/queues", tags=["queues"], route_class=IdempotentRoute)
@@ -60,20 +60,16 @@ async def get_queue(here: Here, caller: Reader, name: QueueName) -> QueueDetails
 
 
 @router.post("/{name}/pause", operation_id="pauseQueueTasks", responses=documented(404, 409))
-async def pause(
-    here: Here, caller: SharedOperator, name: QueueName, body: ChangeRequest | None = None, reason: Reason = None
-) -> QueueSwitched:
+async def pause(here: Here, caller: SharedOperator, name: QueueName, cause: Cause) -> QueueSwitched:
     """Let the tasks of a queue wait until it is resumed; running tasks finish."""
-    changed = await switch(here, caller, name, paused=True, reason=given_reason(body, reason))
+    changed = await switch(here, caller, name, paused=True, reason=cause)
     return QueueSwitched(queue=name, action="paused", changed=changed)
 
 
 @router.post("/{name}/resume", operation_id="resumeQueueTasks", responses=documented(404, 409))
-async def resume(
-    here: Here, caller: SharedOperator, name: QueueName, body: ChangeRequest | None = None, reason: Reason = None
-) -> QueueSwitched:
+async def resume(here: Here, caller: SharedOperator, name: QueueName, cause: Cause) -> QueueSwitched:
     """Hand out the tasks of a paused queue again."""
-    changed = await switch(here, caller, name, paused=False, reason=given_reason(body, reason))
+    changed = await switch(here, caller, name, paused=False, reason=cause)
     return QueueSwitched(queue=name, action="resumed", changed=changed)
 
 
@@ -83,8 +79,7 @@ async def purge(
     caller: SharedOperator,
     request: Request,
     name: QueueName,
-    body: ChangeRequest | None = None,
-    reason: Reason = None,
+    cause: Cause,
     *,
     dry_run: Annotated[bool, Query(description="Only answer how many tasks wait.")] = False,
 ) -> PurgeAnswer:
@@ -96,9 +91,8 @@ async def purge(
     if dry_run:
         forget_key(request)
     known = await here.queues(caller)
-    why = given_reason(body, reason)
     return await queues.purge(
-        here.log, known, name, by=actor(caller), reason=why, dry_run=dry_run, room=here.registry.room
+        here.log, known, name, by=actor(caller), reason=cause, dry_run=dry_run, room=here.registry.room
     )
 
 

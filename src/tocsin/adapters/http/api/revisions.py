@@ -7,13 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....domain.access import Principal
-from ....domain.definition import JobDefinition
 from ....services.timeline import VersionKind, revisions_of
-from ..auth.security import Author, Reader, actor, defining
+from ..auth.security import Author, Reader
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import Calculate, Components, Here, Precondition, Reason, ReasonText, both
-from .jobs import JobDetails, JobName, job_details
+from .dependencies import Calculate, Here, Precondition, Reason, ReasonText
+from .jobs import JobDetails, JobName, define, job_details
 from .problems import documented, not_found
 from .timeline import timeline_reader
 
@@ -90,19 +88,6 @@ async def roll_back_job(
     definition = ledger.definition(body.sequence)
     if definition is None:
         raise not_found("revision", str(body.sequence))
-    await _define(here, caller, definition, precondition, body.reason or reason or f"back to {body.sequence}")
-    return await job_details(here, calculate, name, response)
-
-
-async def _define(
-    here: Components, caller: Principal, definition: JobDefinition, precondition: Precondition, reason: str
-) -> None:
     await here.visibility.require_name(caller, definition.name)
-    await here.visibility.require_dependencies(caller, definition)
-    await here.registry.define(
-        definition,
-        by=actor(caller),
-        reason=reason,
-        check=both(defining(caller, definition), precondition),
-        may_see=here.visibility.of(caller),
-    )
+    await define(here, caller, definition, precondition, body.reason or reason or f"back to {body.sequence}")
+    return await job_details(here, calculate, name, response)

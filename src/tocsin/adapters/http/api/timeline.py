@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from ....services.timeline import MAX_BUCKETS, Decision, TimelineReader, VersionKind, Window
-from ....services.timeline import Timeline as ReadTimeline
 from ..auth.security import HistoryReader
 from .dependencies import Calculate, Components, Here
 from .jobs import JobName
@@ -94,11 +93,6 @@ class Timeline(BaseModel):
     truncated: bool
     """Whether some instants, changes or gaps are missing: they were too many, or the history has expired them."""
 
-    @classmethod
-    def of(cls, timeline: ReadTimeline) -> "Timeline":
-        """Convert an answer of the service."""
-        return cls.model_validate(timeline)
-
 
 def timeline_reader(here: Components, calculate: Calculate) -> TimelineReader:
     """Return the reader of the time of jobs."""
@@ -146,4 +140,5 @@ async def get_timeline(
     """
     window = await window_of(here, since, until, buckets)
     reader = timeline_reader(here, calculate)
-    return Timeline.of(await reader.timeline(name, window, partial(here.visibility.seen_definitions, caller)))
+    timeline = await reader.timeline(name, window, partial(here.visibility.seen_definitions, caller))
+    return Timeline.model_validate(timeline)

@@ -1,4 +1,4 @@
-"""`/v1/tokens`: create, list and revoke tokens. Only administrators may.
+"""`/v1/tokens`: create, list and revoke tokens, which only administrators may, and `/v1/me`: the identity of the caller.
 
 Answers to a creation are not kept for repeated requests, because they hold the token.
 """
@@ -11,12 +11,13 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ....domain import duration
-from ....domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
+from ....domain.access import NO_TASKS, WORKER_QUEUE, Binding, Permission, Role
 from ....domain.events import Actor
+from ....domain.identity import IdentityKind
 from ....domain.namespaces import NamespaceName, is_within
 from ....services.namespaces import Namespaces
 from ....services.operations.errors import NotFound
-from ..auth.security import Administrator, actor
+from ..auth.security import Administrator, Caller, actor
 from ..auth.tokens import StoredToken, Tokens
 from .dependencies import Components, Here
 from .problems import documented, invalid
@@ -24,7 +25,7 @@ from .problems import documented, invalid
 MAX_NAMES: Final = 1_000
 """Queues or functions of a token."""
 
-router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+router = APIRouter(prefix="/v1", tags=["tokens"])
 
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -91,14 +92,14 @@ class TokenRevoked(BaseModel):
     revoked: bool = True
 
 
-@router.get("", operation_id="listTokens")
+@router.get("/tokens", operation_id="listTokens")
 async def list_tokens(here: Here, caller: Administrator) -> TokenList:
     """List the tokens without their secrets."""
     _ = caller
     return TokenList(tokens=[Token.of(stored) for stored in await _tokens(here).list()])
 
 
-@router.post("", status_code=201, operation_id="createToken")
+@router.post("/tokens", status_code=201, operation_id="createToken")
 async def create_token(here: Here, caller: Administrator, body: TokenRequest, response: Response) -> CreatedToken:
     """Create a token. The answer shows it, once; only its hash is stored."""
     response.headers["Cache-Control"] = "no-store"
@@ -115,7 +116,7 @@ async def create_token(here: Here, caller: Administrator, body: TokenRequest, re
     return CreatedToken(**dict(Token.of(stored)), token=token)
 
 
-@router.delete("/{id}", operation_id="revokeToken", responses=documented(404))
+@router.delete("/tokens/{id}", operation_id="revokeToken", responses=documented(404))
 async def revoke_token(
     here: Here,
     caller: Administrator,
@@ -126,6 +127,36 @@ async def revoke_token(
     if not await _tokens(here).revoke(id):
         raise NotFound(f"no token has the id {id!r}")
     return TokenRevoked(id=id)
+
+
+class Me(BaseModel):
+    """The identity of the caller."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    identity: str
+    """The name, unique within its kind. Events record both."""
+    kind: IdentityKind
+    roles: list[Role]
+    namespaces: list[str] | None
+    """The namespaces to which the identity is bound; null: the whole installation."""
+    permissions: list[Permission]
+    """What the roles permit for some job at least. A job that names an owner or viewers may permit less, and the caller's own more."""
+
+
+@router.get("/me", operation_id="getMe")
+async def get_me(caller: Caller) -> Me:
+    """Show the identity of the caller, its roles and its permissions.
+
+    Without authentication, every caller is an administrator.
+    """
+    return Me(
+        identity=caller.identity,
+        kind=caller.kind,
+        roles=sorted(caller.roles),
+        namespaces=None if caller.namespaces is None else sorted(caller.namespaces),
+        permissions=sorted(caller.permissions),
+    )
 
 
 def _tokens(here: Components) -> Tokens:
