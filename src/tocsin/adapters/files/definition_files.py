@@ -175,13 +175,11 @@ def _files(path: Path, problems: list[_Entry]) -> list[Path]:
         file
         for file in path.rglob("*")
         # A mounted ConfigMap contains its files a second time under `..data`.
-        if file.suffix.lower() in _PARSERS and file.is_file() and not _is_hidden(file.relative_to(path))
+        if file.suffix.lower() in _PARSERS
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
     if not files:
         reason = "no *.yaml, *.yml or *.json in this folder"
         problems.append(DefinitionProblem(reason, source=str(path), code="no-job-files"))
     return files
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

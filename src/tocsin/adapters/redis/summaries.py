@@ -70,23 +70,6 @@ def record(transaction: Pipeline, last: Mapping[str, LastRun]) -> None:
         transaction.hset(keys.LAST_RUNS, job, json_text(run))
 
 
-async def runs(client: Redis, installation: str, jobs: Sequence[str]) -> dict[str, JobRuns] | None:
-    """Return the counters of jobs; None: a rebuild has not reached its former place."""
-    if not await totals.are_complete(client, installation):
-        return None
-    counters, running = dict[str, JobRuns](), await _running(client)
-    for chunk in (list(jobs[start : start + CHUNK]) for start in range(0, len(jobs), CHUNK)):
-        async with client.pipeline(transaction=True) as reading:
-            reading.hmget(keys.LAST_RUNS, chunk)
-            for job in chunk:
-                reading.hmget(keys.TOTALS, [json_text(total) for total in _totals(job)])
-            last, *ends = await reading.execute()
-        for job, stored, counts in zip(chunk, last, ends, strict=True):
-            run = None if stored is None else _LAST_RUN.validate_json(stored)
-            counters[job] = JobRuns(_ends(job, counts), running[job], run)
-    return counters
-
-
 def _totals(job: str) -> Iterator[Total]:
     """Yield the names of all totals of a job's executions."""
     for status in ENDED:
@@ -121,7 +104,19 @@ class RedisSummaries:
         self._installation = installation
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
-        return await runs(self._client, self._installation, jobs)
+        if not await totals.are_complete(self._client, self._installation):
+            return None
+        counters, running = dict[str, JobRuns](), await _running(self._client)
+        for chunk in (list(jobs[start : start + CHUNK]) for start in range(0, len(jobs), CHUNK)):
+            async with self._client.pipeline(transaction=True) as reading:
+                reading.hmget(keys.LAST_RUNS, chunk)
+                for job in chunk:
+                    reading.hmget(keys.TOTALS, [json_text(total) for total in _totals(job)])
+                last, *ends = await reading.execute()
+            for job, stored, counts in zip(chunk, last, ends, strict=True):
+                run = None if stored is None else _LAST_RUN.validate_json(stored)
+                counters[job] = JobRuns(_ends(job, counts), running[job], run)
+        return counters
 
     async def ends(
         self, since: datetime, *, limit: int, by_job: bool, namespaces: Collection[str] | None = None

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from functools import cache
 from time import perf_counter
+from types import ModuleType
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -252,46 +253,19 @@ _SCRATCHBIRD: dict[str, Any] = {
     },
 }
 
+
+def _routers(*modules: ModuleType) -> tuple[APIRouter, ...]:
+    return tuple(module.router for module in modules)
+
+
 ROUTERS: Final = (
-    jobs.router,
-    apply.router,
-    sql.router,
-    backfill.router,
-    why.router,
-    overview.router,
-    timeline.router,
-    changes.router,
-    what_if.router,
-    durations.router,
-    revisions.router,
-    triggers.router,
-    executions.router,
-    dead_letter_groups.router,
-    dead_letter_replays.router,
-    dead_letters.router,
-    agents.router,
-    queue_details.router,
-    shards.router,
-    namespaces.router,
-    definition_settings.router,
-    policy.router,
-    notifications.router,
-    schedule.router,
-    manifest.router,
-    batches.router,
-    ojs_jobs.router,
-    workflows.router,
-    progress.router,
-    workers.router,
-    ack_batches.router,
-    queues.router,
-    ojs_dead_letters.router,
-    event_search.router,
+    *_routers(jobs, apply, sql, backfill, why, overview, timeline, changes, what_if, durations, revisions, triggers),
+    *_routers(executions, dead_letter_groups, dead_letter_replays, dead_letters, agents, queue_details, shards),
+    *_routers(namespaces, definition_settings, policy, notifications, schedule),
+    *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, ack_batches, queues, ojs_dead_letters),
+    *_routers(event_search),
     *admin.ROUTERS,
-    cron.router,
-    events.router,
-    status.router,
-    tokens.router,
+    *_routers(cron, events, status, tokens),
 )
 CONSOLE: Final = (console_session.router, sign_in.router, console_files.router)
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)

@@ -1,9 +1,8 @@
 """`/v1/overview`: an installation at a glance, and `/v1/outcomes`: the last executions of several jobs."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
@@ -14,8 +13,8 @@ from ....domain.execution import WaitsFor
 from ....domain.execution_record import Status
 from ....services import overview
 from ....services.health.status import UNAVAILABLE
-from ....services.jobs import Job
-from ....services.overview import FailingJob, Instant, JobsNow, OpenExecutions, Rate, WaitingExecution
+from ....services.jobs import Job, JobStatus
+from ....services.overview import FailingJob, Instant, OpenExecutions, Rate, WaitingExecution
 from ..auth.security import HistoryReader
 from ..auth.visible_runs import VisibleRuns
 from .dependencies import Calculate, Components, Here
@@ -173,7 +172,10 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
         are_jobs_complete=of_jobs.is_complete,
         leader=leader,
         rates=list(rates),
-        totals=Totals(jobs=_job_totals(of_jobs), ended=_end_totals(rates)),
+        totals=Totals(
+            jobs=JobTotals(**{state.replace(" ", "_"): of_jobs.states[state] for state in get_args(JobStatus)}),
+            ended=EndTotals(**{end: sum(getattr(rate, end) for rate in rates) for end in EndTotals.model_fields}),
+        ),
     )
 
 
@@ -242,17 +244,6 @@ def _waiting(of_open: OpenExecutions) -> Waits:
         for reason, waiting in of_open.waiting.items()
     }
     return Waits(count=len(of_open.pending), examined=of_open.examined, **reasons)
-
-
-def _job_totals(of_jobs: JobsNow) -> JobTotals:
-    states = of_jobs.states
-    return JobTotals(
-        active=states["active"], paused=states["paused"], disabled=states["disabled"], on_demand=states["on demand"]
-    )
-
-
-def _end_totals(rates: Sequence[Rate]) -> EndTotals:
-    return EndTotals(**{status: sum(getattr(rate, status) for rate in rates) for status in EndTotals.model_fields})
 
 
 async def _leader(here: Components, caller: Principal, now: datetime) -> list[LeaderLease] | None:
