@@ -186,9 +186,7 @@ class InMemoryDelivery:
         self._settle()
         self._durable.back(self.sequence, delay)
 
-    async def term(self) -> None:
-        self._settle()
-        self._durable.done(self.sequence)
+    term = ack
 
     async def in_progress(self) -> None:
         self._durable.keep(self.sequence)

@@ -108,7 +108,6 @@ class BatchWriter:
         self._cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     async def _letter_jobs(self, candidates: Sequence[str]) -> dict[str, str]:
-        """Return the jobs of stored dead letters by key."""
         jobs = await read_each(
             self._client, candidates, lambda reading, key: reading.hget(keys.dead_letter(key), "job_name")
         )

@@ -159,7 +159,6 @@ class BatchWriter:
 
 
 def _letter_jobs(connection: Connection, candidates: Iterable[str]) -> dict[str, str]:
-    """Return the jobs of stored dead letters by key."""
     rest = iter(candidates)
     found: dict[str, str] = {}
     while chunk := list(islice(rest, CHUNK)):

@@ -267,20 +267,11 @@ class SqlHistory:
         return await self.read(partial(totals.read, installation=self._installation))
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
-        def committed() -> int:
-            with self._writing.begin() as connection:
-                return expire(connection, now=now, after=after)
-
-        return await self._in_thread(committed)
+        return await self._write(partial(expire, now=now, after=after))
 
     async def forget(self) -> None:
         """See `ports.History`. The offsets of other installations in the same database are removed too."""
-
-        def committed() -> None:
-            with self._writing.begin() as connection:
-                forget(connection)
-
-        await self._in_thread(committed)
+        await self._write(forget)
 
     async def read(self, query: Callable[[Connection], T], /) -> T:
         """Return the result of a query, in a thread of the history."""
@@ -290,6 +281,13 @@ class SqlHistory:
                 return query(connection)
 
         return await self._in_thread(result)
+
+    async def _write(self, change: Callable[[Connection], T]) -> T:
+        def committed() -> T:
+            with self._writing.begin() as connection:
+                return change(connection)
+
+        return await self._in_thread(committed)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def checked() -> T:

@@ -166,7 +166,6 @@ def written_schemas() -> dict[str, Any]:
 
 
 def _named(job: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the schemas of some fields of a job."""
     return {name: job["properties"][name] for name in names}
 
 

@@ -234,7 +234,6 @@ def _page(
     now: datetime,
     effort: Effort,
 ) -> JobList:
-    """Return the first jobs that match and the caller may see."""
     rows = list[JobDetails | JobSummary]()
     last: str | None = None
     following: str | None = None
