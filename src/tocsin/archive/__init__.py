@@ -4,14 +4,13 @@ An audit or a replay takes such a sequence and does not depend on its origin.
 """
 
 from .export import AlteredExportError, CutOffError, Export, ExportError, Manifest, open_export, write
-from .stream_reader import Extents, Selection, decoded, extents, read, wherever
+from .stream_reader import Selection, decoded, extents, read, wherever
 
 __all__ = [
     "AlteredExportError",
     "CutOffError",
     "Export",
     "ExportError",
-    "Extents",
     "Manifest",
     "Selection",
     "decoded",

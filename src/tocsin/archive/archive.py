@@ -298,7 +298,6 @@ class Archive:
         return messages
 
     async def _object(self, name: str, digest: str) -> bytes:
-        """Return an object after comparing its digest."""
         body = await self._store.get(name)
         if body is None:
             raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
@@ -361,7 +360,6 @@ class Archive:
         return segment
 
     async def _older(self, state: State) -> tuple[str, ...]:
-        """Return the names of segments before the newest."""
         if state.head is None:
             return ()
         try:
@@ -372,7 +370,6 @@ class Archive:
 
 
 def _follows(segment: Segment) -> bool:
-    """Return whether a manifest names the segment with the number before its own."""
     if segment.previous is None:
         return segment.number == 1
     return segment.previous.startswith(f"{segment.number - 1:08}-")

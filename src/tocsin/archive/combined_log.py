@@ -147,6 +147,5 @@ class _Archived:
 
 
 def _names_one(subject_filter: str) -> bool:
-    """Return whether a filter covers a single execution or dead letter."""
     kind, *rest = subject_filter.split(".")
     return kind in {"execution", "dead-letter"} and len(rest) > 1 and rest[1] not in {"*", ">"}

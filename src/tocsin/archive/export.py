@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
@@ -64,22 +65,11 @@ class CutOffError(ExportError):
     code = "truncated-export"
 
 
-class _Digest(Protocol):
-    """A running digest."""
-
-    def update(self, data: bytes, /) -> None: ...
-
-    def hexdigest(self) -> str:
-        """Return the digest of all bytes until now."""
-        ...
-
-
 class Sink(Protocol):
     """A destination of bytes."""
 
     def write(self, data: bytes, /) -> object:
         """Write bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +96,8 @@ class Manifest:
                 "installation": self.installation,
                 "root": self.root,
                 "job": selection.job,
-                "since": selection.since and _iso(selection.since),
-                "until": selection.until and _iso(selection.until),
+                "since": selection.since and utc_text(selection.since),
+                "until": selection.until and utc_text(selection.until),
                 "streams": {
                     stream.value: {"first": extent.first, "last": extent.last, "messages": extent.messages}
                     for stream, extent in self.extents.items()
@@ -197,7 +187,7 @@ def encode(message: StoredMessage) -> bytes:
     line: dict[str, Any] = {
         "stream": message.stream.value,
         "sequence": message.sequence,
-        "time": _iso(message.time),
+        "time": utc_text(message.time),
         "subject": message.subject,
     }
     if message.headers:
@@ -230,30 +220,21 @@ def open_export(path: Path, standard_input: BinaryIO | None = None) -> Iterator[
         OSError: the file cannot be read.
     """
     with standard_input if standard_input is not None and str(path) == "-" else path.open("rb") as raw:
-        peeking = cast("Peeking", raw)
-        with gzip.GzipFile(fileobj=raw) if peeking.peek(2)[:2] == _MAGIC else raw as file:
+        is_zipped = cast("BufferedReader", raw).peek(2)[:2] == _MAGIC
+        with gzip.GzipFile(fileobj=raw) if is_zipped else raw as file:
             lines = _lines(cast("BinaryIO", file))
             first = next(lines, b"")
             if not first:
                 raise CutOffError("the file is empty")
             manifest = Manifest.decode(first)
-            digest = sha256(first)
-            checkpoints: list[SignedCheckpoint] = []
+            head, checkpoints = [first], list[SignedCheckpoint]()
             following = next(lines, None)
             while following is not None and following.startswith(_CHECKPOINT):
-                checkpoints.append(_checkpoint(following, number=len(checkpoints) + 2))
-                digest.update(following)
+                head.append(following)
+                checkpoints.append(_checkpoint(following, number=len(head)))
                 following = next(lines, None)
             rest = lines if following is None else chain([following], lines)
-            yield Export(manifest, _messages(rest, digest, number=len(checkpoints) + 2), checkpoints)
-
-
-class Peeking(Protocol):
-    """A buffered file."""
-
-    def peek(self, size: int, /) -> bytes:
-        """Return the following bytes without consuming them."""
-        ...
+            yield Export(manifest, _messages(rest, head), checkpoints)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -272,10 +253,10 @@ def _checkpoint(line: bytes, *, number: int) -> SignedCheckpoint:
         raise ExportError(f"line {number:,}: {error}", line=number) from None
 
 
-def _messages(lines: Iterator[bytes], digest: _Digest, *, number: int) -> Iterator[StoredMessage]:
-    """Yield the messages from the line `number` on; `digest` is that of the lines before."""
-    count = 0
-    for at, line in enumerate(lines, start=number):
+def _messages(lines: Iterator[bytes], head: Sequence[bytes]) -> Iterator[StoredMessage]:
+    """Yield the messages in the lines after the head."""
+    digest, count = sha256(b"".join(head)), 0
+    for at, line in enumerate(lines, start=len(head) + 1):
         fields = _parsed(line, at)
         if fields.get("end"):
             _check_end(fields, count, digest.hexdigest(), lines)
@@ -326,7 +307,3 @@ def _parsed(line: bytes, number: int) -> dict[str, Any]:
 
 def _line(data: dict[str, Any]) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
-
-
-def _iso(at: datetime) -> str:
-    return utc_text(at)

@@ -36,7 +36,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Final
 
-from ..domain.events import KeyTaken, LockFact, PoisonMessage, Trigger
+from ..domain.events import KeyTaken, LockFact, Message, PoisonMessage, Trigger
 from ..ports import Clock, LogUnavailable, Projections, StoredMessage
 from ..subjects import (
     ANY,
@@ -173,7 +173,7 @@ class SegmentSelection:
         # A finished execution stays finished; a resolved dead letter can be replayed. Operators may never resolve the refused
         # messages of programs and executors outside, which must not fill the log.
         is_over = decision in ENDS[scope.partition(".")[0]] or (
-            decision == "refused" and (_is_of_outsider(scope) or _is_of_event(message))
+            decision == "refused" and (scope.rpartition(".")[2].startswith(_OUTSIDE) or _is_of_event(message))
         )
         if is_over or (was_over and scope.startswith("execution.")):
             self._over[scope] = known
@@ -182,7 +182,6 @@ class SegmentSelection:
             self._open[scope] = known
 
     def _take_newest(self, message: StoredMessage) -> None:
-        """Select the message that `message` replaces."""
         before, self._newest[message.subject] = self._newest.get(message.subject), message
         for replaced in self._replaced_with(before):
             self._pick(replaced)
@@ -194,13 +193,13 @@ class SegmentSelection:
         before, self._newest[subject] = self._newest.get(subject), message
         replaced.setdefault(subject, deque())
         replaced[subject].extend(self._replaced_with(before))
-        oldest = _first_needed(message)
+        event = _decoded(message)
+        oldest = (event.oldest or message.sequence) if isinstance(event, LockFact) else 0
         for events in replaced.values():
             while events and events[0].sequence < oldest:
                 self._pick(events.popleft())
 
     def _replaced_with(self, before: StoredMessage | None) -> list[StoredMessage]:
-        """Return an event that is replaced, with the foreign messages after it."""
         if before is None:
             return []
         return [before, *self._foreign.pop(before.subject, ())]
@@ -208,11 +207,6 @@ class SegmentSelection:
     def _pick(self, message: StoredMessage) -> None:
         self._selected.append(message)
         self.size += 1
-
-
-def _is_of_outsider(dead_letter: str) -> bool:
-    """Return whether a dead letter is a message of a program or executor outside."""
-    return dead_letter.rpartition(".")[2].startswith(_OUTSIDE)
 
 
 def _is_of_event(message: StoredMessage) -> bool:
@@ -228,13 +222,12 @@ def _is_of_event(message: StoredMessage) -> bool:
     return isinstance(request, Trigger) and request.event_trigger is not None
 
 
-def _first_needed(message: StoredMessage) -> int:
-    """Return the sequence from which a lock is read after an event."""
+def _decoded(message: StoredMessage) -> Message | None:
+    """Return the event of a message; None: it is unreadable."""
     try:
-        event = decode(message.subject, message.body)
+        return decode(message.subject, message.body)
     except DecodeError:
-        return 0
-    return (event.oldest or message.sequence) if isinstance(event, LockFact) else 0
+        return None
 
 
 def _executions_of(message: StoredMessage) -> list[str] | None:
@@ -242,10 +235,7 @@ def _executions_of(message: StoredMessage) -> list[str] | None:
 
     They are written as `_open` writes them. None: the event is unreadable.
     """
-    try:
-        event = decode(message.subject, message.body)
-    except DecodeError:
-        return None
+    event = _decoded(message)
     if not isinstance(event, KeyTaken):
         return None
     ids = (event.execution_id, *event.replaces, *(other.execution_id for other in event.others))

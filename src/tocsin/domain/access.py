@@ -107,12 +107,10 @@ class Owned(Protocol):
     @property
     def definition(self) -> JobDefinition:
         """The definition, which names an owner and viewers."""
-        ...
 
     @property
     def created_by(self) -> str | None:
         """The identity that registered the job."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +239,14 @@ class Followed(Protocol):
     @property
     def definition(self) -> JobDefinition | None:
         """The definition in force; None: the job does not exist."""
-        ...
 
     @property
     def defined_at(self) -> datetime:
         """The time (UTC) of that definition."""
-        ...
 
     @property
     def created_by(self) -> str | None:
         """The identity that registered the job."""
-        ...
 
 
 def may_follow(follower: Followed, followed: Followed) -> bool:
@@ -286,8 +281,8 @@ def audience_of(job: Owned) -> Hashable:
 
 def roles_of(names: Iterable[object]) -> frozenset[Role]:
     """Return the roles among names; other names grant nothing."""
-    known = {role.value: role for role in Role}
-    return frozenset(known[name] for name in names if isinstance(name, str) and name in known)
+    given = {name for name in names if isinstance(name, str)}
+    return frozenset(role for role in Role if role in given)
 
 
 MASK: Final = "******"

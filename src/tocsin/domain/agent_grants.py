@@ -90,7 +90,7 @@ def allow(
         granted[queue] = {*granted.get(queue, ()), *functions}
     before = None if newest is None else newest.shards
     added = tuple(shards)
-    after = before if not added else _sorted_shards({*(before or ()), *added})
+    after = before if not added else _sorted({*(before or ()), *added})
     return _changed(newest, name, granted, after, by, reason)
 
 
@@ -125,8 +125,8 @@ def revoke(
     return _changed(newest, name, granted, after, by, reason)
 
 
-def _sorted_shards(shards: Collection[str]) -> tuple[str, ...]:
-    return (EVERY,) if EVERY in shards else tuple(sorted(shards))
+def _sorted(names: Collection[str]) -> tuple[str, ...]:
+    return (EVERY,) if EVERY in names else tuple(sorted(names))
 
 
 def _without_shards(name: str, before: tuple[str, ...] | None, taken: frozenset[str]) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def _changed(
     reason: str | None,
 ) -> list[AgentGranted]:
     grants = tuple(
-        QueueGrant(queue=queue, functions=(EVERY,) if EVERY in functions else tuple(sorted(functions)))
+        QueueGrant(queue=queue, functions=_sorted(functions))
         for queue, functions in sorted(granted.items())
         if functions
     )

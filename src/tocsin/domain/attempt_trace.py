@@ -102,7 +102,6 @@ def _outcome(attempt: Attempt) -> Attributes:
 
 
 def _deliveries(attempt: Attempt, make: MakeContext, parent: TraceContext, end: datetime) -> Iterable[Span]:
-    """Return the spans of each claim, and the wait for the next."""
     since = attempt.start
     for recorded in attempt.claims.values():
         claim = recorded.message
@@ -178,7 +177,6 @@ def _process(
 
 
 def _report_on(attempt: Attempt, claim: Recorded[Message], until: datetime) -> Recorded[Message] | None:
-    """Return the report that ended a claim, if it came in time."""
     of_claim = [
         recorded
         for recorded in attempt.reports

@@ -56,10 +56,7 @@ def object_event(data: bytes, time: datetime, *, bucket: str) -> cel.Event:
 
 
 def object_name(subject: str) -> str | None:
-    """Return the name of an object by the subject of its metadata.
-
-    None: the subject has none.
-    """
+    """Return the object's name by the subject of its metadata; None: it has no name."""
     try:
         return base64.b64decode(subject.rpartition(".")[2], altchars=b"-_", validate=True).decode()
     except ValueError:

@@ -37,10 +37,7 @@ class DailyUse(msgspec.Struct, frozen=True):
         return DailyUse(self.day, self.executions + need.executions, self.bytes + need.bytes)
 
     def fits(self, need: Need, quota: Namespace, *, later: int = 0) -> bool:
-        """Return whether a need is within the daily quotas of a namespace.
-
-        `later`: the bytes of later events.
-        """
+        """Return whether a need, with `later` bytes, is within the daily quotas of a namespace."""
         after = self.plus(Need(need.executions, need.bytes + later))
         return _is_within(after.executions, quota.executions_per_day) and _is_within(after.bytes, quota.bytes_per_day)
 

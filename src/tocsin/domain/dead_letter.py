@@ -187,7 +187,6 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
 
 
 def _fitting(letter: DeadLettered) -> DeadLettered:
-    """Shorten a dead letter that does not fit one message."""
     if len(letter.encode()) <= MAX_LETTER_BYTES:
         return letter
     kept, omitted = letter.attempts[-MAX_ATTEMPTS:], len(letter.attempts[:-MAX_ATTEMPTS])

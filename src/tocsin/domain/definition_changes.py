@@ -100,7 +100,6 @@ def schedule_effects(
 
 
 def _changed(state: Ledger, after: JobDefinition | None, now: datetime) -> Ledger:
-    """Return the ledger after the change."""
     fact: Defined | Deleted
     if after is None:
         fact = Deleted(job=state.job, previous=state.newest)
@@ -114,7 +113,6 @@ def _changed(state: Ledger, after: JobDefinition | None, now: datetime) -> Ledge
 def _compared(
     before: Ledger, after: Ledger, now: datetime, until: datetime, most: int
 ) -> tuple[datetime, set[datetime], set[datetime]]:
-    """Return the instants of both ledgers, up to where both are complete."""
     old, new = (list(islice(_fire_times(state, now, until), most)) for state in (before, after))
     for times in (old, new):
         if len(times) == most:
@@ -123,7 +121,6 @@ def _compared(
 
 
 def _due(state: Ledger, now: datetime) -> set[datetime]:
-    """Return the instants that the ledger would fire now."""
     decisions = ledger.decide_instants(state, now) if state.regimes else ()
     return {fact.scheduled_time for fact in decisions if isinstance(fact, Due)}
 

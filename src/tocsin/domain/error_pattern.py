@@ -19,9 +19,6 @@ _PLACEHOLDERS: Final = {"id": ID, "hex": HEX, "number": NUMBER}
 
 
 def error_pattern(error: str) -> str:
-    """Return the first line of an error, with placeholders.
-
-    They stand for numbers, ids and hexadecimal texts.
-    """
+    """Return an error's first line, with placeholders for numbers, ids and hexadecimal texts."""
     line = error[:MAX_TEXT].partition("\n")[0].rstrip()
     return _VARIABLE.sub(lambda match: _PLACEHOLDERS[match.lastgroup or ""], line)

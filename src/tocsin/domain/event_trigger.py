@@ -191,7 +191,6 @@ def _json(trigger: EventTrigger, text: str, event: cel.Event) -> JsonValue:
 
 
 def _written(value: object) -> object:
-    """Return a value with its times and durations as texts."""
     match value:
         case datetime():
             return value.isoformat()

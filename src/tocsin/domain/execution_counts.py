@@ -62,10 +62,7 @@ def count_key(record: ExecutionRecord) -> CountKey | None:
 
 
 def count_changes(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRecord]) -> dict[CountKey, int]:
-    """Return by how much each count changes if executions change.
-
-    `before` holds the earlier records by id.
-    """
+    """Return the changes of counts; `before` holds the earlier records by id."""
     changes = Counter[CountKey]()
     for record in after:
         old = before.get(record.execution_id)

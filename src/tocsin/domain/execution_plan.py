@@ -60,8 +60,6 @@ T = TypeVar("T")
 
 
 class _Wish(msgspec.Struct, frozen=True):
-    """The parameters of one execution."""
-
     execution_id: str
     scheduled_time: datetime
     trigger: TriggerKind
@@ -237,10 +235,7 @@ def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None 
 
 
 def replay_id_of(replayed: Replayed, stored_at: datetime) -> str:
-    """Return the id of the execution of a replay.
-
-    `stored_at`: the time of the event, if the event names no id.
-    """
+    """Return the id of a replay's execution; `stored_at`: the time of its event."""
     return replayed.execution_id or ids.replay_id(replayed.job, replayed.id, replayed.number, stored_at)
 
 
@@ -345,10 +340,7 @@ def registered(first: First, registered_at: datetime) -> First:
 
 
 def largest_message_bytes(definition: JobDefinition) -> int:
-    """Return the bytes that an execution's first event may need.
-
-    They include a trigger's input and the headers.
-    """
+    """Return the most bytes of an execution's first event, with a trigger's input and headers."""
     return len(_plan_of(definition, 1, "cron", None).encode()) + MAX_COPIES_BYTES + _ROOM_BYTES
 
 
@@ -373,7 +365,6 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
 
 
 def _starts_at_once(definition: JobDefinition) -> bool:
-    """Return whether an execution waits for nothing before its first task."""
     return definition.overlap_policy == "allow" and not definition.depends_on and definition.acknowledgements is None
 
 

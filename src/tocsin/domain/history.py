@@ -93,7 +93,6 @@ def evolve(record: ExecutionRecord | None, recorded: Recorded[Message]) -> Execu
 
 
 def _heard(fact: ExecutionFact, at: datetime) -> ExecutionRecord:
-    """Return the record of an execution at its first readable event."""
     return ExecutionRecord(fact.job, fact.execution_id, trigger=UNKNOWN_TRIGGER, scheduled_time=at, started_at=at)
 
 

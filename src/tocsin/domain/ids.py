@@ -122,10 +122,7 @@ def event_durable(job: str, source: tuple[str, ...]) -> str:
 
 
 def debounce_window(trigger_id: str, key: str) -> str:
-    """Return the id of the window of a key.
-
-    `trigger_id`: the name of the durable of its trigger.
-    """
+    """Return the id of a key's window; `trigger_id`: the name of its durable."""
     return _digest("debounce", trigger_id, key).hex()
 
 
@@ -148,18 +145,12 @@ def backfill_id(job: str, name: str, scheduled_time: datetime) -> str:
 
 
 def event_id(kind: str, job: str, at: datetime, *parts: str) -> str:
-    """Return the id of a public event.
-
-    `parts` tell events of one kind and job apart.
-    """
+    """Return the id of a public event; `parts` distinguish events of a kind and job."""
     return _uuid7(at, "event", kind, job, *parts)
 
 
 def notification_id(job: str, at: datetime, kind: str, channel: str, about: str) -> str:
-    """Return the id of a notification.
-
-    `about`: the id of its execution, or its instant.
-    """
+    """Return the id of a notification; `about`: its execution's id, or its instant."""
     return _uuid7(at, "notification", job, kind, channel, about)
 
 

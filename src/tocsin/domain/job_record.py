@@ -96,10 +96,7 @@ def jobs_of(messages: Iterable[Recorded[Message]]) -> set[str]:
 
 
 def fold(known: Mapping[str, JobRecord], messages: Iterable[Recorded[Message]]) -> dict[str, JobRecord]:
-    """Return the records that `messages` (oldest first) change, by job.
-
-    `known` holds the records before these messages.
-    """
+    """Return the records that `messages` (oldest first) change, by job; `known`: those before."""
     records: dict[str, JobRecord] = {}
     for recorded in messages:
         if (change := _EVOLVE.get(type(recorded.message))) is not None:

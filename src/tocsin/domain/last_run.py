@@ -41,22 +41,19 @@ def last_runs(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRe
         old = before.get(record.execution_id)
         if record.completed_at is None or not record.definition or (old is not None and old.completed_at is not None):
             continue
-        run = _last_run(record, record.completed_at, record.definition)
+        completed_at = record.completed_at
+        run = LastRun(
+            execution_id=record.execution_id,
+            status=record.status,
+            ended_at=completed_at if completed_at.tzinfo else completed_at.replace(tzinfo=UTC),
+            duration_ms=record.duration_ms,
+            error=_shortened(record.error),
+            reason=_shortened(record.reason),
+            definition=record.definition,
+        )
         if (other := last.get(record.job)) is None or other.ended_at <= run.ended_at:
             last[record.job] = run
     return last
-
-
-def _last_run(record: ExecutionRecord, completed_at: datetime, definition: int) -> LastRun:
-    return LastRun(
-        execution_id=record.execution_id,
-        status=record.status,
-        ended_at=completed_at if completed_at.tzinfo else completed_at.replace(tzinfo=UTC),
-        duration_ms=record.duration_ms,
-        error=_shortened(record.error),
-        reason=_shortened(record.reason),
-        definition=definition,
-    )
 
 
 def _shortened(text: str | None) -> str | None:

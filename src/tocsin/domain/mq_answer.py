@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from .definition import MAX_INPUT_BYTES
-from .definition.fields import json_problem, text_problem
+from .definition.fields import json_problem, storable
 from .errors import TocsinError
 from .events import Completion, Failure
 from .progress import fraction_of, message_of
@@ -147,7 +147,6 @@ def read(completion: Completion) -> Answer:
 
 
 def _unwrapped(completion: Completion) -> Completion:
-    """Return the `data` of an envelope, or the answer itself if it has none."""
     schema, data = completion.schema_, completion.data
     if schema is None and (completion.status is not None or not isinstance(data, dict)):
         return completion
@@ -254,7 +253,6 @@ def _progress(value: JsonValue) -> float | None:
 
 
 def _name(value: JsonValue) -> str | None:
-    """Return the name of an executor, if it is usable."""
     if not isinstance(value, str) or not value.isprintable():
         return None
     return value.strip()[:MAX_NAME] or None
@@ -262,10 +260,7 @@ def _name(value: JsonValue) -> str | None:
 
 def _storable(value: JsonValue, limit: int) -> str | None:
     """Return a text without characters that cannot be stored; None: the value is no text."""
-    if not isinstance(value, str):
-        return None
-    text = value[:limit]
-    return text if text_problem(text) is None else "".join(c if text_problem(c) is None else "\ufffd" for c in text)
+    return storable(value[:limit]) if isinstance(value, str) else None
 
 
 def _json(value: JsonValue) -> str:

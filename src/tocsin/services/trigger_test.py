@@ -12,7 +12,7 @@ from .. import subjects
 from ..domain import cel, duration, ids
 from ..domain.bucket_event import object_details
 from ..domain.definition import DefinitionError, EventTrigger, JobDefinition, check_input, json_problem
-from ..domain.definition.bucket_fields import split
+from ..domain.definition.triggers import split
 from ..domain.event_trigger import (
     EVENTS,
     MAX_HOPS,

@@ -5,8 +5,7 @@ from typing import Annotated, Final, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from ..domain.definition.bucket_fields import is_bucket, is_key_filter
-from ..domain.definition.triggers import is_subject
+from ..domain.definition.triggers import is_bucket, is_key_filter, is_subject
 from ..domain.definition.webhook_fields import is_webhook_path
 from ..domain.event_trigger import MAX_HOPS
 from ..domain.secret_reference import check_allowed

@@ -66,7 +66,6 @@ def program_size(pattern: str, *, of_property: float) -> float:
 
 
 def _end_of_class(pattern: str, start: int) -> int:
-    """Return the place after a class that begins at a place."""
     place = start + 1
     place += pattern.startswith("^", place)
     place += pattern.startswith("]", place)

@@ -5,8 +5,9 @@ library for Protocol Buffers is required.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+import msgspec
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -20,51 +21,45 @@ _Fields: TypeAlias = dict[int, list[bytes]]
 """The fields of a message that have a length, by number: texts and messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(msgspec.Struct, frozen=True):
     """A constant; `text` is None unless it is a text."""
 
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """A name: of an event's part, or of a macro's element."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Select:
+class Select(msgspec.Struct, frozen=True):
     """A field of a value, such as `body.total`, or `has(body.total)`."""
 
     operand: "Node"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A function or an operator, with the value before its dot as the first argument."""
 
     function: str
     arguments: tuple["Node", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
+class Collection(msgspec.Struct, frozen=True):
     """A list or a map that is written out."""
 
     elements: tuple["Node", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Macro:
+class Macro(msgspec.Struct, frozen=True):
     """A loop over a list or the keys of a map, such as `exists`."""
 
     variable: str
     accumulator: str
     over: "Node"
     initial: "Node"
-    body: tuple["Node", ...] = field(default=())
+    body: tuple["Node", ...] = ()
     """What each element evaluates: the condition and the step."""
     result: "Node" = Literal()
 

@@ -10,11 +10,11 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
     calendars, concurrency     days, limits
     dependencies, job_class    dependencies on other jobs, classes of jobs
     builtin_work and others    built-in work
-    stored_model, model        the definition and its rules
+    step, model                the definition and its rules
 """
 
-from .calendars import MAX_RANGES, Blackout, Calendar, day_rules
-from .concurrency import MAX_CONCURRENCY, Concurrency, value_of
+from .calendars import Blackout, Calendar, day_rules
+from .concurrency import Concurrency, value_of
 from .dependencies import LONGEST_WINDOW_S, MAX_DEPENDENCIES, JobDependency, upstream_jobs
 from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .errors import problems as problems_of
@@ -22,17 +22,10 @@ from .fields import (
     MAX_DEPTH,
     MAX_INPUT_BYTES,
     STORED,
-    Args,
     CatchUp,
-    Flag,
-    Function,
     Name,
-    Object,
     OnCompletion,
     OverlapPolicy,
-    Priority,
-    Seconds,
-    StepName,
     Text,
     Timeout,
     is_name,
@@ -43,9 +36,7 @@ from .inputs import check_replay_input
 from .job_class import LEADER_ONLY, MAX_PROPOSED_TO, QUORUM_REPLICAS, QUORUM_REQUIRED, JobClass
 from .model import (
     DEFAULT_MAX_WAITING,
-    MAIN,
     MAX_COPIES_BYTES,
-    MAX_DEFINITION_BYTES,
     MAX_STEPS,
     JobDefinition,
     check_input,
@@ -56,27 +47,22 @@ from .model import (
 from .notify import Notify, channel_name
 from .retry_policy import DEFAULT_MAX_DEATHS, RecoveryPolicy, RetryPolicy
 from .step import Step
-from .triggers import Batch, Debounce, EventTrigger, Source
+from .triggers import Batch, Debounce, EventTrigger
 
 __all__ = [
     "DEFAULT_MAX_DEATHS",
     "DEFAULT_MAX_WAITING",
     "LEADER_ONLY",
     "LONGEST_WINDOW_S",
-    "MAIN",
-    "MAX_CONCURRENCY",
     "MAX_COPIES_BYTES",
-    "MAX_DEFINITION_BYTES",
     "MAX_DEPENDENCIES",
     "MAX_DEPTH",
     "MAX_INPUT_BYTES",
     "MAX_PROPOSED_TO",
-    "MAX_RANGES",
     "MAX_STEPS",
     "QUORUM_REPLICAS",
     "QUORUM_REQUIRED",
     "STORED",
-    "Args",
     "Batch",
     "Blackout",
     "Calendar",
@@ -86,23 +72,16 @@ __all__ = [
     "DefinitionError",
     "DefinitionProblem",
     "EventTrigger",
-    "Flag",
-    "Function",
     "JobClass",
     "JobDefinition",
     "JobDependency",
     "Name",
     "Notify",
-    "Object",
     "OnCompletion",
     "OverlapPolicy",
-    "Priority",
     "RecoveryPolicy",
     "RetryPolicy",
-    "Seconds",
-    "Source",
     "Step",
-    "StepName",
     "Text",
     "Timeout",
     "channel_name",

@@ -38,10 +38,7 @@ def with_function(written: Any) -> Any:  # noqa: ANN401 - before validation
 
 
 def size_problems(field: str, work: StoredModel, *, instead: str) -> Iterator[DefinitionProblem]:
-    """Yield the problem of a specification that is too large for a task.
-
-    `instead`: what the author can do.
-    """
+    """Yield the problem of a specification that is too large; `instead`: the advice."""
     if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
         reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: {instead}"
         yield DefinitionProblem(reason, field=field, code="too-large")

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from ..template import is_template
 from .builtin_work import has_reference, size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Seconds, Text, Timeout
+from .fields import Seconds, Text, Timeout, short_for
 from .stored_model import StoredModel
 
 RESERVED_VARIABLES: Final = "TOCSIN_"
@@ -49,11 +49,9 @@ class Command(StoredModel):
     """Bytes of address space of each process; None: the limit of the worker."""
 
 
-def _from_list(written: object) -> object:
-    return {"argv": written} if isinstance(written, list | tuple) else written
-
-
-CommandField: TypeAlias = Annotated[Command, BeforeValidator(_from_list, json_schema_input_type=Command | list[str])]
+CommandField: TypeAlias = Annotated[
+    Command, BeforeValidator(short_for("argv", list, tuple), json_schema_input_type=Command | list[str])
+]
 
 
 def command_problems(command: Command) -> Iterator[DefinitionProblem]:
@@ -82,7 +80,6 @@ def program_problems(field: str, words: Sequence[str]) -> Iterator[DefinitionPro
 
 
 def _secret_problems(command: Command) -> Iterator[DefinitionProblem]:
-    """Yield a problem if a secret would be visible."""
     texts = {"argv": command.argv, "interpreter": command.interpreter, "cwd": (command.cwd or "",)}
     for field, written in texts.items():
         for text in written:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import Field, JsonValue
 
+from .fields import matching
 from .stored_model import StoredModel
 
 MAX_KEY_LENGTH: Final = 255
@@ -18,16 +19,15 @@ _KEY: Final = re.compile(r"(input|meta)(\.[A-Za-z0-9_\-]+)+")
 _DIGEST: Final = "blake2b:"
 
 
-def _key(text: str) -> str:
-    if len(text) > MAX_KEY_LENGTH or not _KEY.fullmatch(text):
-        raise ValueError(
-            "must be a path to one value of the input or of `meta`, such as `input.customer` or `meta.team`: names of letters, "
-            f"digits, underscores and hyphens, joined by dots, at most {MAX_KEY_LENGTH} characters"
-        )
-    return text
-
-
-Key: TypeAlias = Annotated[str, AfterValidator(_key)]
+Key: TypeAlias = Annotated[
+    str,
+    matching(
+        _KEY,
+        "must be a path to one value of the input or of `meta`, such as `input.customer` or `meta.team`: names of letters, "
+        f"digits, underscores and hyphens, joined by dots, at most {MAX_KEY_LENGTH} characters",
+        MAX_KEY_LENGTH,
+    ),
+]
 
 
 class Concurrency(StoredModel):

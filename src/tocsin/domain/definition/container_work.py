@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from .builtin_work import has_reference, size_problems, text_problems
 from .command import LONGEST_GRACE_S, MAX_ARGUMENTS, ExitCode, ResultKind, program_problems, variable_problems
 from .errors import DefinitionProblem, show
-from .fields import Name, Seconds, Text
+from .fields import Name, Seconds, Text, matching, short_for
 from .image import ImageError, read_image
 from .stored_model import StoredModel
 
@@ -17,29 +17,20 @@ _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9\-]{0,61}[a-z0-9])?")
 _QUANTITY: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?(?:m|k|Ki|[MGTPE]i?)?")
 
 
-def _label(text: str) -> str:
-    if not _LABEL.fullmatch(text):
-        raise ValueError("must be a name of Kubernetes: lower-case letters, digits and hyphens, at most 63 characters")
-    return text
-
-
 def _quantity(written: object) -> object:
     """Allow a plain number, as YAML has it."""
     return str(written) if isinstance(written, int | float) and not isinstance(written, bool) else written
 
 
-def _readable(text: str) -> str:
-    if not _QUANTITY.fullmatch(text):
-        raise ValueError("must be a quantity of Kubernetes, such as 100m, 2 or 256Mi")
-    return text
-
-
-KubernetesName: TypeAlias = Annotated[Text, AfterValidator(_label)]
-Quantity: TypeAlias = Annotated[
-    Text, AfterValidator(_readable), BeforeValidator(_quantity, json_schema_input_type=str | float)
+KubernetesName: TypeAlias = Annotated[
+    Text,
+    matching(_LABEL, "must be a name of Kubernetes: lower-case letters, digits and hyphens, at most 63 characters"),
 ]
-
-
+Quantity: TypeAlias = Annotated[
+    Text,
+    matching(_QUANTITY, "must be a quantity of Kubernetes, such as 100m, 2 or 256Mi"),
+    BeforeValidator(_quantity, json_schema_input_type=str | float),
+]
 Quantities: TypeAlias = dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity]
 
 
@@ -83,11 +74,9 @@ class Container(StoredModel):
     """Seconds between SIGTERM and SIGKILL if the container has to end, at most 30; rounded up."""
 
 
-def _from_image(written: object) -> object:
-    return {"image": written} if isinstance(written, str) else written
-
-
-ContainerField: TypeAlias = Annotated[Container, BeforeValidator(_from_image, json_schema_input_type=Container | str)]
+ContainerField: TypeAlias = Annotated[
+    Container, BeforeValidator(short_for("image", str), json_schema_input_type=Container | str)
+]
 
 
 def container_problems(work: Container) -> Iterator[DefinitionProblem]:

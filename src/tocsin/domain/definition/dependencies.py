@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from .errors import DefinitionProblem, show
-from .fields import Name, Timeout, is_name, is_stored
+from .fields import Name, Timeout, is_name, is_stored, short_for
 from .stored_model import StoredModel
 
 MAX_DEPENDENCIES: Final = 100
@@ -39,10 +39,6 @@ class JobDependency(StoredModel):
     """`completed`: the run must succeed; a replay of a failed run counts for it. `finished`: it may also fail or be cancelled."""
 
 
-def _named(value: Any) -> Any:  # noqa: ANN401 - before validation
-    return {"job": value} if isinstance(value, str) else value
-
-
 def _listed(value: Any) -> Any:  # noqa: ANN401 - before validation
     if isinstance(value, str | Mapping):
         example = value if isinstance(value, str) and is_name(value) else "load"
@@ -50,7 +46,9 @@ def _listed(value: Any) -> Any:  # noqa: ANN401 - before validation
     return value
 
 
-_Dependency: TypeAlias = Annotated[JobDependency, BeforeValidator(_named, json_schema_input_type=JobDependency | str)]
+_Dependency: TypeAlias = Annotated[
+    JobDependency, BeforeValidator(short_for("job", str), json_schema_input_type=JobDependency | str)
+]
 Dependencies: TypeAlias = Annotated[
     tuple[_Dependency, ...],
     BeforeValidator(_listed, json_schema_input_type=tuple[_Dependency, ...]),

@@ -19,6 +19,9 @@ CatchUp: TypeAlias = Literal["once", "skip", "all"]
 OnCompletion: TypeAlias = Literal["preserve", "drop"]
 
 
+MAX_NAME_LENGTH: Final = 255
+
+
 def is_stored(info: ValidationInfo) -> bool:
     """Return whether the definition comes from the log."""
     return bool((info.context or {}).get("stored"))
@@ -31,15 +34,24 @@ def _plain(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def _matching(pattern: str, limit: int, meaning: str) -> Callable[[str], str]:
-    compiled = re.compile(pattern)
+def matching(pattern: re.Pattern[str], reason: str, limit: int = MAX_NAME_LENGTH) -> AfterValidator:
+    """Return the check that a text matches a pattern and has at most `limit` characters."""
 
     def check(text: str) -> str:
-        if len(text) > limit or not compiled.fullmatch(text):
-            raise ValueError(f"must match {pattern}, {meaning}, at most {limit} characters")
+        if len(text) > limit or not pattern.fullmatch(text):
+            raise ValueError(reason)
         return text
 
-    return check
+    return AfterValidator(check)
+
+
+def short_for(field: str, *types: type) -> Callable[[object], object]:
+    """Return the reader of a value that may stand for a mapping with one field."""
+    return lambda written: {field: written} if isinstance(written, types) else written
+
+
+def _matching(pattern: str, limit: int, meaning: str) -> AfterValidator:
+    return matching(re.compile(pattern), f"must match {pattern}, {meaning}, at most {limit} characters", limit)
 
 
 def _storable(text: str) -> str:
@@ -48,15 +60,14 @@ def _storable(text: str) -> str:
     return text
 
 
-MAX_NAME_LENGTH: Final = 255
 _LOWER: Final = r"[a-z0-9][a-z0-9\-\.]*"
 _LOWER_MEANING: Final = "lower-case letters, digits, hyphens and dots, the first a letter or a digit"
 
-Name: TypeAlias = Annotated[str, AfterValidator(_matching(_LOWER, MAX_NAME_LENGTH, _LOWER_MEANING))]
+Name: TypeAlias = Annotated[str, _matching(_LOWER, MAX_NAME_LENGTH, _LOWER_MEANING)]
 StepName: TypeAlias = Annotated[
-    str, AfterValidator(_matching(r"[A-Za-z0-9][A-Za-z0-9_\-]*", 64, "letters, digits, underscores and hyphens"))
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9_\-]*", 64, "letters, digits, underscores and hyphens")
 ]
-Function: TypeAlias = Annotated[str, AfterValidator(_matching(r"[!-~]+", 255, "printable ASCII without spaces"))]
+Function: TypeAlias = Annotated[str, _matching(r"[!-~]+", 255, "printable ASCII without spaces")]
 Text: TypeAlias = Annotated[str, AfterValidator(_storable)]
 Seconds: TypeAlias = Annotated[float, BeforeValidator(duration.parse, json_schema_input_type=float | str), Field(ge=0)]
 Timeout: TypeAlias = Annotated[float, BeforeValidator(duration.parse, json_schema_input_type=float | str), Field(gt=0)]

@@ -12,7 +12,7 @@ from ..secret_reference import SecretReferenceError, find_references
 from ..template import TemplateError, check
 from .builtin_work import size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Json, Text
+from .fields import Json, Text, short_for
 from .stored_model import StoredModel
 
 MAX_URL: Final = 8_192
@@ -86,11 +86,9 @@ class HttpRequest(StoredModel):
     `json`: the same, but an answer without JSON fails. `status`: `{"status": 200}`, and the rest is not read."""
 
 
-def _from_text(written: object) -> object:
-    return {"url": written} if isinstance(written, str) else written
-
-
-HttpField: TypeAlias = Annotated[HttpRequest, BeforeValidator(_from_text, json_schema_input_type=HttpRequest | str)]
+HttpField: TypeAlias = Annotated[
+    HttpRequest, BeforeValidator(short_for("url", str), json_schema_input_type=HttpRequest | str)
+]
 
 
 def split_url(text: str) -> HttpUrl | None:

@@ -57,7 +57,6 @@ def read_image(text: str) -> Image:
 
 
 def _repository(text: str) -> str | None:
-    """Return the whole name of a repository, or None."""
     match_ = _REPOSITORY.fullmatch(text) if len(text) <= MAX_IMAGE else None
     if match_ is None:
         return None

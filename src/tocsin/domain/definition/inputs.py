@@ -15,15 +15,8 @@ from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
 _COMPLETED_BY_KEYS: Final = frozenset(
     {
-        "required",
-        "minProperties",
-        "dependentRequired",
-        "dependencies",
-        "dependentSchemas",
-        "anyOf",
-        "oneOf",
-        "if",
-        "not",
+        *("required", "minProperties", "dependentRequired", "dependencies", "dependentSchemas"),
+        *("anyOf", "oneOf", "if", "not"),
     }
 )
 """Rules on an input as a whole that more keys may satisfy."""
@@ -53,11 +46,8 @@ def input_problems(
             yield DefinitionProblem(str(error), field=field, code="malformed-secret-reference")
     size = sum(size_of(value) for value in (input, args) if value)
     if size > MAX_INPUT_BYTES:
-        yield DefinitionProblem(
-            f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep large data in a store and refer to it",
-            field="input",
-            code="too-large",
-        )
+        reason = f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep large data in a store and refer to it"
+        yield DefinitionProblem(reason, field="input", code="too-large")
     if schema is not None:
         yield from _schema_problems(schema, input, is_partial=is_partial)
 
@@ -99,12 +89,9 @@ def _schema_problems(
         _check_schema(kind, text)
         if outside := [reference for reference in _schema_references(schema) if not reference.startswith("#")]:
             # A lookup would let the author of a job choose what the scheduler fetches.
-            yield DefinitionProblem(
-                "a schema may refer to its own parts only",
-                field="input_schema.$ref",
-                value=show(outside[0]),
-                code="invalid-json-schema",
-            )
+            field, value = "input_schema.$ref", show(outside[0])
+            reason = "a schema may refer to its own parts only"
+            yield DefinitionProblem(reason, field=field, value=value, code="invalid-json-schema")
             return
         for error in schema_check.errors_of(kind, text, instance):
             if is_partial and not error.absolute_path and error.validator in _COMPLETED_BY_KEYS:

@@ -357,7 +357,6 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
 
 
 def _work_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    """Yield a problem unless each job and step has exactly one work."""
     own = () if definition.function is None else definition.own_steps()
     fields = (*(field for step in own for field in given_fields(step)), *(("dag",) if definition.dag else ()))
     if not fields:
@@ -424,7 +423,6 @@ def _inputs_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
 
 
 def _size_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    """Yield a problem if the plan of an execution might not fit a message."""
     size = len(definition.model_dump_json(exclude_defaults=True).encode())
     if size <= MAX_DEFINITION_BYTES:
         return

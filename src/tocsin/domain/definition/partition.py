@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, JsonValue, ValidationInfo, model_validator
+from pydantic import BeforeValidator, JsonValue, ValidationInfo, model_validator
 
 from .concurrency import value_of
 from .errors import DefinitionProblem, show
-from .fields import Flag, is_stored
+from .fields import Flag, is_stored, matching
 from .stored_model import StoredModel
 
 MAX_SHARDS: Final = 1_000
@@ -24,25 +24,19 @@ def is_shard_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def _shard_id(text: str) -> str:
-    if not is_shard_id(text):
-        raise ValueError(
-            "must be 1 to 64 lower-case letters, digits, hyphens and underscores, the first a letter or a digit"
-        )
-    return text
-
-
-def _path(text: str) -> str:
-    if len(text) > _MAX_KEY or not _KEY.fullmatch(text):
-        raise ValueError(
-            "must be a path into the run's input, such as `input.customer_id`: names of letters, digits, underscores and "
-            f"hyphens, joined by dots, at most {_MAX_KEY} characters. No other expressions are read"
-        )
-    return text
-
-
-ShardId: TypeAlias = Annotated[str, AfterValidator(_shard_id)]
-ShardKey: TypeAlias = Annotated[str, AfterValidator(_path)]
+ShardId: TypeAlias = Annotated[
+    str,
+    matching(_ID, "must be 1 to 64 lower-case letters, digits, hyphens and underscores, the first a letter or a digit"),
+]
+ShardKey: TypeAlias = Annotated[
+    str,
+    matching(
+        _KEY,
+        "must be a path into the run's input, such as `input.customer_id`: names of letters, digits, underscores and "
+        f"hyphens, joined by dots, at most {_MAX_KEY} characters. No other expressions are read",
+        _MAX_KEY,
+    ),
+]
 
 
 class Partition(StoredModel):

@@ -46,7 +46,6 @@ def jitter_problems(jitter: float, schedule: Schedule | None) -> Iterator[Defini
 
 
 def _shortest_interval(schedule: Schedule) -> float | None:
-    """Return the seconds between the closest of the first instants; None: there are not two."""
     if schedule.interval is not None:
         return schedule.interval.total_seconds()
     begin = _begin(schedule) - _JUST_BEFORE
@@ -55,7 +54,6 @@ def _shortest_interval(schedule: Schedule) -> float | None:
 
 
 def _begin(schedule: Schedule) -> datetime:
-    """Return the time from which the instants are looked at."""
     if schedule.starts_at is not None:
         return min(schedule.starts_at, _LATEST)
     return _BEGIN if schedule.ends_at is None else min(_BEGIN, max(schedule.ends_at, _EARLIEST) - _SPAN)

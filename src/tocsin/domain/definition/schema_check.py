@@ -19,7 +19,7 @@ from pydantic_core import SchemaError
 
 from ..cel.regex import UnknownSize, program_size
 from ..json_text import same_text
-from ..secret_reference import SecretReferenceError, find_references
+from .builtin_work import has_reference
 from .errors import show
 from .fields import size_of
 
@@ -200,16 +200,9 @@ def _format_checker() -> Any:  # noqa: ANN401
 
 
 def _is_of_format(adapter: TypeAdapter[Any], value: object) -> bool:
-    if isinstance(value, str) and not _refers(value):
+    if isinstance(value, str) and not has_reference(value):
         adapter.validate_python(value)
     return True
-
-
-def _refers(text: str) -> bool:
-    try:
-        return bool(find_references(text))
-    except SecretReferenceError:  # malformed, and reported as such
-        return False
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,6 @@ from pydantic_core import PydanticCustomError
 
 from .. import cel
 from ..webhook import Signature, SignatureScheme
-from .bucket_fields import kv_problems, object_problems, split
 from .errors import DefinitionProblem, show
 from .fields import Name, Seconds, Text
 from .stored_model import StoredModel
@@ -38,10 +37,31 @@ MAX_WITHIN_S: Final = 600.0
 DEBOUNCE_FACTOR: Final = 10
 MIN_QUIET_S: Final = 1.0
 MAX_DEBOUNCE_S: Final = 86_400.0
-_KEYS: Final = frozenset({"STRING", "INT", "UINT", "DYN"})
+_KEY_TYPES: Final = frozenset({"STRING", "INT", "UINT", "DYN"})
+_BUCKET: Final = re.compile("[A-Za-z0-9_-]{1,240}")
+_PART: Final = r"(?:\*|[A-Za-z0-9_=/-]+)"
+_KEYS: Final = re.compile(rf">|{_PART}(?:\.{_PART})*(?:\.>)?")
+_MAX_KEYS: Final = 255
+_MAX_PREFIX: Final = 1_000
 
 Source: TypeAlias = tuple[str, ...]
 """The identity of a source among those of a job."""
+
+
+def is_bucket(name: str) -> bool:
+    """Return whether a text is the name of a bucket."""
+    return _BUCKET.fullmatch(name) is not None
+
+
+def is_key_filter(text: str) -> bool:
+    """Return whether a text is a filter over keys of a KV bucket."""
+    return len(text) <= _MAX_KEYS and _KEYS.fullmatch(text) is not None
+
+
+def split(place: str) -> tuple[str, str]:
+    """Return the bucket, and the rest: a filter over keys, or a prefix of names."""
+    bucket, _, rest = place.partition("/")
+    return bucket, rest
 
 
 class Debounce(StoredModel):
@@ -195,9 +215,9 @@ def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProb
     if trigger.nats is not None:
         yield from _nats_problems(trigger.nats, trigger.stream)
     if trigger.kv is not None:
-        yield from kv_problems(trigger.kv)
+        yield from _kv_problems(trigger.kv)
     if trigger.object is not None:
-        yield from object_problems(trigger.object)
+        yield from _object_problems(trigger.object)
     if trigger.webhook is not None:
         yield from webhook_problems(trigger.webhook, trigger.secret, trigger.scheme, has_key=trigger.key is not None)
 
@@ -205,6 +225,20 @@ def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProb
 def is_subject(text: str) -> bool:
     """Return whether a text is a subject or a filter of messages of programs."""
     return len(text) <= _MAX_SUBJECT and _SUBJECT.fullmatch(text) is not None and not text.startswith(_OF_THE_SERVER)
+
+
+def _kv_problems(place: str) -> Iterator[DefinitionProblem]:
+    bucket, keys = split(place)
+    if not is_bucket(bucket) or not is_key_filter(keys):
+        reason = "must be a bucket and a filter over its keys, such as `flags/checkout.>` or `flags/>`"
+        yield DefinitionProblem(reason, field="kv", value=show(place), code="invalid-value")
+
+
+def _object_problems(place: str) -> Iterator[DefinitionProblem]:
+    bucket, prefix = split(place)
+    if not is_bucket(bucket) or len(prefix) > _MAX_PREFIX:
+        reason = "must be a bucket, or a bucket and the beginning of names, such as `uploads` or `uploads/invoices/`"
+        yield DefinitionProblem(reason, field="object", value=show(place), code="invalid-value")
 
 
 def _nats_problems(subject: str, stream: str | None) -> Iterator[DefinitionProblem]:
@@ -265,6 +299,6 @@ def _expression_problems(trigger: EventTrigger) -> Iterator[DefinitionProblem]:
         if field == "when" and type_ not in {"BOOL", "DYN"}:
             reason = f"must be true or false, and is of the type {type_}: compare it, such as `{text} == …`"
             yield DefinitionProblem(reason, field=field, value=show(text), code="invalid-expression")
-        if field == "key" and type_ not in _KEYS:
+        if field == "key" and type_ not in _KEY_TYPES:
             reason = f"must be a text or an integer, and is of the type {type_}: write a field such as `body.id`"
             yield DefinitionProblem(reason, field=field, value=show(text), code="invalid-expression")

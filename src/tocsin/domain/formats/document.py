@@ -166,7 +166,6 @@ class Document:
 
 
 def _reason(details: ErrorDetails) -> str:
-    """Return a problem that pydantic found, in Tocsin's words."""
     value, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "value_error":
@@ -194,10 +193,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def nearest(written: str, known: Collection[str], synonyms: Mapping[str, str] | None = None) -> str | None:
-    """Return the known name that `written` probably means.
-
-    It is found by synonym, by another way of joining words, or by similarity.
-    """
+    """Return the known name that `written` probably means, by synonym, spelling or similarity."""
     joined = _HUMP.sub("_", written[:64]).casefold().replace("-", "_").replace(" ", "_")
     if joined in known:
         return joined

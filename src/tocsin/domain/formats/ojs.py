@@ -131,7 +131,6 @@ def _spelled(path: Path) -> Path:
 
 
 def _unfolded(read: Document, written: Mapping[Any, object]) -> dict[Any, object]:
-    """Return a registration of the conformance suite with its template unfolded."""
     job = dict(written)
     if "expression" in job:
         job.setdefault("cron", job.pop("expression"))
@@ -167,7 +166,6 @@ def _options(read: Document, written: object) -> dict[str, object]:
 
 
 def _in_seconds(options: Mapping[Any, object]) -> dict[Any, object]:
-    """Return the options with `timeout_ms` of the HTTP binding as `timeout`."""
     remaining = dict(options)
     timeout = remaining.get("timeout_ms")
     if isinstance(timeout, int | float) and not isinstance(timeout, bool) and "timeout" not in remaining:

@@ -238,7 +238,6 @@ def _name(document: Document, job: Mapping[str, object], fields: dict[str, objec
 
 
 def _work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    """Read `external_command`, `job_sql` and `procedure`, and compare `job_type` with the work."""
     if "external_command" in job:
         written = job["external_command"]
         _is_twice(document, job, "external_command", "command")
@@ -259,7 +258,6 @@ def _work(document: Document, job: Mapping[str, object], fields: dict[str, objec
 
 
 def _partition(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    """Read `partition_rule`."""
     if "partition_rule" not in job or _is_twice(document, job, "partition_rule", "partition"):
         return
     rule = job["partition_rule"]
@@ -301,7 +299,6 @@ def _database_work(document: Document, job: Mapping[str, object], fields: dict[s
 
 
 def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    """Read the schedule: cron, one instant or an interval."""
     given = [field for field in SCHEDULES.values() if field in job]
     if len(given) > 1:
         names = " and ".join(f"`{field}`" for field in given)
@@ -333,7 +330,6 @@ def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, o
 
 
 def _kind(document: Document, job: Mapping[str, object], given: list[str]) -> None:
-    """Compare `schedule_kind` and `schedule_type` with the schedule."""
     if "schedule_kind" in job:
         kind = _choice(document, "schedule_kind", job["schedule_kind"], tuple(SCHEDULES))
         if kind is not None and SCHEDULES[kind] not in given:
@@ -374,7 +370,6 @@ def _moment(document: Document, field: str, written: object) -> str | None:
 
 
 def _retry(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    """Read the rule for retries; `retry` is the rule of a definition."""
     if "retry" in job:
         for field in sorted(job.keys() & {"max_retries", "retry_backoff"}):
             document.refuse(field, job[field], "`retry` has it too: leave one of them out", "exclusive-fields")
@@ -395,7 +390,6 @@ def _retry(document: Document, job: Mapping[str, object], fields: dict[str, obje
 
 
 def _choices(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    """Read the state and the policies, in upper or lower case."""
     if "state" in job:
         state = _choice(document, "state", job["state"], _STATES)
         fields["enabled"] = state != "DISABLED"

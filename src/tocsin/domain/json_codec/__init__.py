@@ -5,10 +5,8 @@ reader does not accept is read by pydantic, which decides and explains. So the f
 never accept too much. One exception is harmless: of a key that stands twice, the last value counts, and the first is not
 read, so that an integer too long for pydantic may stand there.
 
-    types     msgspec's type of a pydantic field, and the rest of its validation
-    reader    bodies to messages
-    writer    messages to bodies; fields with their default are left out
-    shared    parts that many messages repeat, each encoded and decoded once
+    types    msgspec's type of a pydantic field, the rest of its validation, and parts that many messages repeat
+    codec    bodies to messages, and messages to bodies, which leave out fields with their default
 """
 
 from .codec import read, written

@@ -112,7 +112,6 @@ def _nested(model: type[BaseModel]) -> Wire:
 
 
 def _checks(model: type[BaseModel]) -> tuple[Callable[[Any], object], ...]:
-    """Return the validators of the whole model."""
     checks = list[Callable[[Any], object]]()
     for decorator in model.__pydantic_decorators__.model_validators.values():
         if decorator.cls_var_name in _HARMLESS:
@@ -183,7 +182,6 @@ def written(message: BaseModel) -> bytes:
 
 @cache
 def _writer(model: type[BaseModel]) -> Callable[[BaseModel], object]:
-    """Return the function that makes what msgspec encodes of a model."""
     fields = list[tuple[str, Any, Any]]()
     compared = list[tuple[str, object]]()
     writes_defaults = bool(getattr(model, "WRITES_DEFAULTS", False))

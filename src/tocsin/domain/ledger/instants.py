@@ -215,7 +215,6 @@ def _verdicts(
 
 
 def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
-    """Return how many of the newest missed instants fire."""
     match timetable.catch_up:
         case "all":
             return timetable.catch_up_limit

@@ -57,10 +57,7 @@ class Ledgers:
             self.put_plain(job, plain)
 
     def plain(self, job: str) -> Plain | None:
-        """Return a job's usual ledger in its compact form.
-
-        None: the ledger is of another kind, or the job is unknown.
-        """
+        """Return a job's usual ledger, compact; None: it is another ledger, or unknown."""
         return self._plain.get(job)
 
     def put_plain(self, job: str, plain: Plain) -> None:

@@ -189,7 +189,6 @@ class PartBuilder:
 
 
 def _size(days: DayRules | None) -> int:
-    """Return the approximate size of rules about days, in bytes."""
     if days is None:
         return 0
     ranges = sum(len(calendar.days) + 2 for calendar in (*days.exclude, *days.only))

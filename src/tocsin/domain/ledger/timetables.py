@@ -170,7 +170,6 @@ class Lookahead:
         yield from schedule.occurrences(after, until, anchor=anchor)
 
     def _first(self, schedule: Schedule, after: datetime, anchor: datetime) -> _Window:
-        """Return a window that contains `after`."""
         if schedule.interval is not None:  # each job counts from its own anchor, and the search is short
             return _search(schedule, after, anchor)
         database = timezone_database()

@@ -9,7 +9,6 @@ and applies the rules for clock changes. Nothing here reads a clock: every momen
 
 from .bounds import without_bounds
 from .clock_changes import ClockChange, clock_changes, parse_moment
-from .closed_time import Exclusion
 from .day_rules import WEEKDAYS, Blackout, DayRules, NamedDays, Shift, Weekday, compact, compact_ranges
 from .errors import ScheduleError
 from .explain import Explanation, Instant, calendar_warnings, explain, warnings_at
@@ -28,7 +27,6 @@ __all__ = [
     "ClockChange",
     "DayRules",
     "DstPolicy",
-    "Exclusion",
     "Explanation",
     "Instant",
     "Moved",

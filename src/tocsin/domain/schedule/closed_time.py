@@ -114,7 +114,6 @@ class ClosedTime:
 
 
 def _day(zone: Zone, at: datetime) -> int:
-    """Return the date that the clocks show, in days since 1970."""
     second = seconds(at)
     return (second + zone.span(second).offset) // DAY
 

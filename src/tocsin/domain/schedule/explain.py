@@ -71,10 +71,7 @@ def _ours(rule: CalendarRule, start: datetime, n: int) -> list[datetime]:
 
 
 def _theirs(expression: str, timezone: str, start: datetime, n: int) -> list[datetime]:
-    """Return up to `n` instants of croniter.
-
-    There are fewer if croniter cannot parse the expression or stops searching.
-    """
+    """Return up to `n` instants of croniter, fewer if it cannot parse or stops searching."""
     from croniter import CroniterError, croniter  # noqa: PLC0415 - only a registration compares
 
     instants = list[datetime]()

@@ -144,7 +144,6 @@ class CalendarRule:
             start = span.end
 
     def _next(self, zone: Zone, start: int) -> int | None:
-        """Return the first instant at or after `start`."""
         if self.deviates:
             return self._next_as_wished(zone, start)
         # By the specification a time fires when it is first shown, and wall times are first shown in order. So the next

@@ -27,10 +27,7 @@ class Moved:
 def differences(
     timezone: str, before: TimezoneDatabase, after: TimezoneDatabase, start: datetime, end: datetime
 ) -> list[tuple[datetime, datetime]]:
-    """Return the stretches of (start, end] in which a zone has other clocks.
-
-    Adjoining stretches are joined.
-    """
+    """Return the joined stretches of (start, end] in which a zone has other clocks."""
     old, new, at, last = before.zone(timezone), after.zone(timezone), seconds(start), seconds(end)
     stretches: list[tuple[int, int]] = []
     while at < last:

@@ -56,10 +56,7 @@ def _on_days(schedule: Schedule, rules: DayRules, _: timezones.TimezoneDatabase)
 
 
 def moved_to(schedule: Schedule, at: datetime) -> datetime | None:
-    """Return the instant to which the time of an excluded instant moves.
-
-    None: it does not move.
-    """
+    """Return the instant to which an excluded instant moves; None: it does not move."""
     closed, days = schedule.closed, schedule.days
     if closed is None or days is None or days.shift != "next_business_day" or schedule.interval is not None:
         return None
@@ -87,7 +84,6 @@ def _moment(written: str, schedule: Schedule) -> datetime:
 
 
 def _moving(schedule: Schedule, days: OpenDays) -> Rule:
-    """Return the rule of a schedule with the times that move to business days."""
     if isinstance(schedule.rule, OnceRule):
         moved = _moved(schedule, schedule.rule.at, days)
         return schedule.rule if moved is None else UnionRule((schedule.rule, OnceRule(moved)))
@@ -160,7 +156,6 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
 
 
 def _repeated(text: str, start: int, warnings: tuple[str, ...], timezone: str, dst: DstPolicy) -> Schedule:
-    """Parse the text of a schedule that is not a single instant, without its bounds."""
     if text[start] == "@":
         return _special(text, start, warnings, timezone, dst)
     if _is_cron(text):
@@ -172,10 +167,7 @@ def _repeated(text: str, start: int, warnings: tuple[str, ...], timezone: str, d
 
 
 def zone_in(text: str) -> str | None:
-    """Return the zone with which a phrase ends, as in `every monday at 9am UTC`.
-
-    None: it names no zone.
-    """
+    """Return the zone with which a phrase ends; None: it names no zone."""
     last = _LAST_WORD.search(without_bounds(text)) if len(text) <= _LONGEST and text.isascii() else None
     if last is None:
         return None

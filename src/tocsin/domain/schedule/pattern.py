@@ -137,7 +137,6 @@ class Pattern:
         return total
 
     def _days(self, on: date, ordinal: int) -> int:
-        """Return the matching days of the month around a day, given its ordinal."""
         month = on.month
         if not self.months >> month & 1:
             return 0

@@ -3,7 +3,7 @@
 text ──grammar──▶ tree ──reader──▶ statements ──definitions──▶ definition of a job ──writer──▶ text
 """
 
-from ..statement_error import Place, StatementError
+from ..statement_error import StatementError
 from .definitions import altered, defined
 from .model import (
     AlterJob,
@@ -25,7 +25,6 @@ __all__ = [
     "CreateJob",
     "DropJob",
     "ExecuteJob",
-    "Place",
     "Select",
     "ShowCreateJob",
     "ShowJobs",

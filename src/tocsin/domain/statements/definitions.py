@@ -86,7 +86,6 @@ def document_of(definition: JobDefinition) -> dict[str, Any]:
 
 
 def _unbounded(before: JobDefinition, text: str) -> dict[str, Any]:
-    """Return the schedule and its bounds in fields of their own."""
     schedule = parse(text, before.timezone, dst=before.dst)
     bounds = ((name, getattr(schedule, name)) for name in _BOUNDS)
     return {

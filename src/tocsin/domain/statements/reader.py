@@ -164,7 +164,6 @@ _OF_A_JOB: Final[Mapping[str, Callable[..., Statement]]] = {
 
 
 def _clauses(node: _Node) -> tuple[_Fields, Mapping[str, Place]]:
-    """Return the fields of all clauses, and the place of each."""
     fields, places = _Fields(), dict[str, Place]()
     for clause in node.children:
         if not isinstance(clause, Tree) or clause.data == "name":
@@ -239,7 +238,6 @@ def _depends(clause: _Node) -> Iterator[tuple[str, object]]:
 
 
 def _partition(clause: _Node) -> Iterator[tuple[str, object]]:
-    """Read the rule as the specification writes it in a document."""
     _, _, strategy, *values = _tokens(clause)
     names = [_value(value) for value in values]
     match strategy.type:
@@ -280,7 +278,6 @@ def _argument(token: Token) -> object:
 
 
 def _with(clause: _Node) -> Iterator[tuple[str, object]]:
-    """Read fields that have no clause, as a JSON object."""
     token = _tokens(clause)[-1]
     try:
         options = json.loads(_value(token), parse_constant=_no_constant)
@@ -334,7 +331,6 @@ def _tokens(node: _Node) -> list[Token]:
 
 
 def _value(token: Token) -> str:
-    """Return a token without its quotes."""
     match token.type:
         case "STRING":
             return token[1:-1].replace("''", "'")

@@ -88,7 +88,6 @@ def _timing(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _options(document: dict[str, Any], *, usual_policy: str) -> Iterator[str]:
-    """Yield the work, and the fields that have no clause."""
     if document["overlap_policy"] == usual_policy:
         del document["overlap_policy"]
     work = None

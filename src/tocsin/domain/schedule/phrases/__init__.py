@@ -12,7 +12,7 @@ from .clauses import ClauseSet, Interval, Marks, Pace, Times, Weekdays, Window, 
 from .days import day_fields
 from .hours import times_of_day
 
-__all__ = ["Phrase", "parse_phrase"]
+__all__ = ["parse_phrase"]
 
 
 _MIDNIGHT: Final = "0 0"

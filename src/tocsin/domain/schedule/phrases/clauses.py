@@ -1,8 +1,9 @@
 """The clauses of a phrase, before they are combined."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from ..errors import ScheduleError
 
@@ -10,45 +11,39 @@ Unit: TypeAlias = Literal["second", "minute", "hour", "day", "week", "month", "q
 """A unit of time that can be counted: "every 3 months"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     """`every 5 minutes`: an instant each `seconds` seconds."""
 
     seconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """`every 3 months`, `weekly`: once in each `count`-th `unit`."""
 
     unit: Unit
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """`twice a day`: the number of instants in each `unit`."""
 
     times: int
     unit: Unit
 
 
-@dataclass(frozen=True, slots=True)
-class Weekdays:
+class Weekdays(msgspec.Struct, frozen=True):
     """`on mondays and fridays`: 0 is Sunday."""
 
     days: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
+class Exclusion(msgspec.Struct, frozen=True):
     """`except sundays`: 0 is Sunday."""
 
     days: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class MonthDays:
+class MonthDays(msgspec.Struct, frozen=True):
     """`the last friday of the quarter`: items for a day field, and their months.
 
     Attributes:
@@ -64,36 +59,31 @@ class MonthDays:
     months: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Dates:
+class Dates(msgspec.Struct, frozen=True):
     """`on march 5th`: pairs of month and day."""
 
     dates: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Months:
+class Months(msgspec.Struct, frozen=True):
     """`in june and july`."""
 
     months: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     """`at 9am and 5:30pm`, in seconds since midnight."""
 
     times: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(msgspec.Struct, frozen=True):
     """`at 15 and 45 minutes past the hour`."""
 
     minutes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """`between 9am and 5pm`: seconds since midnight, both inclusive.
 
     It spans midnight if `start` is later.

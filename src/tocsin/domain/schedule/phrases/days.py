@@ -157,7 +157,6 @@ def _month_days(days: MonthDays, period: Period | None, months: frozenset[int]) 
 
 
 def _first_or_last(days: MonthDays, unit: Unit) -> frozenset[int]:
-    """Return the months that hold the first or last days of each quarter or year."""
     items = (*days.month_days, *days.week_days)
     first = _QUARTERS if unit == "quarter" else frozenset((1,))
     if all(item in {"1", "1W"} or item.endswith("#1") for item in items):

@@ -58,18 +58,6 @@ _INSTEAD: Final = MappingProxyType(
 )
 
 
-def parse_tree(text: str) -> Tree[Token]:
-    """Parse a text by the grammar.
-
-    Raises:
-        ScheduleError: placed at the first unexpected word.
-    """
-    try:
-        return _grammar().parse(text)
-    except UnexpectedInput as error:
-        raise _unreadable(text, error) from None
-
-
 @lru_cache(maxsize=1)
 def _grammar() -> Lark:
     source = files(__package__).joinpath("phrases.lark").read_text(encoding="utf-8")
@@ -112,7 +100,9 @@ def read_clauses(text: str) -> list[list[Clause]]:
         ScheduleError: placed in `text`.
     """
     try:
-        return _Clauses().transform(parse_tree(text))
+        return _Clauses().transform(_grammar().parse(text))
+    except UnexpectedInput as error:
+        raise _unreadable(text, error) from None
     except VisitError as error:
         if isinstance(error.orig_exc, ScheduleError):
             raise error.orig_exc.within(text, 0) from None
@@ -252,16 +242,14 @@ class _Clauses(Transformer[Token, list[list[Clause]]]):
             return Marks(tuple(_minute(token, token[1:]) for token in tokens))
         return Times(tuple(_time(token) for token in tokens))
 
-    def marks(self, children: list[object]) -> Marks:
-        tokens = cast("list[Token]", children[1])
-        return Marks(tuple(_minute(token, token) for token in tokens))
-
     def past(self, _: list[Token]) -> None:
         return None
 
     def minute_marks(self, children: list[object]) -> Marks:
         tokens = next(cast("list[Token]", child) for child in children if isinstance(child, list))
         return Marks(tuple(_minute(token, token) for token in tokens))
+
+    marks = minute_marks
 
     def window(self, children: list[Token]) -> Window:
         return Window(_time(children[1]), _time(children[3]))
