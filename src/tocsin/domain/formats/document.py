@@ -89,11 +89,9 @@ class Document:
                 fields.setdefault(meant, value)
         return fields
 
-    def refuse(
-        self, field: str, value: object, reason: str, code: str = "invalid-value", *, step: str | None = None
-    ) -> None:
+    def wrong(self, field: str, value: object, reason: str, *, code: str = "invalid-value") -> None:
         """Record the problem of a value that was written."""
-        self.problems.append(DefinitionProblem(reason, field=field, value=show(value), step=step, code=code))
+        self.problems.append(DefinitionProblem(reason, field=field, value=show(value), code=code))
 
     def definition(self) -> JobDefinition:
         """Return the definition.

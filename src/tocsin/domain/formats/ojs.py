@@ -66,7 +66,7 @@ def reading(written: Mapping[Any, object]) -> Document:
         fields["function"] = _STAND_IN
     elif isinstance(kind := fields["function"], str) and not TYPE.fullmatch(kind):
         reason = "must be words of lower-case letters, digits and underscores, joined by dots, e.g. `report.generate`"
-        document.refuse("type", kind, reason)
+        document.wrong("type", kind, reason)
         fields["function"] = _STAND_IN
     document.fields = {**fields, **_options(document, job.get("options"))}
     return document
@@ -139,7 +139,7 @@ def _unfolded(read: Document, written: Mapping[Any, object]) -> dict[Any, object
         if isinstance(template, Mapping):
             job = {**read.known(template, _TEMPLATE, under="job_template."), **job}
         else:
-            read.refuse("job_template", template, "must be a mapping", "wrong-type")
+            read.wrong("job_template", template, "must be a mapping", code="wrong-type")
     options = job.get("options", {})
     if "meta" in job and isinstance(options, Mapping):  # the HTTP binding and its clients write it here
         job["options"] = {"meta": job.pop("meta"), **options}
@@ -151,7 +151,7 @@ def _options(read: Document, written: object) -> dict[str, object]:
     if written is None:
         return {"retry": retry}
     if not isinstance(written, Mapping):
-        read.refuse("options", written, "must be a mapping", "wrong-type")
+        read.wrong("options", written, "must be a mapping", code="wrong-type")
         return {"retry": retry}
     options = read.known(_in_seconds(written), _OPTIONS, under="options.")
     policy = options.get("retry", {})
@@ -178,7 +178,7 @@ def _dead_letter(read: Document, written: object) -> bool:
     if isinstance(written, str) and written in _EXHAUSTION:
         return _EXHAUSTION[written]
     reason = "must be one of `discard` or `dead_letter`"
-    read.refuse("options.retry.on_exhaustion", written, reason, "unknown-choice")
+    read.wrong("options.retry.on_exhaustion", written, reason, code="unknown-choice")
     return False
 
 

@@ -49,13 +49,13 @@ def _switch(read: Document, job: dict[str, object], name: str, *, locks: bool) -
     """Read `lock`, or its opposite `concurrent`, as an overlap policy."""
     value = job.pop(name)
     if not isinstance(value, bool):
-        read.refuse(name, value, "must be true or false", "wrong-type")
+        read.wrong(name, value, "must be true or false", code="wrong-type")
         return
     locked = value is locks
     policy = job.setdefault("overlap_policy", "skip" if locked else "allow")
     if locked is (policy == "allow"):
         reason = f"`overlap_policy` is {show(policy)}, which contradicts it: leave one of them out"
-        read.refuse(name, value, reason, "exclusive-fields")
+        read.wrong(name, value, reason, code="exclusive-fields")
 
 
 def _step(read: Document, written: Mapping[Any, object]) -> dict[str, object]:
@@ -216,7 +216,7 @@ def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], 
     inner = Document(spelled=lambda path: path)
     jobs = inner.known(beside, {key})[key]
     if not isinstance(jobs, list | tuple):
-        inner.refuse(key, jobs, "must be a list of jobs", "wrong-type")
+        inner.wrong(key, jobs, "must be a list of jobs", code="wrong-type")
         return [], inner.problems
     return _numbered(key, jobs), inner.problems
 

@@ -169,7 +169,7 @@ def reading(written: Mapping[Any, object], connection: str | None = None) -> Doc
     for name in job.keys() & MANAGED:
         del job[name]
     for name in sorted(job.keys() & _NOT_SERVED.keys()):
-        document.refuse(name, job.pop(name), _NOT_SERVED[name], "not-expressible")
+        document.wrong(name, job.pop(name), _NOT_SERVED[name], code="not-expressible")
     fields = {name: job[name] for name in job.keys() & (_SAME | EXTENSIONS)}
     _name(document, job, fields)
     _work(document, job, fields)
@@ -227,7 +227,7 @@ def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
 def _is_twice(document: Document, job: Mapping[str, object], name: str, same: str) -> bool:
     """Return whether a job has `same` beside `name`, which is refused."""
     if name in job and same in job:
-        document.refuse(same, job[same], f"is the same as `{name}`: leave one of them out", "exclusive-fields")
+        document.wrong(same, job[same], f"is the same as `{name}`: leave one of them out", code="exclusive-fields")
     return name in job and same in job
 
 
@@ -246,7 +246,7 @@ def _work(document: Document, job: Mapping[str, object], fields: dict[str, objec
             try:
                 fields["command"] = split_command(written)
             except CommandLineError as error:
-                document.refuse("external_command", written, str(error))
+                document.wrong("external_command", written, str(error))
                 fields["command"] = ["command"]  # a stand-in, so that it is reported once
     _database_work(document, job, fields)
     if "job_type" not in job:
@@ -254,7 +254,7 @@ def _work(document: Document, job: Mapping[str, object], fields: dict[str, objec
     kind = _choice(document, "job_type", job["job_type"], tuple(_TYPES))
     if kind is not None and not any(job.get(field) is not None for field in _TYPES[kind]):
         reason = f"such a job has `{_TYPES[kind][0]}`; the type follows from the work, so leave it out"
-        document.refuse("job_type", kind, reason, "exclusive-fields")
+        document.wrong("job_type", kind, reason, code="exclusive-fields")
 
 
 def _partition(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
@@ -263,7 +263,7 @@ def _partition(document: Document, job: Mapping[str, object], fields: dict[str, 
     rule = job["partition_rule"]
     partition = partition_of(rule)
     if isinstance(partition, str):
-        document.refuse("partition_rule", rule, partition)
+        document.wrong("partition_rule", rule, partition)
     else:
         fields["partition"] = partition
 
@@ -277,7 +277,7 @@ def _database_work(document: Document, job: Mapping[str, object], fields: dict[s
     if "job_sql" not in job and not is_call:
         if "connection" in job:
             reason = "only `job_sql` and `procedure` run in a database: leave it out"
-            document.refuse("connection", job["connection"], reason, "exclusive-fields")
+            document.wrong("connection", job["connection"], reason, code="exclusive-fields")
         return
     connection = job.get("connection")
     if connection is None:
@@ -302,7 +302,7 @@ def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, o
     given = [field for field in SCHEDULES.values() if field in job]
     if len(given) > 1:
         names = " and ".join(f"`{field}`" for field in given)
-        document.refuse(given[1], job[given[1]], f"{names} exclude each other: give one", "exclusive-fields")
+        document.wrong(given[1], job[given[1]], f"{names} exclude each other: give one", code="exclusive-fields")
     _kind(document, job, given)
     if "schedule_tz" in job:
         fields["timezone"] = job["schedule_tz"]
@@ -310,7 +310,7 @@ def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, o
     if not given:
         for field in bounds:
             reason = "it limits a schedule: give `cron_expression` or `interval_seconds` too"
-            document.refuse(field, job[field], reason, "required")
+            document.wrong(field, job[field], reason, code="required")
         return
     written = job[given[0]]
     match given[0]:
@@ -319,7 +319,7 @@ def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, o
             fields["schedule"] = f"at {moment}" if moment else "@daily"  # a stand-in, so that it is reported once
             for field in bounds:
                 reason = "a job that runs once has no bounds: leave it out"
-                document.refuse(field, job[field], reason, "exclusive-fields")
+                document.wrong(field, job[field], reason, code="exclusive-fields")
             return
         case "interval_seconds":
             fields["schedule"] = _every(document, written)
@@ -334,20 +334,20 @@ def _kind(document: Document, job: Mapping[str, object], given: list[str]) -> No
         kind = _choice(document, "schedule_kind", job["schedule_kind"], tuple(SCHEDULES))
         if kind is not None and SCHEDULES[kind] not in given:
             reason = f"such a schedule has `{SCHEDULES[kind]}`"
-            document.refuse("schedule_kind", kind, reason, "exclusive-fields" if given else "required")
+            document.wrong("schedule_kind", kind, reason, code="exclusive-fields" if given else "required")
     if "schedule_type" in job:
         kind = _choice(document, "schedule_type", job["schedule_type"], ("ONE_TIME", "RECURRING"))
         if kind is not None and (not given or (kind == "ONE_TIME") is not ("timestamp" in given)):
             allowed = "`timestamp`" if kind == "ONE_TIME" else "`cron_expression` or `interval_seconds`"
             reason = f"such a schedule has {allowed}"
-            document.refuse("schedule_type", kind, reason, "exclusive-fields" if given else "required")
+            document.wrong("schedule_type", kind, reason, code="exclusive-fields" if given else "required")
 
 
 def _every(document: Document, written: object) -> str:
     try:
         return f"@every {duration.short(duration.parse(written))}"
     except duration.DurationError as error:
-        document.refuse("interval_seconds", written, str(error), error.code)
+        document.wrong("interval_seconds", written, str(error), code=error.code)
         return "@daily"  # a stand-in, so that it is reported once
 
 
@@ -365,27 +365,28 @@ def _moment(document: Document, field: str, written: object) -> str | None:
     if is_moment:
         return text
     reason = 'must be a date and a time as text, such as "2027-03-01T09:00" or "2027-03-01T09:00:00Z"'
-    document.refuse(field, written, reason, "invalid-instant" if isinstance(written, str) else "wrong-type")
+    code = "invalid-instant" if isinstance(written, str) else "wrong-type"
+    document.wrong(field, written, reason, code=code)
     return None
 
 
 def _retry(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
     if "retry" in job:
         for field in sorted(job.keys() & {"max_retries", "retry_backoff"}):
-            document.refuse(field, job[field], "`retry` has it too: leave one of them out", "exclusive-fields")
+            document.wrong(field, job[field], "`retry` has it too: leave one of them out", code="exclusive-fields")
         return
     retries, backoff = job.get("max_retries", DEFAULT_RETRIES), DEFAULT_BACKOFF_S
     if isinstance(retries, bool) or not isinstance(retries, int):
-        document.refuse("max_retries", retries, "must be a whole number", "wrong-type")
+        document.wrong("max_retries", retries, "must be a whole number", code="wrong-type")
         retries = DEFAULT_RETRIES
     elif not 0 <= retries <= MAX_RETRIES:
-        document.refuse("max_retries", retries, f"must be from 0 to {MAX_RETRIES}", "out-of-range")
+        document.wrong("max_retries", retries, f"must be from 0 to {MAX_RETRIES}", code="out-of-range")
         retries = DEFAULT_RETRIES
     if "retry_backoff" in job:
         try:
             backoff = duration.parse(job["retry_backoff"])
         except duration.DurationError as error:
-            document.refuse("retry_backoff", job["retry_backoff"], str(error), error.code)
+            document.wrong("retry_backoff", job["retry_backoff"], str(error), code=error.code)
     fields["retry"] = retry_policy(retries, backoff).model_dump()
 
 
@@ -395,7 +396,7 @@ def _choices(document: Document, job: Mapping[str, object], fields: dict[str, ob
         fields["enabled"] = state != "DISABLED"
         if state == "PAUSED":
             reason = "a pause is not a part of a definition: register the job, and run `tocsin jobs pause`; or write DISABLED"
-            document.refuse("state", job["state"], reason, "not-expressible")
+            document.wrong("state", job["state"], reason, code="not-expressible")
     if "on_completion" in job:
         end = _choice(document, "on_completion", job["on_completion"], ("PRESERVE", "DROP"))
         fields["on_completion"] = (end or "PRESERVE").lower()
@@ -410,5 +411,5 @@ def _choice(document: Document, field: str, written: object, allowed: tuple[str,
     choice = next((name for name in allowed if name.casefold() == folded), None)
     if choice is None:
         names = ", ".join(f"`{name}`" for name in allowed)
-        document.refuse(field, written, f"must be one of {names}", "unknown-choice")
+        document.wrong(field, written, f"must be one of {names}", code="unknown-choice")
     return choice
