@@ -180,9 +180,8 @@ class Principal:
 
     def may_fetch_from(self, queue: str) -> bool:
         """Return whether the identity may fetch tasks of some function from a queue."""
-        if not self.reaches(queue):
-            return False
-        return self._is_admin or (self.may(Permission.WORK) and queue in self.binding.queues)
+        is_listed = self.may(Permission.WORK) and queue in self.binding.queues
+        return self.reaches(queue) and (self._is_admin or is_listed)
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -191,9 +190,8 @@ class Principal:
 
     def may_run(self, queue: str, function: str) -> bool:
         """Return whether the identity may fetch the tasks of a function from a queue."""
-        if not self.reaches(queue):
-            return False
-        return self._is_admin or (self.may(Permission.WORK) and self.binding.includes(queue, function))
+        is_listed = self.may(Permission.WORK) and self.binding.includes(queue, function)
+        return self.reaches(queue) and (self._is_admin or is_listed)
 
     def owns(self, job: Owned) -> bool:
         """Return whether a job belongs to the identity."""

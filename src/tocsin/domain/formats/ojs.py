@@ -87,9 +87,10 @@ def write(definition: JobDefinition) -> dict[str, JsonValue]:
     """
     if problems := tuple(_unsayable(definition)):
         raise DefinitionError(*problems)
+    timeout = definition.timeout
     options: dict[str, JsonValue] = {
         "queue": definition.queue,
-        "timeout": _number(definition.timeout),
+        "timeout": int(timeout) if timeout.is_integer() else timeout,
         "retry": _written_retry(definition.retry, dead_letter=definition.dead_letter),
     }
     if definition.priority:
@@ -209,7 +210,3 @@ def _written_retry(retry: RetryPolicy, *, dead_letter: bool) -> dict[str, JsonVa
         "non_retryable_errors": list(retry.non_retryable_errors),
         "on_exhaustion": "dead_letter" if dead_letter else "discard",
     }
-
-
-def _number(seconds: float) -> int | float:
-    return int(seconds) if seconds.is_integer() else seconds

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from ..definition.fields import STORED
 from .types import Convert, EncodedParts, Wire, decoding_once, is_shared, wire_type
@@ -186,7 +185,9 @@ def _writer(model: type[BaseModel]) -> Callable[[BaseModel], object]:
     compared = list[tuple[str, object]]()
     writes_defaults = bool(getattr(model, "WRITES_DEFAULTS", False))
     for name, field in model.model_fields.items():
-        default = msgspec.NODEFAULT if _is_always_written(name, field) else field.get_default(call_default_factory=True)
+        is_constant = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
+        is_kept = field.is_required() or name == _VERSION or is_constant
+        default = msgspec.NODEFAULT if is_kept else field.get_default(call_default_factory=True)
         if writes_defaults and default is not None:
             default = msgspec.NODEFAULT
         if not _is_recognized(default):
@@ -203,11 +204,6 @@ def _writer(model: type[BaseModel]) -> Callable[[BaseModel], object]:
         return struct(**values)
 
     return make
-
-
-def _is_always_written(name: str, field: FieldInfo) -> bool:
-    constant = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
-    return field.is_required() or name == _VERSION or constant
 
 
 def _is_recognized(default: object) -> bool:
