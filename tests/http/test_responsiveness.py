@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import create_connection, socket
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -291,3 +291,26 @@ async def test_hostile_lists(tocsin: Running) -> None:
             assert statuses.result() <= {200, 400, 422}, (path, statuses.result())
         for path in lists:
             assert (await client.get(path)).status_code == 200
+
+
+BODIES: Final = {
+    "names": b'{"dag":[{%b}],%b}' % ((b",".join(b'"a%d":1' % number for number in range(20_000)),) * 2),
+    "name": b'{"%b":1}' % (b"k" * 1_000_000),
+    "items": b'{"name":"x","function":"f","tags":[1%b],"options":{"tags":[1%b]}}' % ((b",1" * 20_000,) * 2),
+    "steps": b'{"name":"x","dag":[{}%b]}' % (b",{}" * 300_000),
+    "jobs": b'{"jobs":[{}%b]}' % (b',{"x":1,"y":1}' * 900),
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+async def test_answers_to_bodies_with_countless_errors_are_short(tocsin: Running, body: str) -> None:
+    async with serving(tocsin.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+        paths = (await client.get("/v1/openapi.json")).json()["paths"]
+        asked = [(m, path) for path, of_path in paths.items() for m in of_path if "requestBody" in of_path[m]]
+        for method, path in asked:
+            target = path.replace("{name}", "x").replace("{id}", "0" * 36)
+            headers = {"Content-Type": "application/json"}
+            answer = await client.request(method.upper(), target, content=BODIES[body], headers=headers)
+            assert answer.status_code < 500, (method, path, answer.text[:500])
+            assert len(answer.content) < 500_000, (method, path, answer.text[:500])
+        assert len(asked) > 40

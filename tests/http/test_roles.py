@@ -348,6 +348,8 @@ async def test_job_with_viewers_is_hidden_from_others(guarded: World) -> None:
     hidden = await as_(world, "eve", OPERATOR, "GET", "/v1/jobs/job")
     absent = await as_(world, "eve", OPERATOR, "GET", "/v1/jobs/jab")
     assert hidden.json()["detail"].replace('job"', "") == absent.json()["detail"].replace('jab"', "")
+    hidden, absent = [await as_(world, "eve", OPERATOR, "GET", f"/v1/stats?job={name}") for name in ("job", "jab")]
+    assert hidden.json()["executions"] == absent.json()["executions"]
 
 
 async def test_deleted_hidden_job_stays_hidden(guarded: World) -> None:

@@ -16,7 +16,7 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
 from .calendars import Blackout, Calendar, day_rules
 from .concurrency import Concurrency, value_of
 from .dependencies import LONGEST_WINDOW_S, MAX_DEPENDENCIES, JobDependency, upstream_jobs
-from .errors import DefinitionError, DefinitionProblem, shorten, show
+from .errors import MAX_PROBLEMS, DefinitionError, DefinitionProblem, shorten, show
 from .errors import problems as problems_of
 from .fields import (
     MAX_DEPTH,
@@ -58,6 +58,7 @@ __all__ = [
     "MAX_DEPENDENCIES",
     "MAX_DEPTH",
     "MAX_INPUT_BYTES",
+    "MAX_PROBLEMS",
     "MAX_PROPOSED_TO",
     "MAX_STEPS",
     "QUORUM_REPLICAS",

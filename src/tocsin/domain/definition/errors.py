@@ -12,6 +12,8 @@ from typing_extensions import override
 from ..errors import TocsinError
 
 MAX_INTEGER_BITS: Final = 64
+MAX_PROBLEMS: Final = 100
+"""Problems that an error lists: a document of 4 MB may have a million."""
 _CODES: Final = {
     "missing": "required",
     "extra_forbidden": "unknown-field",
@@ -68,12 +70,17 @@ class DefinitionProblem:
 
 
 class DefinitionError(TocsinError, ValueError):
-    """A definition or an input is refused; `problems` lists all problems."""
+    """A definition or an input is refused; `problems` lists them, up to `MAX_PROBLEMS`."""
 
     code = "invalid-definition"
 
     def __init__(self, *problems: DefinitionProblem) -> None:
         """Refuse for these problems."""
+        if len(problems) > MAX_PROBLEMS:
+            problems = (
+                *problems[: MAX_PROBLEMS - 1],
+                DefinitionProblem("there are more: correct these problems first"),
+            )
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shorten, show
+from ..definition import MAX_PROBLEMS, DefinitionError, DefinitionProblem, JobDefinition, shorten, show
 from ..definition.builtin_work import FIELDS
 from ..definition.errors import problem_code
 from ..schedule import zone_in
@@ -81,6 +81,8 @@ class Document:
         for name, value in written.items():
             if name in fields:
                 continue
+            if len(self.problems) > MAX_PROBLEMS:
+                break
             text = name if isinstance(name, str) else show(name)
             meant = nearest(text, names, _MISSPELT)
             reason = f", did you mean `{meant}`?" if meant else f": the fields here are {listed(sorted(names))}"

@@ -11,13 +11,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..definition import DefinitionError, DefinitionProblem, JobDefinition, RetryPolicy, Step, shorten, show
+from ..definition import (
+    MAX_PROBLEMS,
+    DefinitionError,
+    DefinitionProblem,
+    JobDefinition,
+    RetryPolicy,
+    Step,
+    shorten,
+    show,
+)
 from . import ojs, scratchbird
 from .document import Document, Path
 
 _JOB: Final = frozenset(JobDefinition.model_fields) | {"lock", "concurrent"}
 _STEP: Final = frozenset(Step.model_fields) | {"step"}
 _RETRY: Final = frozenset(RetryPolicy.model_fields)
+MAX_VALUES: Final = 50_000
+"""Values of a job outside its inputs: each may be invalid by itself, and cost the memory of a problem."""
+_INPUTS: Final = frozenset({"input", "args", "bind", "meta", "input_schema"})
 
 
 def reading(written: Mapping[Any, object]) -> Document:
@@ -117,6 +129,8 @@ def read(
             definitions.append((place, read_job(written, place, connection=connection)))
         except DefinitionError as error:
             problems.extend(error.problems)
+        if len(problems) > MAX_PROBLEMS:
+            break
     problems.extend(_duplicates(definitions))
     if problems:
         raise DefinitionError(*(replace(problem, source=source) for problem in problems))
@@ -149,6 +163,9 @@ def read_job(written: object, place: str | None = None, *, connection: str | Non
     if not isinstance(written, Mapping):
         reason = f"a job is a mapping, and this is {show(written)}"
         raise DefinitionError(DefinitionProblem(reason, job=place, code="wrong-type"))
+    if _count(written) > MAX_VALUES:
+        reason = f"more than {MAX_VALUES:,} values outside its inputs: divide the job"
+        raise DefinitionError(DefinitionProblem(reason, job=place, code="too-large"))
     if "apiVersion" in written and "kind" in written:
         kind = f"a manifest of Kubernetes ({show(written['kind'])}), and not a job"
         reason = f"{kind}: `tocsin import kubernetes FILE` writes the jobs of CronJobs"
@@ -159,6 +176,19 @@ def read_job(written: object, place: str | None = None, *, connection: str | Non
         name = written.get("name")
         job = f"job `{shorten(name)}`" if isinstance(name, str) and name and name.isprintable() else place
         raise DefinitionError(*(replace(problem, job=job) for problem in error.problems)) from None
+
+
+def _count(written: object) -> int:
+    """Return the number of values outside inputs, or a number above `MAX_VALUES`."""
+    count, unread = 0, [written]
+    while unread and count <= MAX_VALUES:
+        value = unread.pop()
+        if isinstance(value, Mapping):
+            value = [part for name, part in value.items() if name not in _INPUTS]
+        if isinstance(value, list | tuple):
+            count += len(value)
+            unread += value
+    return count
 
 
 def refuse_duplicates(definitions: Iterable[tuple[str, JobDefinition]]) -> None:

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from .... import telemetry
-from ....domain.definition import DefinitionError, DefinitionProblem, show
+from ....domain.definition import MAX_PROBLEMS, DefinitionError, DefinitionProblem, shorten, show
 from ....domain.errors import TocsinError
 from ....domain.ledger import JobNotFound
 from ....domain.namespaces import WrongNamespaces
@@ -384,15 +384,16 @@ def _status_problem(error: HTTPException) -> Problem:
 
 
 def _validation_problem(error: RequestValidationError) -> Problem:
-    errors = tuple(input_error(details) for details in error.errors())
-    is_malformed = any(details["type"] == "json_invalid" for details in error.errors())
+    found = error.errors()
+    errors = tuple(map(input_error, found[:MAX_PROBLEMS]))
+    is_malformed = any(details["type"] == "json_invalid" for details in found)
     kind = "malformed" if is_malformed else "invalid-request"
     return Problem(PROBLEMS[kind].status, kind, "\n".join(map(as_line, errors)), errors)
 
 
 def input_error(details: Mapping[str, Any]) -> FieldError:
     """Return the error of a field from an error of pydantic."""
-    place, *path = (str(part) for part in details["loc"])
+    place, *path = (shorten(str(part)) for part in details["loc"])
     if details["type"] == "json_invalid":
         reason = details.get("ctx", {}).get("error", "it cannot be parsed")
         return FieldError(field="body", right=f"must be JSON: {reason}")
