@@ -210,7 +210,6 @@ class ExecutionLife:
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     def _early(self, at: datetime) -> float:
-        """Return the seconds that are left until the execution may start."""
         start_at = None if self.requested is None else self.requested.plan.start_at
         return 0.0 if start_at is None else (start_at - at).total_seconds()
 
@@ -431,7 +430,6 @@ class ExecutionLife:
                 yield Owed("I3", f"attempt {attempt} of {step} waits for an executor", since, "executors")
 
     def _owed_first(self, plan: Plan, since: datetime) -> Owed:
-        """Return the event that a planned execution owes."""
         if plan.depends_on and self.settled is None:
             until = since + timedelta(seconds=min(plan.dependency_timeout or 0.0, MAX_DURATION_S))
             return Owed("I2", "planned, and the wait for other jobs has not ended", until, "stages")

@@ -200,7 +200,6 @@ class Timeline:
                 )
 
     def _forget(self) -> None:
-        """Drop definitions that govern only decided time."""
         if self.watermark is None:
             return
         while len(self.regimes) > 1 and self.regimes[1].since <= self.watermark:
@@ -333,7 +332,6 @@ class LedgerTime(Check):
 
 
 def _wrong(recorded: Recorded[Due | Passed], named: Sequence[Named]) -> Iterator[str]:
-    """Return the difference between a decision and the named instants since the previous decision."""
     fact = recorded.message
     if {instant.definition for instant in named} - {fact.definition}:
         definitions = sorted({instant.definition for instant in named} - {fact.definition})

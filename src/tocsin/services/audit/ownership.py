@@ -120,5 +120,4 @@ class Ownership(Check):
 
 
 def _is_outside(claim: Started) -> bool:
-    """Return whether an executor outside has the task."""
     return claim.agent is None and claim.lease is None

@@ -152,7 +152,6 @@ class WorkflowOrder:
         return bool(never) and never | set(self.completed) >= set(node.members)
 
     def _called(self, node: WorkflowNode) -> list[str]:
-        """Return the callbacks that are due once all members are over."""
         due = node.on_failure if any(map(self._has_failed, node.members)) else node.on_success
         return [step for step in (node.on_complete, due) if step is not None]
 

@@ -190,7 +190,6 @@ class ExplainReader:
         return history.fold({}, [fact for scope in scopes for fact in await archived(self._stored, scope)])
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:
-        """Add the executions that backfills ran for the instant."""
         if answer.at > now:
             return answer
         # The ids of all executions for an instant begin with its time.

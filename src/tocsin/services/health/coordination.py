@@ -1,6 +1,7 @@
 """Shards and proposals of an installation, counted for its status."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -9,7 +10,7 @@ from typing import Final, TypeAlias
 from ... import subjects
 from ...domain import execution
 from ...domain.agent import AgentRecord
-from ...domain.events import ExecutionFact, OwnershipAssigned, Shard, ShardState
+from ...domain.events import ExecutionFact, OwnershipAssigned, ShardState
 from ...ports import EventLog, Projections
 from ...subjects import Bucket, Stream
 from ..shard_owners import owners_of, without_owner
@@ -61,11 +62,12 @@ async def bindings(log: EventLog) -> Bindings:
 def shards_of(bound: Bindings, agents: Iterable[AgentRecord] | None) -> Shards:
     """Count the shards of a map. `agents`: None if they are unknown."""
     newest, owners = bound
+    states = Counter(shard.state for shard in newest.shards)
     lost = None if agents is None else without_owner(newest, owners, tuple(agents))
     return Shards(
-        active=_number(newest.shards, ShardState.ACTIVE),
-        draining=_number(newest.shards, ShardState.DRAINING),
-        disabled=_number(newest.shards, ShardState.DISABLED),
+        active=states[ShardState.ACTIVE],
+        draining=states[ShardState.DRAINING],
+        disabled=states[ShardState.DISABLED],
         free=sum(shard.state is not ShardState.DISABLED and shard.shard_id not in owners for shard in newest.shards),
         without_owner=None if lost is None else len(lost),
         listed=tuple((lost or [])[:MAX_LISTED]),
@@ -90,10 +92,6 @@ async def waiting_proposals(log: EventLog, projections: Projections) -> Proposal
         oldest=min((facts[0].time for facts in waiting), default=None),
         is_complete=is_complete and len(candidates) <= MAX_WAITING,
     )
-
-
-def _number(shards: Collection[Shard], state: ShardState) -> int:
-    return sum(shard.state is state for shard in shards)
 
 
 async def _scopes(log: EventLog, kind: str, after: int) -> tuple[dict[str, None], bool]:

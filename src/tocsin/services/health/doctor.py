@@ -26,10 +26,6 @@ from .status import UNAVAILABLE, HealthTarget, status
 
 Check = Callable[[CheckContext], Awaitable[list[Finding]]]
 
-
-_GROWS: Final = "nothing leaves the streams, which grow until they refuse inputs; no job waits for it"
-
-
 MAX_LISTED: Final = 10
 """Jobs that a finding names."""
 
@@ -88,7 +84,7 @@ async def failures(context: CheckContext) -> list[Finding]:
         warn(
             "archive-failing",
             f"the archiver has failed for {hours:.1f} hours: {state.failure.reason}",
-            means=_GROWS,
+            means="nothing leaves the streams, which grow until they refuse inputs; no job waits for it",
             do="correct what the reason names; the archiver tries again each `archive.interval` by itself",
             since=state.failure.since.isoformat(),
         )

@@ -17,14 +17,11 @@ MAX_EXAMPLES: Final = 5
 
 
 class Level(StrEnum):
-    """Severity of a finding."""
+    """Severity of a finding, ascending."""
 
     OK = "ok"
     WARN = "warn"
     BAD = "bad"
-
-
-_ORDER: Final = (Level.OK, Level.WARN, Level.BAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ def bad(code: str, what: str, *, means: str, do: str, **details: JsonValue) -> F
 
 def worst(findings: Iterable[Finding]) -> Level:
     """Return the most severe level of some findings."""
-    return max((finding.level for finding in findings), key=_ORDER.index, default=Level.OK)
+    return max((finding.level for finding in findings), key=[*Level].index, default=Level.OK)
 
 
 @dataclass(slots=True)

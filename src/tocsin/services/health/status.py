@@ -59,7 +59,6 @@ def problems_of(seen: "Status") -> tuple[str, ...]:
 
 
 def _silent(seen: "Status") -> Iterator[str]:
-    """Yield a sentence for each part that is missing or does not answer."""
     missing = [name for name, stream in seen.streams.items() if stream is None]
     if missing:
         yield f"missing: {', '.join(missing)}. Run `tocsin init`."
@@ -68,7 +67,6 @@ def _silent(seen: "Status") -> Iterator[str]:
 
 
 def _leaders(seen: "Status") -> Iterator[str]:
-    """Yield a sentence for each late lease and each clock that is not credible."""
     for lease in seen.leases or ():
         if lease.is_last_resort:
             yield f"no candidate for `{lease.name}` has a credible clock: {lease.holder} leads as the last resort"
@@ -83,7 +81,6 @@ def _leaders(seen: "Status") -> Iterator[str]:
 
 
 def _queues(seen: "Status") -> Iterator[str]:
-    """Yield a sentence for each unserved queue, and one on tasks that lose workers."""
     unattended = [queue for queue in seen.queues if queue.is_unattended]
     for queue in unattended:
         yield f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it"
@@ -377,7 +374,6 @@ def _numbers_of(registrations: Sequence[Registration]) -> Jobs:
 
 
 def _by_kind(workers: Sequence[AgentRecord]) -> dict[WorkerKind, dict[str, int]]:
-    """Return the number of workers in each state, by kind."""
     by_kind: dict[WorkerKind, Counter[str]] = defaultdict(Counter)
     for record in workers:
         by_kind[record.kind][record.state.value] += 1
@@ -401,7 +397,6 @@ async def _history(target: HealthTarget) -> HistoryPlace:
 
 
 async def _first(log: EventLog, subject: str, after: int) -> Recorded[Message] | None:
-    """Return the first message of a filter after a sequence, if there is a message."""
     return next(iter(await log.read(subject, after=after, limit=1)), None)
 
 

@@ -17,8 +17,6 @@ from ...engine.ledger_reader import LedgerReader
 from .job import Change, Job
 
 _AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
-
-
 YIELD_EVERY: Final = 200
 """Jobs of a list after which other tasks run."""
 MAX_CHANGED: Final = 1_000

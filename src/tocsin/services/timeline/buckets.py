@@ -92,7 +92,6 @@ class Buckets:
         return sum(sum(counts.values()) for counts in self._counts)
 
     def _number(self, at: datetime) -> int | None:
-        """Return the number of the bucket that contains an instant."""
         number = bisect_right(self._starts, at) - 1
         return number if number >= 0 and at < self._spans[number].end else None
 
@@ -127,7 +126,6 @@ class Buckets:
                 self._counts[number]["no-such-local-time"] += _skipped(stretch.schedule, start, end, stretch.anchor)
 
     def _count_excluded(self, stretch: Stretch) -> None:
-        """Count the instants that calendars exclude."""
         if stretch.schedule.days is None:
             return
         for number, start, end in self._overlaps(stretch):
@@ -136,7 +134,6 @@ class Buckets:
 
 
 def _skipped(schedule: Schedule, start: datetime, end: datetime, anchor: datetime) -> int:
-    """Return how many local times in [start, end) do not exist."""
     count = 0
     while start < end:
         stop = min(end, start + _HOUR)

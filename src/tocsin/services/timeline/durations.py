@@ -24,8 +24,6 @@ MAX_READ: Final = 20_000
 MAX_SLICES: Final = 400
 """Spans of which a sample has the first executions."""
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
-
-
 MAX_DAYS: Final = 400
 _DAY: Final = timedelta(days=1)
 

@@ -81,7 +81,6 @@ def _fired(
 
 
 def _runs(at: datetime, runs: Sequence[ExecutionRow], *, late_by: float | None, reason: str | None) -> Iterator[Mark]:
-    """Yield a mark for each status of the executions of an instant."""
     by_status: defaultdict[str, list[ExecutionRow]] = defaultdict(list)
     for row in runs:
         by_status[row.status].append(row)
@@ -119,7 +118,6 @@ def _passed(ledger: Ledger, decision: Recorded[Due | Passed], fact: Passed, wind
 
 
 def _excluded(schedule: Schedule, after: datetime, until: datetime, anchor: datetime) -> Iterator[Mark]:
-    """Yield the instants in (after, until] that calendars exclude."""
     for at in schedule.excluded_instants(after, until, anchor=anchor):
         yield Mark(at, "excluded", str(schedule.exclusion(at)))
 

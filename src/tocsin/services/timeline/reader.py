@@ -154,7 +154,6 @@ class TimelineReader:
             query = replace(query, cursor=page.cursor)
 
     def _forgets(self, ledger: Ledger, window: Window) -> bool:
-        """Return whether the history has removed executions of a window."""
         seen = [regime for regime in ledger.all if ledger.is_seen(regime)]
         own = next((regime.definition.retention for regime in reversed(seen) if regime.definition is not None), None)
         kept_since = ledger.evidence.now - (self._retention if own is None else timedelta(seconds=own))

@@ -190,7 +190,6 @@ class PastReader:
 
 
 def _counts_from_firing(fact: Recorded[Message]) -> bool:
-    """Return whether a definition counts its instants from the last that fired."""
     if not isinstance(fact.message, Defined) or fact.message.definition.schedule is None:
         return False
     return ledger.schedule_of(Timetable.of(fact.message.definition)).interval is not None

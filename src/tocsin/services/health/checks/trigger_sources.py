@@ -111,7 +111,6 @@ async def refusals(context: CheckContext) -> list[Finding]:
 
 
 def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, Sequence[str]]) -> str:
-    """Return the server's name of the stream of an opened trigger."""
     inspection = context.target.inspection
     if trigger.job is not None:
         return inspection.stream_name(Stream.LOG)
