@@ -24,7 +24,7 @@ from .checks import (
 from .findings import CheckContext, Finding, bad, ok, warn
 from .status import UNAVAILABLE, HealthTarget, status
 
-Check = Callable[[CheckContext], Awaitable[list[Finding]]]
+Check = Callable[[CheckContext], Awaitable[Finding | list[Finding] | None]]
 
 MAX_LISTED: Final = 10
 """Jobs that a finding names."""
@@ -49,7 +49,7 @@ class LogProbe:
         return True
 
 
-async def ends(context: CheckContext) -> list[Finding]:
+async def ends(context: CheckContext) -> Finding:
     """Report jobs with a calendar whose last known day is near or past (`calendar-ends`)."""
     today = context.now.date()
     found: dict[str, str] = {}
@@ -58,67 +58,59 @@ async def ends(context: CheckContext) -> list[Finding]:
         if definition.enabled and (warnings := calendar_warnings(definition.day_rules, today)):
             found[definition.name] = warnings[0]
     if not found:
-        return [ok("calendar-ends", "the calendars of all jobs are known for the next weeks")]
+        return ok("calendar-ends", "the calendars of all jobs are known for the next weeks")
     jobs = sorted(found)[:MAX_LISTED]
     others = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
-    return [
-        warn(
-            "calendar-ends",
-            f"calendars of {len(found)} jobs end: {'; '.join(f'`{job}`: {found[job]}' for job in jobs)}{others}",
-            means="after its last known day a calendar has no days: `exclude` lets jobs fire, and `only` lets none fire",
-            do="run `tocsin jobs apply` again, which looks calendars of countries and files up; add days to the others, or a later `until`",
-            jobs=list(jobs),
-        )
-    ]
+    return warn(
+        "calendar-ends",
+        f"calendars of {len(found)} jobs end: {'; '.join(f'`{job}`: {found[job]}' for job in jobs)}{others}",
+        means="after its last known day a calendar has no days: `exclude` lets jobs fire, and `only` lets none fire",
+        do="run `tocsin jobs apply` again, which looks calendars of countries and files up; add days to the others, or a later `until`",
+        jobs=list(jobs),
+    )
 
 
-async def failures(context: CheckContext) -> list[Finding]:
+async def failures(context: CheckContext) -> Finding | None:
     """Report an archiver that fails (`archive-failing`)."""
     if not context.target.settings.archive.enabled:
-        return []
+        return None
     state, _ = await context.target.archive.state()
     if state.failure is None:
-        return [ok("archive-failing", "the newest run of the archiver did not fail")]
+        return ok("archive-failing", "the newest run of the archiver did not fail")
     hours = context.age(state.failure.since).total_seconds() / 3_600
-    return [
-        warn(
-            "archive-failing",
-            f"the archiver has failed for {hours:.1f} hours: {state.failure.reason}",
-            means="nothing leaves the streams, which grow until they refuse inputs; no job waits for it",
-            do="correct what the reason names; the archiver tries again each `archive.interval` by itself",
-            since=state.failure.since.isoformat(),
-        )
-    ]
+    return warn(
+        "archive-failing",
+        f"the archiver has failed for {hours:.1f} hours: {state.failure.reason}",
+        means="nothing leaves the streams, which grow until they refuse inputs; no job waits for it",
+        do="correct what the reason names; the archiver tries again each `archive.interval` by itself",
+        since=state.failure.since.isoformat(),
+    )
 
 
-async def store(context: CheckContext) -> list[Finding]:
+async def store(context: CheckContext) -> Finding | None:
     """Read the newest segment (`archive-unavailable`, `archive-damaged`)."""
     archive = context.target.archive
     state, _ = await archive.state()
     if state.head is None:
-        return []
+        return None
     try:
         segment = await archive.segment(state.head, state.head_sha256)
         await archive.messages(segment)
     except ArchiveDamaged as error:
-        return [
-            bad(
-                "archive-damaged",
-                str(error),
-                means="executions in it cannot be read or audited",
-                do="restore the object from another copy, such as a backup or an older version in the bucket",
-            )
-        ]
+        return bad(
+            "archive-damaged",
+            str(error),
+            means="executions in it cannot be read or audited",
+            do="restore the object from another copy, such as a backup or an older version in the bucket",
+        )
     except (ArchiveUnavailable, OSError) as error:
-        return [
-            warn(
-                "archive-unavailable",
-                f"the archive cannot be read from here: {error}",
-                means="old executions cannot be read, audited or backed up; jobs run on",
-                do="check `archive.target` and `archive.s3`, the credentials, and that the store runs",
-            )
-        ]
-    return [ok("archive-unavailable", f"the newest of {state.number:,} segments can be read")]
+        return warn(
+            "archive-unavailable",
+            f"the archive cannot be read from here: {error}",
+            means="old executions cannot be read, audited or backed up; jobs run on",
+            do="check `archive.target` and `archive.s3`, the credentials, and that the store runs",
+        )
+    return ok("archive-unavailable", f"the newest of {state.number:,} segments can be read")
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -194,16 +186,20 @@ async def look_at(target: HealthTarget, monitors: Sequence[str] = ()) -> CheckCo
 async def _run(check: Check, context: CheckContext) -> list[Finding]:
     """Run a check; a check that gets no answer is a finding too."""
     try:
-        return await check(context)
+        found = await check(context)
     except UNAVAILABLE as error:
         if not context.status.is_set_up:
             return []  # another finding reports that the streams do not exist
         name = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
-        return [
-            bad(
-                "check-impossible",
-                f"the check {name} failed: {error}",
-                means="it is unknown whether what it checks is well",
-                do="resolve the findings above, and run `tocsin doctor` again",
-            )
-        ]
+        found = bad(
+            "check-impossible",
+            f"the check {name} failed: {error}",
+            means="it is unknown whether what it checks is well",
+            do="resolve the findings above, and run `tocsin doctor` again",
+        )
+    return listed(found)
+
+
+def listed(found: Finding | list[Finding] | None) -> list[Finding]:
+    """Return the findings of a check as a list."""
+    return found if isinstance(found, list) else [] if found is None else [found]

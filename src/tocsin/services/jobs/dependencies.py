@@ -84,7 +84,7 @@ async def refuse_circle(
 
 
 async def shown(job: str, definitions: Collection[str], may_see: MaySee) -> str:
-    """Return the name of a job in an error, unless it is hidden from the caller."""
+    """Return the name of a job in an error, unless it is hidden."""
     return f"`{job}`" if job in definitions or await may_see(job) else HIDDEN
 
 

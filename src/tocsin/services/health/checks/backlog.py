@@ -141,32 +141,28 @@ async def functions(context: CheckContext) -> list[Finding]:
     ]
 
 
-async def history(context: CheckContext) -> list[Finding]:
+async def history(context: CheckContext) -> Finding | None:
     """Report a history that lags or does not answer (`history-behind`, `history-unreachable`)."""
     if (reason := context.status.troubles.get("history")) is not None:
-        return [
-            bad(
-                "history-unreachable",
-                f"the history does not answer: {reason}",
-                means="executions and dead letters cannot be listed; jobs run on",
-                do="check `database.url` (`tocsin config show`) and the database",
-            )
-        ]
+        return bad(
+            "history-unreachable",
+            f"the history does not answer: {reason}",
+            means="executions and dead letters cannot be listed; jobs run on",
+            do="check `database.url` (`tocsin config show`) and the database",
+        )
     place = context.status.history
     if place is None:
-        return []  # there is no log
+        return None  # there is no log
     age = timedelta() if place.since is None else context.age(place.since)
     text = f"the history is at {place.place} of {place.newest}"
     if age < HISTORY_LATE_AFTER:
-        return [ok("history-behind", text)]
-    return [
-        (bad if age >= HISTORY_BAD_AFTER else warn)(
-            "history-behind",
-            f"{text}: {age.total_seconds():.0f} s behind",
-            means="lists of executions lack what happened since; jobs run on, and nothing is lost",
-            do="run `tocsin run recorder`, and check its log for `not recorded`",
-        )
-    ]
+        return ok("history-behind", text)
+    return (bad if age >= HISTORY_BAD_AFTER else warn)(
+        "history-behind",
+        f"{text}: {age.total_seconds():.0f} s behind",
+        means="lists of executions lack what happened since; jobs run on, and nothing is lost",
+        do="run `tocsin run recorder`, and check its log for `not recorded`",
+    )
 
 
 def _shown(missing: Sequence[Unserved]) -> str:

@@ -33,10 +33,10 @@ _LEADERS: Final = {
 """The stages with a leader: the code of a missing leader, the name of the stage, and the effect."""
 
 
-async def machine(context: CheckContext) -> list[Finding]:
+async def machine(context: CheckContext) -> Finding:
     """Compare this machine's clock with the log's (`clock-skew`)."""
     skew = context.target.clock.now() - await context.target.log.now()
-    return [_judge("clock-skew", "this machine", skew)]
+    return _judge("clock-skew", "this machine", skew)
 
 
 async def renewals(context: CheckContext) -> list[Finding]:

@@ -15,7 +15,7 @@ MAX_LISTED: Final = 100
 """Jobs in the details of the finding."""
 
 
-async def circles(context: CheckContext) -> list[Finding]:
+async def circles(context: CheckContext) -> Finding:
     """Report jobs that wait for each other in a circle (`dependency-cycle`).
 
     A registration refuses such a circle, but two at the same moment may close one.
@@ -28,19 +28,17 @@ async def circles(context: CheckContext) -> list[Finding]:
         jobs += walk[1:]
         graph = {name: upstream for name, upstream in graph.items() if name not in walk}
     if not paths:
-        return [ok(CODE, "no jobs wait for each other in a circle")]
-    return [
-        bad(
-            CODE,
-            f"{counted(len(jobs), 'job')} wait for each other in a circle: {'; '.join(paths)}",
-            means="each execution waits until its `dependency_timeout`, and is skipped as `dependency_missing`",
-            do="remove a dependency of one of them from `depends_on`, and run `tocsin jobs apply`",
-            jobs=[*jobs[:MAX_LISTED]],
-        )
-    ]
+        return ok(CODE, "no jobs wait for each other in a circle")
+    return bad(
+        CODE,
+        f"{counted(len(jobs), 'job')} wait for each other in a circle: {'; '.join(paths)}",
+        means="each execution waits until its `dependency_timeout`, and is skipped as `dependency_missing`",
+        do="remove a dependency of one of them from `depends_on`, and run `tocsin jobs apply`",
+        jobs=[*jobs[:MAX_LISTED]],
+    )
 
 
-async def hidden(context: CheckContext) -> list[Finding]:
+async def hidden(context: CheckContext) -> Finding:
     """Report jobs that follow a job which the viewers in force hide from them (`dependency-hidden`)."""
     jobs = {registration.definition.name: registration for registration in await context.registrations()}
     pairs = [
@@ -50,15 +48,13 @@ async def hidden(context: CheckContext) -> list[Finding]:
         if followed in jobs and not may_follow(job, jobs[followed])
     ]
     if not pairs:
-        return [ok(HIDDEN, "no job depends on a job that is hidden from it, or is started by its ends")]
+        return ok(HIDDEN, "no job depends on a job that is hidden from it, or is started by its ends")
     names = sorted({name for name, _ in pairs})
     examples = ", ".join(f"{name} ({followed})" for name, followed in pairs[:MAX_EXAMPLES])
-    return [
-        warn(
-            HIDDEN,
-            f"{counted(len(names), 'job')} follow a job whose `viewers` lack their creator or owner: {examples}",
-            means="an execution that depends on it is skipped as `dependency_missing` at its `dependency_timeout`, and its ends start none",
-            do="add the creator and the owner to its `viewers`, or remove the dependency or the trigger, and run `tocsin jobs apply`",
-            jobs=[*names[:MAX_LISTED]],
-        )
-    ]
+    return warn(
+        HIDDEN,
+        f"{counted(len(names), 'job')} follow a job whose `viewers` lack their creator or owner: {examples}",
+        means="an execution that depends on it is skipped as `dependency_missing` at its `dependency_timeout`, and its ends start none",
+        do="add the creator and the owner to its `viewers`, or remove the dependency or the trigger, and run `tocsin jobs apply`",
+        jobs=[*names[:MAX_LISTED]],
+    )

@@ -11,7 +11,7 @@ MAX_LISTED: Final = 10
 """Channels that a finding names."""
 
 
-async def delivery(context: CheckContext) -> list[Finding]:
+async def delivery(context: CheckContext) -> Finding:
     """Report channels whose receiver did not accept the newest message (`notifications-not-accepted`)."""
     newest: dict[str, NotificationRow] = {}
     for row in (await notifications(context.target.log, NotificationQuery(limit=MAX_NOTIFICATIONS))).rows:
@@ -19,14 +19,12 @@ async def delivery(context: CheckContext) -> list[Finding]:
             newest.setdefault(row.channel, row)
     refused = [row for _, row in sorted(newest.items()) if row.state in FAILED]
     if not refused:
-        return [ok("notifications-not-accepted", "no receiver refused the newest notification of its channel")]
+        return ok("notifications-not-accepted", "no receiver refused the newest notification of its channel")
     examples = ", ".join(f"`{row.channel}` ({row.error})" for row in refused[:MAX_LISTED])
-    return [
-        bad(
-            "notifications-not-accepted",
-            f"receivers did not accept notifications: {examples}",
-            means="people do not hear of what happens to jobs",
-            do="correct the channel in `notifications.channels`, then run `tocsin notifications test CHANNEL`",
-            channels=[row.channel for row in refused[:MAX_LISTED]],
-        )
-    ]
+    return bad(
+        "notifications-not-accepted",
+        f"receivers did not accept notifications: {examples}",
+        means="people do not hear of what happens to jobs",
+        do="correct the channel in `notifications.channels`, then run `tocsin notifications test CHANNEL`",
+        channels=[row.channel for row in refused[:MAX_LISTED]],
+    )

@@ -105,7 +105,7 @@ async def replicas(context: CheckContext) -> list[Finding]:
     """Report missing replicas (`replicas`, `replica-behind`, `no-stream-leader`)."""
     configured = context.target.settings.replicas
     states = [state for state in context.status.streams.values() if state is not None]
-    findings = [finding for state in states for finding in _cluster(state)]
+    findings = [finding for state in states if (finding := _cluster(state)) is not None]
     deviating = [state for state in states if configured is not None and state.replicas != configured]
     single = [state for state in states if state.replicas == 1]
     if deviating:
@@ -165,21 +165,19 @@ async def durables(context: CheckContext) -> list[Finding]:
     return findings or [ok("durable-drift", f"{len(specs)} durables are as they should be")]
 
 
-async def key(context: CheckContext) -> list[Finding]:
+async def key(context: CheckContext) -> Finding | None:
     """Report a missing installation key (`key-missing`)."""
     bucket = context.target.inspection.bucket_stream_name(Bucket.INSTALLATION)
     if context.status.streams.get(bucket) is None:
-        return []  # another finding reports that the bucket does not exist
+        return None  # another finding reports that the bucket does not exist
     if await context.target.has_key():
-        return [ok("key-missing", "the key that verifies reports exists")]
-    return [
-        bad(
-            "key-missing",
-            "the key that verifies reports is gone",
-            means="no stage starts, and with a new key the reports of tasks that are out are refused",
-            do="restore the bucket from a backup; without a backup, `tocsin init` makes a new key",
-        )
-    ]
+        return ok("key-missing", "the key that verifies reports exists")
+    return bad(
+        "key-missing",
+        "the key that verifies reports is gone",
+        means="no stage starts, and with a new key the reports of tasks that are out are refused",
+        do="restore the bucket from a backup; without a backup, `tocsin init` makes a new key",
+    )
 
 
 async def foreign(context: CheckContext) -> list[Finding]:
@@ -213,29 +211,25 @@ UNREADABLE: Final = OverdueKind(
 )
 
 
-def _cluster(stream: StreamState) -> list[Finding]:
+def _cluster(stream: StreamState) -> Finding | None:
     if stream.replicas > 1 and stream.leader is None:
-        return [
-            bad(
-                "no-stream-leader",
-                f"stream {stream.name} has no leader",
-                means="it stores nothing until a leader is elected",
-                do="check the servers: more than half of those that keep it must be up",
-            )
-        ]
+        return bad(
+            "no-stream-leader",
+            f"stream {stream.name} has no leader",
+            means="it stores nothing until a leader is elected",
+            do="check the servers: more than half of those that keep it must be up",
+        )
     late = [peer for peer in stream.peers if peer.is_offline or not peer.is_current]
     if not late:
-        return []
+        return None
     peers = ", ".join(f"{p.name} ({'offline' if p.is_offline else f'{p.lag} behind'})" for p in late)
-    return [
-        warn(
-            "replica-behind",
-            f"stream {stream.name}: {peers}",
-            means="if one more server fails, nothing is stored",
-            do="bring the server back, or give it time to catch up",
-            stream=stream.name,
-        )
-    ]
+    return warn(
+        "replica-behind",
+        f"stream {stream.name}: {peers}",
+        means="if one more server fails, nothing is stored",
+        do="bring the server back, or give it time to catch up",
+        stream=stream.name,
+    )
 
 
 def _text(drift: Drift) -> str:

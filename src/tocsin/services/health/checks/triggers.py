@@ -16,23 +16,21 @@ MAX_LISTED: Final = 10
 """Jobs that a finding names."""
 
 
-async def keys(context: CheckContext) -> list[Finding]:
+async def keys(context: CheckContext) -> Finding:
     """Report triggers whose events wait because of too many keys (`trigger-keys`)."""
     definitions = (registration.definition for registration in await context.registrations())
     debounced = (job.name for job in definitions if any(trigger.debounce is not None for trigger in job.triggers))
     full = [job for job in islice(debounced, MAX_JOBS) if await _is_full(context, job)]
     if not full:
-        return [ok("trigger-keys", "no trigger has too many keys that wait")]
+        return ok("trigger-keys", "no trigger has too many keys that wait")
     more = ", …" if len(full) > MAX_LISTED else ""
-    return [
-        warn(
-            "trigger-keys",
-            f"{counted(len(full), 'job')} with a debounced trigger that has too many keys: {', '.join(full[:MAX_LISTED])}{more}",
-            means="events of further keys wait in their stream, which may drop them when it is full",
-            do="choose a `key` with fewer values, or a shorter `debounce`; or raise `triggers.max_keys`",
-            jobs=[*full[:MAX_LISTED]],
-        )
-    ]
+    return warn(
+        "trigger-keys",
+        f"{counted(len(full), 'job')} with a debounced trigger that has too many keys: {', '.join(full[:MAX_LISTED])}{more}",
+        means="events of further keys wait in their stream, which may drop them when it is full",
+        do="choose a `key` with fewer values, or a shorter `debounce`; or raise `triggers.max_keys`",
+        jobs=[*full[:MAX_LISTED]],
+    )
 
 
 async def _is_full(context: CheckContext, job: str) -> bool:
