@@ -1,5 +1,6 @@
 """`tocsin executions` and `dead-letters`: from the log for one, from the history for many."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from tocsin.domain.events import (
     EventReference,
     Failed,
     Failure,
+    Message,
     PastHoldUp,
     Planned,
     Recorded,
@@ -47,6 +49,19 @@ def started(step: str, attempt: int) -> Started:
     return Started(job=JOB, execution_id=ID, step=step, attempt=attempt, delivery=1, worker="w-1")
 
 
+def retry(step: str, error: Failure, *, at: float) -> RetryScheduled:
+    later = START + timedelta(seconds=at)
+    return RetryScheduled(job=JOB, execution_id=ID, step=step, attempt=1, error=error, delay=1, next_attempt_at=later)
+
+
+def failure_of_load(error: Failure) -> Iterator[Message]:
+    """The events of the step `load` after the start of its first attempt, before the step `clean`."""
+    yield from (retry("load", error, at=8), dispatched("load", 2), started("load", 2))
+    end = {"step": "load", "attempt": 2, "error": error, "reason": "attempts", "dead_letter": True}
+    names = {"job": JOB, "execution_id": ID, "scheduled_time": START, "trigger": "cron"}
+    yield Failed.model_validate({**names, **end, "cancelled_steps": ("clean",)})
+
+
 @pytest.fixture
 def failed(world: World) -> World:
     world.append(
@@ -56,29 +71,7 @@ def failed(world: World) -> World:
         Advanced(job=JOB, execution_id=ID, step="extract", attempt=1),
         dispatched("load", 1),
         started("load", 1),
-        RetryScheduled(
-            job=JOB,
-            execution_id=ID,
-            step="load",
-            attempt=1,
-            error=ERROR,
-            delay=1,
-            next_attempt_at=START + timedelta(seconds=8),
-        ),
-        dispatched("load", 2),
-        started("load", 2),
-        Failed(
-            job=JOB,
-            execution_id=ID,
-            scheduled_time=START,
-            trigger="cron",
-            step="load",
-            attempt=2,
-            error=ERROR,
-            reason="attempts",
-            cancelled_steps=("clean",),
-            dead_letter=True,
-        ),
+        *failure_of_load(ERROR),
     )
     return world
 
@@ -363,16 +356,8 @@ def test_dispatched_execution_waits_for_worker(world: World) -> None:
 
 
 def test_delayed_execution_waits_for_its_end(world: World) -> None:
-    retry = RetryScheduled(
-        job=JOB,
-        execution_id=ID,
-        step="extract",
-        attempt=1,
-        error=ERROR,
-        delay=9,
-        next_attempt_at=START + timedelta(seconds=9),
-    )
-    world.append(admitted(plan({"extract": ()})), dispatched("extract", 1), started("extract", 1), retry)
+    delay = retry("extract", ERROR, at=9)
+    world.append(admitted(plan({"extract": ()})), dispatched("extract", 1), started("extract", 1), delay)
     assert world.call("-o", "json", "executions", "show", ID).json["waits_for"] == "delay"
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
 from io import StringIO
 
 import pytest
@@ -12,13 +11,13 @@ from rich.text import Text
 
 from tests.cli.conftest import World
 from tests.cli.test_dead_letters import letter
-from tests.cli.test_executions import dispatched, started
+from tests.cli.test_executions import dispatched, failure_of_load, started
 from tests.cli.test_executions import record as record_history
 from tests.cli.test_logs import say
 from tests.domain.given import ID, JOB, admitted, plan
 from tocsin.cli.output.format import Output, encoded
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Actor, Failed, Failure, OutputLine, RetryScheduled, StepProgress
+from tocsin.domain.events import Actor, Failure, OutputLine, StepProgress
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import START
 
@@ -36,29 +35,7 @@ def hostile(world: World) -> World:
         admitted(plan({"load": (), "clean": ("load",)})).model_copy(update={"by": by}),
         dispatched("load", 1),
         started("load", 1).model_copy(update={"worker": HOSTILE}),
-        RetryScheduled(
-            job=JOB,
-            execution_id=ID,
-            step="load",
-            attempt=1,
-            error=ERROR,
-            delay=1,
-            next_attempt_at=START + timedelta(seconds=8),
-        ),
-        dispatched("load", 2),
-        started("load", 2),
-        Failed(
-            job=JOB,
-            execution_id=ID,
-            scheduled_time=START,
-            trigger="cron",
-            step="load",
-            attempt=2,
-            error=ERROR,
-            reason="attempts",
-            cancelled_steps=("clean",),
-            dead_letter=True,
-        ),
+        *failure_of_load(ERROR),
     )
     letters = letter()
     world.append(letters.model_copy(update={"last_error": ERROR, "input": {"day": HOSTILE}}))

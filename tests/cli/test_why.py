@@ -292,13 +292,15 @@ def test_events_are_named_where_no_run_answers(scene: Scene, is_resumed: bool) -
     assert (fired.startswith("It fired"), "started nothing" in fired) == (True, False)
 
 
-def test_default_of_new_registration_is_its_own(scene: Scene) -> None:
+@pytest.mark.parametrize(("hours", "hour"), [(0, 1), (1.25, 2)], ids=["first", "new registration"])
+def test_default_of_a_registration_is_its_first_occurrence(scene: Scene, hours: float, hour: int) -> None:
     scene.define()
-    scene.passes(1.25)
-    assert scene.world.call("jobs", "delete", "nightly", "--yes").code == 0
-    scene.define()
+    if hours:
+        scene.passes(hours)
+        assert scene.world.call("jobs", "delete", "nightly", "--yes").code == 0
+        scene.define()
     [answer] = scene.answers()
-    assert (answer["verdict"], answer["at"]) == ("future", "2026-01-01T02:00:00Z")
+    assert (answer["verdict"], answer["at"]) == ("future", f"2026-01-01T0{hour}:00:00Z")
 
 
 def test_default_after_a_pause_names_the_pause(scene: Scene) -> None:
@@ -307,12 +309,6 @@ def test_default_after_a_pause_names_the_pause(scene: Scene) -> None:
     assert scene.world.call("jobs", "pause", "nightly", "--reason", "too loud").code == 0
     [answer] = scene.answers()
     assert (answer["verdict"], answer["at"], answer["reason"]) == ("future-paused", "2026-01-01T02:00:00Z", "too loud")
-
-
-def test_default_before_the_first_occurrence_names_it(scene: Scene) -> None:
-    scene.define()
-    [answer] = scene.answers()
-    assert (answer["verdict"], answer["at"]) == ("future", "2026-01-01T01:00:00Z")
 
 
 def test_default_of_a_deleted_job_names_the_deletion(scene: Scene) -> None:

@@ -263,8 +263,9 @@ async def test_stopping_worker_lets_handlers_finish(matched: Bench) -> None:
     )  # the second may be assigned and handed back
 
 
-async def test_unfinished_task_is_handed_back_without_a_report(matched: Bench) -> None:
-    worker = Worker(shutdown_timeout=0)
+@pytest.mark.parametrize(("timeout", "stops"), [(0, 0), (3_600, 1)], ids=["timeout", "second stop"])
+async def test_unfinished_task_is_handed_back_without_a_report(matched: Bench, timeout: float, stops: int) -> None:  # noqa: ASYNC109 - the worker's
+    worker = Worker(shutdown_timeout=timeout)
     began = asyncio.Event()
 
     @worker.task(FUNCTION)
@@ -275,26 +276,10 @@ async def test_unfinished_task_is_handed_back_without_a_report(matched: Bench) -
     await matched.given_task()
     serving = Serving(matched, worker)
     await serving.until(began)
+    for _ in range(stops):
+        worker.stop()
     await serving.stopped()
     assert await matched.reports() == []
-    [release] = await matched.releases()
-    assert (release.delivery, release.reason) == (1, "handed_back")
-
-
-async def test_second_stop_interrupts_all_handlers(matched: Bench) -> None:
-    worker = Worker(shutdown_timeout=3_600)
-    began = asyncio.Event()
-
-    @worker.task(FUNCTION)
-    async def handler(_: Context) -> None:
-        began.set()
-        await asyncio.Event().wait()
-
-    await matched.given_task()
-    serving = Serving(matched, worker)
-    await serving.until(began)
-    worker.stop()
-    await serving.stopped()
     [release] = await matched.releases()
     assert (release.delivery, release.reason) == (1, "handed_back")
 
