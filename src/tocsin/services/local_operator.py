@@ -10,26 +10,34 @@ from pydantic import JsonValue
 
 from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
-from ..domain.events import Actor, Input, Message, Namespace, Recorded, Shard
+from ..domain.events import Actor, Input, Message, Namespace, Recorded, Shard, Silence
+from ..domain.namespaces import checked
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.errors import SequenceConflict
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..settings import Settings
 from ..telemetry.execution_fields import current_traceparent
+from . import agent_grants, tail
+from .agent_grants import GrantAnswer, GrantVerb
 from .agents import AgentRegistry
+from .definition_settings import DefinitionSettings, UnheardStreams
+from .hold_ups import HoldUp, HoldUpReader
+from .ignored_events import IgnoredEvent, read_ignored, shown
 from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
+from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
+from .notifications import NotificationRow, notifications
 from .operations.errors import OperationError
+from .operator import OUTCOMES, OpenHistory, last_ended
+from .policies import PolicyVersion
+from .queue_decisions import PurgeAnswer
+from .scope_decisions import has_version
+from .shard_owners import owners_of, with_owners
+from .shards import ShardMap, ShardMaps
+from .silences import Silences
 
-if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
-    from ..domain.events import Silence
-    from .agent_grants import GrantAnswer, GrantVerb
-    from .definition_settings import DefinitionSettings, UnheardStreams
+if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operations
     from .explain import Answer
     from .health import Status
-    from .hold_ups import HoldUp, HoldUpReader
-    from .ignored_events import IgnoredEvent
-    from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
-    from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
@@ -37,17 +45,11 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.execution_requests import Cancellation
     from .operations.fan_out import FanOut
     from .operations.lookup import ExecutionMatch
-    from .policies import PolicyVersion
-    from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
-    from .shards import ShardMap
-    from .silences import Silences
     from .statements import StatementResult
     from .timeline import Revision
     from .trigger_test import GivenEvent, TriggerAnswer
     from .what_if import Question, WhatIfReport
-
-from .operator import OUTCOMES, OpenHistory, last_ended
 
 
 class LocalOperator:
@@ -64,7 +66,7 @@ class LocalOperator:
         queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
         status: "Callable[[], Awaitable[Status]]",
         settings: Settings,
-        unheard_streams: "Callable[[], Awaitable[UnheardStreams]] | None" = None,
+        unheard_streams: Callable[[], Awaitable[UnheardStreams]] | None = None,
         by: Actor | None = None,
     ) -> None:
         """Operate on an installation.
@@ -105,9 +107,7 @@ class LocalOperator:
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         return await self._registry.plan(definitions, prune=prune)
 
-    async def definition_settings(self) -> "DefinitionSettings":
-        from .definition_settings import DefinitionSettings  # noqa: PLC0415 - see above
-
+    async def definition_settings(self) -> DefinitionSettings:
         settings = DefinitionSettings.of(self._settings)
         return settings if self._unheard_streams is None else settings.without(await self._unheard_streams())
 
@@ -182,9 +182,7 @@ class LocalOperator:
         now, most = self._clock.now(), self._settings.triggers.max_hops
         return try_event((await self.job(job)).definition, event, now, max_hops=most)
 
-    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> "tuple[IgnoredEvent, ...]":
-        from .ignored_events import read_ignored, shown  # noqa: PLC0415 - see above
-
+    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> tuple[IgnoredEvent, ...]:
         await self.job(job)
         return tuple(map(shown, await read_ignored(self._log, job, limit=limit, sequence=sequence)))
 
@@ -311,12 +309,10 @@ class LocalOperator:
     async def queues(self) -> "tuple[QueueDetails, ...]":
         return await self._queues()
 
-    async def hold_ups(self, match: "ExecutionMatch") -> "tuple[HoldUp, ...]":
+    async def hold_ups(self, match: "ExecutionMatch") -> tuple[HoldUp, ...]:
         return await self._hold_ups().of(match.facts)
 
-    def _hold_ups(self) -> "HoldUpReader":
-        from .hold_ups import HoldUpReader  # noqa: PLC0415 - see above
-
+    def _hold_ups(self) -> HoldUpReader:
         return HoldUpReader(self._log, self._projections, bridged=self._bridged)
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
@@ -326,7 +322,7 @@ class LocalOperator:
             self._log, await self._queues(), queue, paused=paused, by=self._by, reason=reason, room=self._registry.room
         )
 
-    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> "PurgeAnswer":
+    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
         from . import queues  # noqa: PLC0415 - see above
 
         known = await self._queues()
@@ -334,43 +330,27 @@ class LocalOperator:
             self._log, known, queue, by=self._by, reason=reason, dry_run=dry_run, room=self._registry.room
         )
 
-    async def shards(self) -> "ShardMap":
-        from .shard_owners import owners_of, with_owners  # noqa: PLC0415 - see above
-        from .shards import ShardMaps  # noqa: PLC0415 - see above
-
+    async def shards(self) -> ShardMap:
         newest = await ShardMaps(self._log).newest()
         return with_owners(newest, await owners_of(self._log), await self._agents.agents())
 
     async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
-        from .scope_decisions import has_version  # noqa: PLC0415 - see above
-        from .shards import ShardMaps  # noqa: PLC0415
-
         check = has_version("the shard map", expected)
         return await ShardMaps(self._log).apply(shards, check=check, by=self._by, reason=reason)
 
-    async def namespaces(self) -> "NamespaceMap":
-        from .namespaces import Namespaces  # noqa: PLC0415 - see above
-
+    async def namespaces(self) -> NamespaceMap:
         return await Namespaces(self._log).newest()
 
-    async def namespace(self, name: str) -> "NamespaceDetails":
-        from .namespaces import Namespaces, details  # noqa: PLC0415 - see above
-
+    async def namespace(self, name: str) -> NamespaceDetails:
         declared = (await Namespaces(self._log).newest()).named(name)
         definitions = [job.definition for job in await self._registry.jobs()]
         return await details(declared, definitions, self._projections, self._clock)
 
-    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":
-        from ..domain.namespaces import checked  # noqa: PLC0415 - see above
-        from .namespaces import changes  # noqa: PLC0415 - see above
-
+    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
         after, newest = checked(wanted), await self.namespaces()
         return changes(newest.namespaces, after, [job.definition for job in await self._registry.jobs()])
 
     async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
-        from .namespaces import Namespaces  # noqa: PLC0415 - see above
-        from .scope_decisions import has_version  # noqa: PLC0415
-
         check = has_version("the declaration of namespaces", expected)
         return await Namespaces(self._log).apply(wanted, check=check, by=self._by, reason=reason)
 
@@ -385,45 +365,39 @@ class LocalOperator:
 
     async def grant_agents(
         self,
-        verb: "GrantVerb",
+        verb: GrantVerb,
         name: str,
         queues: Sequence[str],
         functions: Sequence[str],
         *,
         shards: Sequence[str] = (),
         reason: str | None = None,
-    ) -> "GrantAnswer":
-        from . import agent_grants  # noqa: PLC0415 - see above
-
+    ) -> GrantAnswer:
         return await agent_grants.change(
             self._log, verb, name, queues, functions, shards=shards, by=self._by, reason=reason
         )
 
-    async def policy(self) -> "PolicyVersion":
+    async def policy(self) -> PolicyVersion:
         return await self._registry.policies.newest()
 
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
         return await self._registry.policies.change(changes, by=self._by, reason=reason)
 
-    async def notifications(self, query: "NotificationQuery") -> "Page[NotificationRow]":
-        from .notifications import notifications  # noqa: PLC0415 - see above
-
+    async def notifications(self, query: NotificationQuery) -> Page[NotificationRow]:
         return await notifications(self._log, query)
 
-    async def silences(self) -> "tuple[Silence, ...]":
+    async def silences(self) -> tuple[Silence, ...]:
         return await self._silences().active()
 
-    async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> "Silence":
+    async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
         if job is not None:
             await self.job(job)
         return await self._silences().start(job=job, tag=tag, seconds=seconds, reason=reason, by=self._by)
 
-    async def end_silence(self, silence: str, *, reason: str | None = None) -> "Silence":
+    async def end_silence(self, silence: str, *, reason: str | None = None) -> Silence:
         return await self._silences().end(silence, reason=reason, by=self._by)
 
-    def _silences(self) -> "Silences":
-        from .silences import Silences  # noqa: PLC0415 - see above
-
+    def _silences(self) -> Silences:
         return Silences(self._log, self._clock)
 
     async def status(self) -> Mapping[str, Any]:
@@ -434,16 +408,12 @@ class LocalOperator:
     async def tail(
         self, job: str | None = None, *, from_start: bool = False
     ) -> AsyncGenerator[Recorded[Message], None]:
-        from . import tail  # noqa: PLC0415 - see above
-
         after = {} if from_start else await tail.newest(self._log, job)
         async with aclosing(tail.follow(self._log, job, after=after)) as follower:
             async for recorded in follower:
                 yield recorded
 
     async def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
-        from . import tail  # noqa: PLC0415 - see above
-
         after = await tail.newest(self._log, job)
         yield ()
         async with aclosing(tail.follow(self._log, job, after=after)) as follower:
