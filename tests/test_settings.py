@@ -7,7 +7,8 @@ from typing import Protocol
 import pytest
 
 from tocsin import settings as settings_module
-from tocsin.settings import MASK, WITHOUT_EFFECT, Settings, SettingsError, load, origins, shown, with_options
+from tocsin.settings import MASK, Settings, SettingsError, load, origins, shown, with_options
+from tocsin.settings.root import WITHOUT_EFFECT
 
 HIP62 = """
 server:  { host: 0.0.0.0, port: 8062 }

@@ -29,7 +29,8 @@ from tocsin.services.operations import backfill, dead_letters
 from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.execution_requests import Duplicate, enqueue
 from tocsin.services.shards import ShardMaps
-from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
+from tocsin.settings import Leader, Queue, Settings
+from tocsin.settings.model import Recovery, Stages
 from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from tocsin.stages.recorder.stage import RECORDER, Recorders
 from tocsin.subjects import ARCHIVER_LEASE

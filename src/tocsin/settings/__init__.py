@@ -10,8 +10,6 @@ in a variable (`TOCSIN_SERVER__RATE=null`) and in the file.
 """
 
 from .loader import (
-    CONFIG_FILE,
-    CONFIG_VARIABLE,
     DEFAULT,
     MASK,
     SettingsError,
@@ -20,7 +18,6 @@ from .loader import (
     origins,
     shown,
     with_options,
-    without_password,
 )
 from .model import (
     Auth,
@@ -29,49 +26,35 @@ from .model import (
     Leader,
     Metrics,
     Nats,
-    Notary,
     Queue,
     QueueRate,
-    Recovery,
     Server,
-    Stages,
-    Worker,
 )
 from .otel import sampling_of
-from .root import DATA_DIR, WITHOUT_EFFECT, FieldPath, Settings
+from .root import Settings
 from .s3 import Archive
 from .triggers import Triggers
 
 __all__ = [
-    "CONFIG_FILE",
-    "CONFIG_VARIABLE",
-    "DATA_DIR",
     "DEFAULT",
     "MASK",
-    "WITHOUT_EFFECT",
     "Archive",
     "Auth",
-    "FieldPath",
     "Grpc",
     "GrpcTls",
     "Leader",
     "Metrics",
     "Nats",
-    "Notary",
     "Queue",
     "QueueRate",
-    "Recovery",
     "Server",
     "Settings",
     "SettingsError",
-    "Stages",
     "Triggers",
-    "Worker",
     "described",
     "load",
     "origins",
     "sampling_of",
     "shown",
     "with_options",
-    "without_password",
 ]

@@ -16,8 +16,9 @@ from ...domain.ledger import JobNotFound
 from ...ports import NotAllowed, NotInitialized
 from ...services.local_operator import opened_once
 from ...services.operator import NotServed, Operator
-from ...settings import FieldPath, Settings, load, with_options
+from ...settings import Settings, load, with_options
 from ...settings.fields import is_http_url
+from ...settings.root import FieldPath
 from ..output.format import Output
 from .backend import PATIENCE, Backend
 from .errors import UsageError, no_such_job

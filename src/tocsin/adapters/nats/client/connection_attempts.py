@@ -17,7 +17,7 @@ from nats import errors
 
 from .... import telemetry
 from ....ports import LogUnavailable
-from ....settings import without_password
+from ....settings.loader import without_password
 
 _REJECTED: Final = "nats-credentials-rejected"
 _TLS: Final = "nats-tls-failed"
