@@ -162,7 +162,6 @@ async def _carry_out(operator: Operator, plan: Plan) -> None:
 
 
 def _without_foreign(plan: Plan, owner: str) -> Plan:
-    """Leave out jobs of other owners."""
     foreign = foreign_jobs(plan, owner)
     for job, other in foreign.items():
         _log.error(

@@ -145,7 +145,6 @@ async def serving(
 
 @asynccontextmanager
 async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[None]:
-    """Serve the same application on NATS subjects."""
     inside = InProcessClient(app, source=OVER_NATS)
 
     async def send(request: ApiRequest) -> tuple[int, Mapping[str, str], bytes]:
@@ -160,7 +159,6 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
 async def _grpc(
     parts: Components, app: FastAPI, host: str, port: int, any_port: Collection[str]
 ) -> AsyncIterator[None]:
-    """Serve gRPC on a port of its own."""
     require_extra("The setting `grpc.port`", "grpc")
     from ..adapters.grpc.server import serving_grpc  # noqa: PLC0415 - it belongs to an extra
 
@@ -175,7 +173,6 @@ async def _grpc(
 async def _metrics(
     parts: Components, installation: Installation, host: str, any_port: Collection[str]
 ) -> AsyncIterator[None]:
-    """Serve the metrics on a separate port."""
     settings = parts.settings
     listener = _listen(settings.metrics.host or host, settings.metrics.port, "metrics.port", any_port)
     metrics = Metrics(

@@ -193,11 +193,7 @@ def _channels(installation: InMemoryInstallation) -> Mapping[str, NotificationCh
 
 
 def _refuse_nats(settings: Settings) -> None:
-    """Refuse settings whose effect is on NATS.
-
-    Raises:
-        SettingsError: lists them.
-    """
+    """Refuse settings whose effect is on NATS."""
     problems = [
         DefinitionProblem(
             "an installation in memory has no NATS, so no executor outside can take tasks; use another transport or a server",

@@ -216,7 +216,6 @@ def _log_failure(part: "asyncio.Task[None]") -> None:
 
 
 async def _register(operator: Operator, parts: Parts, settings: Settings) -> None:
-    """Register the definitions of the application, if it is to."""
     if parts.register:
         definitions = await with_defaults(operator, parts.definitions, settings)
         await operator.carry_out(await operator.plan(definitions, prune=(parts.owner,)))

@@ -162,7 +162,6 @@ def _access(stage: AnyStage) -> Access:
 
 
 def _together(stages: Sequence[AnyStage]) -> Access:
-    """Return the access of several stages in one process."""
     merged: dict[str, Any] = {}
     for field in fields(Access):
         values = [getattr(_access(stage), field.name) for stage in stages]

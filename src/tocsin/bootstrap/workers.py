@@ -72,9 +72,6 @@ def _check_name(settings: Settings, name: str) -> None:
     """Check that the NATS user of the settings may use the name of an agent.
 
     NATS refuses another name too, but only reports it, and the worker would wait for tasks.
-
-    Raises:
-        SettingsError: it may not.
     """
     accounts, user = settings.agents.accounts, settings.nats.user
     required = next((account for account in accounts if user == f"{WORKER}-{account}"), None)

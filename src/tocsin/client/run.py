@@ -268,7 +268,6 @@ class _Looks:
 
 
 async def _row_of(operator: Operator, execution_id: str) -> ExecutionRow | None:
-    """Return an execution from the history, if there is a history."""
     try:
         rows = (await operator.executions(ExecutionQuery(id_prefix=execution_id, limit=1))).rows
     except (HistoryUnavailable, ExtraNotInstalled):

@@ -83,20 +83,12 @@ class ChangeRoom:
             await self._take(namespace, facts, is_refused=is_refused)
 
     async def _check(self, namespace: str | None, facts: Sequence[Message]) -> None:
-        """Check that a namespace has room, and count nothing.
-
-        Raises:
-            DailyQuotaUsed: it has none.
-        """
+        """Check that a namespace has room, and count nothing."""
         if (quota := await self._quota(namespace)) is not None:
             await self._use(quota, _size(facts), self._clock.now(), is_refused=True)
 
     async def _use(self, quota: Namespace, size: int, now: datetime, *, is_refused: bool) -> tuple[DailyUse, int]:
-        """Return what a namespace used today, and the revision of its entry.
-
-        Raises:
-            DailyQuotaUsed: it has no room for these bytes, and `is_refused` is set.
-        """
+        """Return what a namespace used today, and the revision of its entry."""
         entry = await self._projections.get(Bucket.QUEUES, subjects.changed_bytes_key(quota.name))
         use = daily_use.read(entry and entry[0], now)
         if is_refused and not use.fits(Need(0, size), quota):
@@ -104,7 +96,6 @@ class ChangeRoom:
         return use, entry[1] if entry else 0
 
     async def _quota(self, namespace: str | None) -> Namespace | None:
-        """Return a namespace that has a quota for decisions."""
         if namespace is None or namespace in RESERVED:
             return None
         quota = (await self._namespaces.newest()).get(namespace)

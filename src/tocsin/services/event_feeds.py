@@ -246,7 +246,6 @@ def _undecoded(subject: str, body: bytes) -> Message:
 
 
 def _decoded(read: Sequence[Recorded[Message]]) -> Iterator[Recorded[Message]]:
-    """Yield the readable messages."""
     for recorded in read:
         kept: object = recorded.message
         with suppress(DecodeError):

@@ -133,7 +133,6 @@ def _keys(agents: Sequence[AgentRecord]) -> set[tuple[str, str]]:
 
 
 def _limits_of(facts: Sequence[Recorded[Message]]) -> dict[str, TaskLimit | None]:
-    """Return the limit of the newest task of each step."""
     tasks = (fact.message.task for fact in unfold(facts) if isinstance(fact.message, Dispatched))
     return {task.step: task.concurrency for task in tasks}
 
@@ -151,7 +150,6 @@ def _held_up(
 
 
 def _by_group(job: str, step: PlannedStep, limit: TaskLimit | None, backlog: QueueBacklog) -> HoldUp | None:
-    """Return the limit of the job that holds back a task, if it is known."""
     if limit is None or backlog.held_back is None:
         return None
     wanted = job, limit.key, limit.value, limit.limit
@@ -170,7 +168,6 @@ def _by_group(job: str, step: PlannedStep, limit: TaskLimit | None, backlog: Que
 
 
 def _by_queue(step: PlannedStep, backlog: QueueBacklog) -> HoldUp | None:
-    """Return the limit of the queue, or of its namespace, that holds back its tasks."""
     if backlog.held_by == "concurrency":
         message = f"concurrency limit of queue {step.queue} ({backlog.running:,} run)"
         return HoldUp(step.name, step.queue, "queue_limit", message, running=backlog.running)

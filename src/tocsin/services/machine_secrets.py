@@ -23,9 +23,6 @@ def _content(path: str) -> str | None:
     """Return the text of a mounted file; None: it does not exist.
 
     The last line break is left out. The file is read at each call, so a new version that is mounted counts at once.
-
-    Raises:
-        SecretReferenceError: the file cannot be used.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path is a text

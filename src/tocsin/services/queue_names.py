@@ -124,7 +124,6 @@ class PausedNames:
             yield
 
     async def _paused(self) -> set[str]:
-        """Return the paused queues as of now."""
         while decisions := await self._log.read(subjects.queue_events(), after=self._after, confirm=True):
             for recorded in decisions:
                 if isinstance(recorded.message, QueuePaused):

@@ -102,11 +102,7 @@ def _with_details(trigger: EventTrigger, event: cel.Event, given: GivenEvent) ->
 
 
 def _event(given: GivenEvent, time: datetime) -> cel.Event:
-    """Return the event as the event listener reads it.
-
-    Raises:
-        UnreadableEvent: it is larger than expressions may read, or not plain JSON.
-    """
+    """Return the event as the event listener reads it."""
     if reason := json_problem(given.body):
         raise UnreadableEvent(f"the body of the event: {reason}")
     body = json.dumps(given.body, ensure_ascii=False, separators=(",", ":"))

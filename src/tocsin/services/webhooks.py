@@ -145,9 +145,6 @@ class Webhooks:
         """Return the webhooks in force, which are read at most once a second.
 
         A failed read counts for a second too. Otherwise, waiting requests would repeat it one after another.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
         if not self._opened:
             return {}
@@ -197,11 +194,7 @@ class Webhooks:
 
 
 def _delivery(webhook: Webhook, headers: Mapping[str, str], digest: str) -> str:
-    """Return the identity of a request among those of its webhook.
-
-    Raises:
-        WrongDelivery: it has none.
-    """
+    """Return the identity of a request among those of its webhook."""
     name = webhook.scheme.delivery
     delivery = "" if name is None else headers.get(name, "")
     if 0 < len(delivery) <= MAX_DELIVERY and _VALUE.fullmatch(delivery):

@@ -219,7 +219,6 @@ def _common_processors() -> "list[Processor]":
 
 
 def _configure_structlog(lowest: Level) -> None:
-    """Send the lines of structlog from a level on to the standard library's loggers."""
     import structlog  # noqa: PLC0415 - see the module's docstring
 
     structlog.configure(
@@ -242,7 +241,6 @@ def _escape_controls(_: object, __: str, event_dict: "EventDict") -> "EventDict"
 
 
 def _printable_traceback(out: TextIO, exc_info: "ExcInfo") -> None:
-    """Write a traceback, with escapes for control characters."""
     import structlog  # noqa: PLC0415 - see the module's docstring
 
     text = StringIO()

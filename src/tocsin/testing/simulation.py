@@ -249,11 +249,7 @@ class Simulation:
         )
 
     async def _rest(self) -> None:
-        """Let every task run until it waits.
-
-        Raises:
-            SimulationError: that does not happen, or a part failed.
-        """
+        """Let every task run until it waits."""
         try:
             await rest(self._time, self._handling, self._thread_limit, self._watchdog)
         except StuckError as error:
@@ -261,7 +257,6 @@ class Simulation:
         self._check()
 
     def _check(self) -> None:
-        """Raise the error of a part that failed."""
         for name, task in self._tasks.items():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise SimulationError(f"{name} failed: {error!r}") from error

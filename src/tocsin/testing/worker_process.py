@@ -94,7 +94,7 @@ class StartedTasks:
         running.__qualname__ = code
         task = create(running)
         self._tasks[task] = name, leash
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def _run(self, name: str, leash: Leash) -> object:
@@ -103,9 +103,6 @@ class StartedTasks:
         except HeldUp:
             self.held_up_by = name
             raise RuntimeError(f"the task {name} held up the simulation") from None
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        del self._tasks[task]
 
     def cancel(self) -> None:
         """Cancel the tasks. They may clean up."""

@@ -59,12 +59,7 @@ async def find(
 ) -> Letter:
     """Return a dead letter and the status of its replays.
 
-    Args:
-        log: holds the facts.
-        given: a complete id or, with `list_dead_letters`, its first characters.
-        job: the job, if it is known.
-        list_dead_letters: queries the history; called only for a shortened id.
-        stored: the log and its archive; read if the log no longer holds the dead letter.
+    The arguments are those of `lookup.find`.
 
     Raises:
         NotAnId: `given` cannot be the id of a dead letter.
@@ -112,11 +107,7 @@ async def read_letter(
 ) -> Letter | None:
     """Return a dead letter without its replays; None if none has this id.
 
-    Args:
-        log: holds the facts.
-        stored: the log and its archive; read if the log no longer holds the dead letter.
-        id: its complete id.
-        job: its job, if that is known.
+    `id` is complete. The other arguments are those of `lookup.find`.
 
     Raises:
         SharedId: dead letters of several jobs have the id, and the job is not known.

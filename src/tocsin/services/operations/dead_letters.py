@@ -65,18 +65,9 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
 ) -> Replay:
     """Run failed work again.
 
-    Args:
-        log: holds the facts.
-        given: the dead letter's id or, with `list_dead_letters`, its first characters.
-        job: the dead letter's job, if it is known.
-        input: keys that override those of the failed execution's input.
-        by: the caller, recorded in the event.
-        reason: recorded in the event.
-        again: replay even if a replay is open or the dead letter is resolved.
-        failed_only: adopt the steps that completed, and run the rest.
-        request: idempotency key. A repeated key returns the first replay and makes none.
-        list_dead_letters: queries the history for a shortened id.
-        stored: the log and its archive.
+    `input`: keys that override those of the failed execution's input. `by` and `reason` are recorded. `again`: replay even if a replay is
+    open or the dead letter is resolved. `failed_only`: adopt the steps that completed, and run the rest. `request`: idempotency key, of which
+    a repetition returns the first replay and makes none. The other arguments are those of `dead_letter_lookup.find`.
 
     Raises:
         NotFound: no dead letter matches.
@@ -297,7 +288,6 @@ async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -
 
 
 def _resolution(letter: Letter) -> str:
-    """Describe what resolved a dead letter."""
     resolved = letter.state.resolved
     by, reason = (resolved.message.execution_id, resolved.message.reason) if resolved else (None, None)
     return f"by execution {by}" if by else reason or "without a reason"

@@ -96,31 +96,22 @@ class Awaited:
     def __init__(self, log: EventLog, scope: str, known: Facts = (), waiter: EventWaiter | None = None) -> None:
         """`waiter` delivers new facts; without a waiter the log is read repeatedly."""
         self._log = log
-        self._scope = scope
         self._waiter = waiter
-        self._facts = list(known)
+        self.scope = scope
+        self.facts = list(known)
+        """The known facts, oldest first."""
         self._changed = asyncio.Event()
 
     def receive(self, fact: Recorded[Message]) -> None:
         """Take a stored fact."""
-        if not self._facts or self._facts[-1].sequence < fact.sequence:
-            self._facts.append(fact)
+        if not self.facts or self.facts[-1].sequence < fact.sequence:
+            self.facts.append(fact)
             self._changed.set()
 
     async def until(self, is_enough: IsEnough) -> Facts:
         """Return the facts as soon as `is_enough` accepts them, or after some seconds."""
         [facts] = await until_each(self._log, [self], is_enough)
         return facts
-
-    @property
-    def facts(self) -> Facts:
-        """The known facts, oldest first."""
-        return self._facts
-
-    @property
-    def scope(self) -> str:
-        """The scope of the facts."""
-        return self._scope
 
     @property
     def is_following(self) -> bool:
@@ -134,8 +125,8 @@ class Awaited:
 
     def learn(self, facts: Facts) -> None:
         """Take the facts of a read, unless a lagging replica answered it."""
-        if facts and (not self._facts or self._facts[-1].sequence <= facts[-1].sequence):
-            self._facts = list(facts)
+        if facts and (not self.facts or self.facts[-1].sequence <= facts[-1].sequence):
+            self.facts = list(facts)
 
 
 async def until_each(log: EventLog, awaited: Sequence[Awaited], is_enough: IsEnough) -> list[Facts]:

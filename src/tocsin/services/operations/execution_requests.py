@@ -66,15 +66,8 @@ async def cancel(
 
     One that is requested and not planned yet is awaited for some seconds. The id of an occurrence that fanned out cancels the executions on all its shards.
 
-    Args:
-        log: holds the facts.
-        given: a complete id or, with `list_executions`, its first characters.
-        by: the caller, recorded in the event.
-        reason: recorded in the event.
-        job: the job, if it is known.
-        list_executions: queries the history for a shortened id.
-        stored: the log and its archive; read if the log no longer holds the execution.
-        only_if: returns whether an execution in this state is cancelled; otherwise it stays as it is.
+    `by` and `reason` are recorded. `only_if` returns whether an execution in this state is cancelled; otherwise it stays as it is. The other
+    arguments are those of `lookup.find`.
 
     Raises:
         NotFound: no execution matches.

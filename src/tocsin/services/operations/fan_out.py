@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 from ... import subjects
 from ...domain import history
 from ...domain.definition.partition import MAX_SHARDS
-from ...domain.events import FannedOut, Recorded
+from ...domain.events import FannedOut, Recorded, newest_of
 from ...domain.execution_record import ExecutionRecord, Status
 from ...domain.fan_out import execution_ids
 from ...ports import EventLog, ExecutionRow
@@ -68,10 +68,7 @@ def fanned_out(match: ExecutionMatch) -> Recorded[FannedOut] | None:
 
     None: it is an execution.
     """
-    for recorded in match.facts:
-        if isinstance(recorded.message, FannedOut):
-            return Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
-    return None
+    return newest_of(match.facts, FannedOut)
 
 
 async def read_fan_out(log: EventLog, match: ExecutionMatch, elsewhere: Elsewhere) -> FanOut | None:

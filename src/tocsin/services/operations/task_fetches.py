@@ -221,7 +221,6 @@ class TaskFetches:
         return fetch
 
     async def _answered(self, fetch: Fetch, pending: _Pending, wait: float) -> tuple[FetchedClaim, ...]:
-        """Send a fetch until it is answered."""
         deadline = self._clock.monotonic() + wait
         silent_since: float | None = None
         while True:
@@ -246,7 +245,6 @@ class TaskFetches:
                 raise MatcherUnavailable("no matcher answers. Check that a process runs the stage `matcher`, and retry")
 
     async def _within(self, seconds: float, changed: asyncio.Event) -> None:
-        """Wait for news of a fetch."""
         if seconds <= 0 or changed.is_set():
             return
         news = asyncio.ensure_future(changed.wait())

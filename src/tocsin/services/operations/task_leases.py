@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 from ... import subjects
 from ...domain import execution
-from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started, unfold
+from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started, newest_of, unfold
 from ...domain.execution import Execution, Phase
 from ...domain.visibility_lease import lease_span, lease_timer
 from ...ports import Clock, EventLog, SequenceConflict
@@ -133,8 +133,4 @@ def timer_of(held: Held) -> LeaseTimer:
 
 
 def _newest(facts: Facts, kind: type[F], step: str) -> Recorded[F] | None:
-    for fact in reversed(list(unfold(facts))):
-        message = fact.message
-        if isinstance(message, kind) and message.step == step:
-            return Recorded(message, fact.subject, fact.sequence, fact.time, fact.message_id)
-    return None
+    return newest_of([fact for fact in unfold(facts) if getattr(fact.message, "step", None) == step], kind)

@@ -100,12 +100,7 @@ async def complete_each(
 
 
 async def _published(log: EventLog, report: Report, refusal: OperationError | None) -> None:
-    """Publish the report of a result, or of its refusal.
-
-    Raises:
-        InvalidResult: the result cannot be stored.
-        ResultTooLarge: the result is too large.
-    """
+    """Publish the report of a result, or of its refusal."""
     subject = subjects.subject_of(report)
     await log.publish(subject, report, message_id=ids.report_id(report.proof or "", subject))
     if refusal is not None:
