@@ -19,7 +19,6 @@ from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.api.dependencies import Components
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.code_flow import CodeFlow
-from tocsin.adapters.http.auth.security import Authenticator
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.auth.visibility import Visibility
 from tocsin.adapters.http.connections import Connection
@@ -72,7 +71,7 @@ class World:
     folder: Path
     history: SqlHistory
     clock: ManualClock = field(default_factory=ManualClock)
-    authenticator: Authenticator | None = None
+    authenticator: Authentication | None = None
     settings: Settings = field(default_factory=Settings)
     rate: RateLimit = field(default_factory=Unlimited)
     calculations: Calculations = field(default_factory=Calculations)

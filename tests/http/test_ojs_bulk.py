@@ -21,7 +21,7 @@ from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.middleware.idempotency import Answer
-from tocsin.adapters.http.ojs import batches, enqueued_jobs, fresh_history, job_filter, job_view
+from tocsin.adapters.http.ojs import batches, enqueued_jobs, job_filter, job_view
 from tocsin.domain import execution_plan
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.events import Cancelled, Enqueued, Message, Recorded, RetryScheduled
@@ -388,7 +388,7 @@ async def test_filter_cancels_no_job_that_started_meanwhile(
 
 
 async def test_filter_waits_for_the_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh_history, "CATCH_UP_PAUSES_S", (0,))
+    monkeypatch.setattr(job_filter, "CATCH_UP_PAUSES_S", (0,))
     await given_jobs(world, "shop.a")
     late = admitted().model_copy(update={"job": "shop.a", "execution_id": "0193a5b0-0000-7000-8000-0000000000ff"})
     await world.log.append(late, expect=0)

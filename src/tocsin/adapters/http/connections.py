@@ -281,10 +281,7 @@ class ConnectionTable:
         self._wait(connection, self._server.keep_alive)
 
     def begin_request(self, connection: Connection) -> None:
-        """Note that a connection has a request, which other limits apply to.
-
-        A request without a place is refused.
-        """
+        """Note that a connection has a request, which is refused without a place."""
         self._deadlines.pop(connection, None)
         if connection in self._leaving:
             del self._leaving[connection]

@@ -18,8 +18,8 @@ from .... import telemetry
 from ....domain.definition import JobDefinition
 from ....domain.formats import ojs, scratchbird
 from ....services.event_feeds import EventFeeds
+from ..auth.authentication import Authentication
 from ..auth.code_flow import CodeFlow
-from ..auth.security import Authenticator
 from ..console import files as console_files
 from ..console import session as console_session
 from ..console import sign_in
@@ -277,7 +277,9 @@ def routes() -> Iterator[APIRoute]:
         yield from (route for route in router.routes if isinstance(route, APIRoute))
 
 
-def api(parts: Components, authenticator: Authenticator, rate: RateLimit, code_flow: CodeFlow | None = None) -> FastAPI:
+def api(
+    parts: Components, authenticator: Authentication, rate: RateLimit, code_flow: CodeFlow | None = None
+) -> FastAPI:
     """Return the application that serves an installation."""
     server = parts.settings.server
     app = _application(parts.version, console=server.console)

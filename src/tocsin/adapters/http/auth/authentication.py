@@ -97,15 +97,15 @@ class IdentityProvider:
     def _binding(self, claims: Mapping[str, Any]) -> Binding:
         """Return the tasks of a worker. Without a claim of functions, it may run all."""
         queues, functions = _at(claims, self._auth.queues_claim), _at(claims, self._auth.functions_claim)
-        return Binding(_texts(queues), ("*",) if functions is None else _texts(functions))
+        return Binding(_texts(queues), ("*",) if functions is None or functions is _ABSENT else _texts(functions))
 
     def _namespaces(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
         """Return the namespaces of an identity; None: the token has no such claim.
 
         A claim in another form, such as null, binds the identity to no namespace, so that it sees nothing.
         """
-        path = self._auth.namespaces_claim
-        return None if _is_absent(claims, path) else frozenset(_texts(_at(claims, path)))
+        claim = _at(claims, self._auth.namespaces_claim)
+        return None if claim is _ABSENT else frozenset(_texts(claim))
 
     async def _key(self, kid: object) -> jwt.PyJWK:
         name = kid if isinstance(kid, str) else None
@@ -179,31 +179,24 @@ _REASONS: Final[Mapping[type[Exception], str]] = {
 }
 
 
+_ABSENT: Final = object()
+
+
 def _at(claims: Mapping[str, Any], path: str) -> object:
-    """Return a claim by its name, or by its dotted path if it is nested."""
+    """Return a claim by its name, or by its dotted path if it is nested.
+
+    `_ABSENT`: the token has no such claim. A null, or another value where a part of the path should be, is a claim.
+    """
     if path in claims:
         return claims[path]
     claim: object = claims
     for part in path.split("."):
-        claim = claim.get(part) if isinstance(claim, Mapping) else None
-    return claim
-
-
-def _is_absent(claims: Mapping[str, Any], path: str) -> bool:
-    """Return whether a token has no such claim.
-
-    A null, or another value where a part of the path should be, is a claim.
-    """
-    if path in claims:
-        return False
-    claim: object = claims
-    for part in path.split("."):
         if not isinstance(claim, Mapping):
-            return False
-        if part not in claim:
-            return True
-        claim = claim[part]
-    return False
+            return None
+        claim = claim.get(part, _ABSENT)
+        if claim is _ABSENT:
+            break
+    return claim
 
 
 def _listed(claim: object) -> list[object]:
@@ -223,7 +216,7 @@ ADMIN_IDENTITY: Final = "admin-token"
 
 
 class Authentication:
-    """Implement `security.Authenticator`.
+    """Authenticates callers by tokens of the installation, of the provider or of the settings.
 
     Requests need a token if the settings have an identity provider or the token of an administrator, or once the installation
     has a token. The requirement then holds as long as this copy runs, so that revoking the last token does not open the API.

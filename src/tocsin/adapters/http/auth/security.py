@@ -7,7 +7,7 @@ state on which the change is decided, because the job may have another owner by 
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated, Final, Protocol, TypeAlias, cast
+from typing import Annotated, Final, TypeAlias, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
@@ -23,6 +23,7 @@ from ..api.problems import Problem
 from ..api.query_check import check_query
 from ..middleware.rate_limit import RateLimit
 from . import session
+from .authentication import Authentication
 from .provider_answers import ProviderUnavailable
 from .tokens import InvalidToken
 
@@ -35,23 +36,6 @@ _log = telemetry.get_logger("tocsin.http")
 _bearer = HTTPBearer(
     auto_error=False, description="A JSON Web Token of the identity provider, or a token of this installation."
 )
-
-
-class Authenticator(Protocol):
-    """Returns the identity and the permissions of a token."""
-
-    async def is_required(self) -> bool:
-        """Report whether requests need a token. If not, every caller is an administrator."""
-        ...
-
-    async def authenticate(self, token: str) -> Principal:
-        """Return the identity of a token with its permissions.
-
-        Raises:
-            InvalidToken: the token is not accepted.
-            ProviderUnavailable: the token cannot be verified now.
-        """
-        ...
 
 
 async def principal(request: Request) -> Principal:
@@ -99,7 +83,7 @@ async def count_request(request: Request, key: str) -> None:
 
 
 async def _authenticated(request: Request) -> Principal:
-    authenticator = cast("Authenticator", request.app.state.authenticator)
+    authenticator = cast("Authentication", request.app.state.authenticator)
     source = source_of(request)
     # A token or a session is checked even if none is required.
     if "Authorization" in request.headers:
@@ -164,7 +148,7 @@ async def by_token(request: Request, token: str) -> Principal:
     """
     source = source_of(request)
     try:
-        caller = await cast("Authenticator", request.app.state.authenticator).authenticate(token)
+        caller = await cast("Authentication", request.app.state.authenticator).authenticate(token)
     except InvalidToken as error:
         _log.info("token rejected", action="token-refused", reason=str(error), source=source)
         raise unauthenticated(f"the token is not accepted: {error}", error="invalid_token") from None
@@ -196,10 +180,7 @@ def not_bound(caller: Principal, queue: str) -> Problem:
 
 
 def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:
-    """Return the answer to a name outside the namespaces of the caller.
-
-    `what` says what has the name: a job, a queue or a channel.
-    """
+    """Return the answer to a name outside the namespaces of the caller."""
     known = sorted(caller.namespaces or ())
     right = f"begin the name with {' or '.join(f'`{namespace}.`' for namespace in known)}" if known else "use another"
     return Problem(
@@ -219,12 +200,10 @@ def require_within(caller: Principal, definition: JobDefinition) -> None:
         return
     if not caller.reaches(definition.name):
         raise outside_namespaces(caller, "job", definition.name)
-    for queue in definition.step_queues():
-        if not caller.reaches(queue):
-            raise outside_namespaces(caller, "queue", queue)
-    for channel in definition.channels:
-        if not caller.reaches(channel):
-            raise outside_namespaces(caller, "channel", channel)
+    for what, names in (("queue", definition.step_queues()), ("channel", definition.channels)):
+        for name in names:
+            if not caller.reaches(name):
+                raise outside_namespaces(caller, what, name)
 
 
 def _reject_other_sites(request: Request) -> None:

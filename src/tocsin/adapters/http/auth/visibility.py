@@ -201,23 +201,20 @@ class Visibility:
 
     async def may_see_run(self, caller: Principal, run: Run) -> bool:
         """Check that a caller may see an execution or a dead letter."""
-        if caller.may(Permission.ADMINISTER):
-            return True
-        if not caller.reaches(run.job):
-            return False
-        definitions = await self._definitions_of(run)
-        return all(_sees(caller, definition) for definition in definitions)
+        return await self._decides(caller, run, None)
 
     async def permits(self, caller: Principal, permission: Permission, run: Run) -> bool:
         """Check that a caller has a permission for an execution or a dead letter."""
+        return await self._decides(caller, run, permission)
+
+    async def _decides(self, caller: Principal, run: Run, permission: Permission | None) -> bool:
         if caller.may(Permission.ADMINISTER):
             return True
         if not caller.reaches(run.job):
             return False
         definitions = await self._definitions_of(run)
-        return all(_sees(caller, definition) for definition in definitions) and _may(
-            caller, permission, definitions[-1]
-        )
+        is_seen = all(_sees(caller, definition) for definition in definitions)
+        return is_seen and (permission is None or _may(caller, permission, definitions[-1]))
 
     async def permits_replay(self, caller: Principal, run: Run) -> bool:
         """Check that a caller may replay a dead letter.
@@ -270,21 +267,17 @@ class Visibility:
 
     async def _in_force(self, job: str, at: datetime) -> "KnownDefinition | _Unknown | None":
         """Return the last definition that was stored until a time; None: there was none."""
-        known = await self._newest_of(job)
-        return known if known is None or known.stored_at <= at else await self._before(job, known, until=at)
-
-    async def _before(
-        self, job: str, known: KnownDefinition, *, until: datetime | None = None
-    ) -> "KnownDefinition | _Unknown | None":
-        sequence = known.previous
+        newest = await self._newest_of(job)
+        if newest is None or newest.stored_at <= at:
+            return newest
+        sequence = newest.previous
         for _ in range(MAX_BACK):
             if not sequence:
                 return None
             recorded = await self._fact(job, sequence)
             if recorded is None or not isinstance(recorded.message, DefinitionFact):
                 return _UNKNOWN
-            is_in_time = until is None or recorded.time <= until
-            if is_in_time and (before := KnownDefinition.of(recorded)) is not None:
+            if recorded.time <= at and (before := KnownDefinition.of(recorded)) is not None:
                 return before
             sequence = recorded.message.previous
         return _UNKNOWN

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from ....domain.access import Principal
 from ..api.problems import Problem
 from ..auth import session
-from ..auth.security import Authenticator, by_session, by_token, counted, unauthenticated
+from ..auth.authentication import Authentication
+from ..auth.security import by_session, by_token, counted, unauthenticated
 
 router = APIRouter(prefix="/console/session", include_in_schema=False)
 
@@ -79,7 +80,7 @@ async def _checked(request: Request, token: str) -> Principal:
 
 async def _shown(request: Request, token: str | None) -> Session:
     return Session(
-        required=await cast("Authenticator", request.app.state.authenticator).is_required(),
+        required=await cast("Authentication", request.app.state.authenticator).is_required(),
         signed_in=token is not None,
         provider=request.app.state.code_flow is not None,
         csrf_token=session.csrf_token(token) if token else None,

@@ -1,5 +1,6 @@
 """Every metric of an installation: its name, labels and meaning. docs/reference/metrics.md is generated from this."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -28,9 +29,12 @@ class Metric:
         """Return a family for the samples of a counter."""
         return CounterMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
 
-    def gauge(self, prefix: str) -> GaugeMetricFamily:
-        """Return a family for the samples of a gauge."""
-        return GaugeMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
+    def gauge(self, prefix: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> GaugeMetricFamily:
+        """Return the family of a gauge; a sample has the labels and a number."""
+        family = GaugeMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
+        for labels, number in samples:
+            family.add_metric(labels, number)
+        return family
 
     def histogram(self, prefix: str) -> HistogramMetricFamily:
         """Return a family for the samples of a histogram."""

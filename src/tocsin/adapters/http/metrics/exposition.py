@@ -6,12 +6,11 @@ only while a ticker leads, because hip-62's alert tests for its absence.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -80,59 +79,55 @@ class Metrics:
             now = self._parts.clock.monotonic()
             if self._read_at is None or now - self._read_at >= REFRESH_INTERVAL_S:
                 families = await self._families()
-                self._text = await asyncio.to_thread(_text, families)
+                self._text = await asyncio.to_thread(generate_latest, _Families(families))
                 self._read_at = now
         return self._text if self._process is None else self._text + generate_latest(self._process)
 
     async def _families(self) -> list[Family]:
         answers = await asyncio.gather(*(reader() for reader in self._readers.values()), return_exceptions=True)
         families: list[Family] = []
-        is_up = self._gauge(catalog.PARTS)
+        is_up = [
+            ((part,), not isinstance(answer, BaseException))
+            for part, answer in zip(self._readers, answers, strict=True)
+        ]
         for part, answer in zip(self._readers, answers, strict=True):
-            is_up.add_metric((part,), not isinstance(answer, BaseException))
             if isinstance(answer, Exception):
                 _log.warning("metrics of a part could not be read", action="metrics-part", part=part, error=str(answer))
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 families += answer
-        return [*families, is_up]
+        return [*families, self._gauge(catalog.PARTS, is_up)]
 
-    def _gauge(self, metric: Metric) -> GaugeMetricFamily:
-        return metric.gauge(self._prefix)
+    def _gauge(self, metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) -> Family:
+        return metric.gauge(self._prefix, samples)
 
     async def _jobs(self) -> list[Family]:
-        number, next_fire = self._gauge(catalog.JOBS), self._gauge(catalog.NEXT_FIRE)
-        registered = self._gauge(catalog.REGISTERED)
         now = self._parts.clock.now()
         jobs = await self._oldest_first()
-        number.add_metric((), len(jobs))
         shown = jobs[: self._max_jobs]
-        for job in shown:
-            registered.add_metric((job.name,), job.created_at.timestamp())
         next_times = await self._parts.calculations.run(
             lambda _: [(job.name, job.next_fire_time(now)) for job in shown]
         )
-        for name, next_time in next_times:
-            if next_time is not None:
-                next_fire.add_metric((name,), (next_time - now).total_seconds())
-        return [number, next_fire, registered]
+        return [
+            self._gauge(catalog.JOBS, [((), len(jobs))]),
+            self._gauge(
+                catalog.NEXT_FIRE,
+                (((name,), (time - now).total_seconds()) for name, time in next_times if time is not None),
+            ),
+            self._gauge(catalog.REGISTERED, (((job.name,), job.created_at.timestamp()) for job in shown)),
+        ]
 
     async def _locks(self) -> list[Family]:
-        held = self._gauge(catalog.LOCKS)
         holding = {key.removeprefix(_LOCK) for key in await self._parts.projections.entries(Bucket.LOCKS)}
         registered = [job.name for job in await self._oldest_first()]
         others = sorted(holding.difference(registered))  # a deleted job may still run
-        for name in [*registered, *others][: self._max_jobs]:
-            if name in holding:
-                held.add_metric((name,), 1)
-        return [held]
+        shown = [*registered, *others][: self._max_jobs]
+        return [self._gauge(catalog.LOCKS, (((name,), 1) for name in shown if name in holding))]
 
     async def _leader(self) -> list[Family]:
-        leader = self._gauge(catalog.LEADER)
-        if await self._parts.projections.get(Bucket.LEADER, TICKER_LEASE) is not None:
-            leader.add_metric((TICKER_LEASE,), 1)
-        return [leader]
+        is_led = await self._parts.projections.get(Bucket.LEADER, TICKER_LEASE) is not None
+        return [self._gauge(catalog.LEADER, [((TICKER_LEASE,), 1)] if is_led else [])]
 
     async def _queues(self) -> list[Family]:
         known = await backlogs(self._parts.projections)
@@ -141,16 +136,17 @@ class Metrics:
         return queues.families(known, shown, paused)
 
     async def _namespaces(self) -> list[Family]:
-        quota, used = self._gauge(catalog.NAMESPACE_QUOTA), self._gauge(catalog.NAMESPACE_USE)
         declared = (await Namespaces(self._parts.log).newest()).namespaces
         limited = {each.name: each for each in declared if daily_use.has_daily_quota(each)}
         uses = await uses_of(self._parts.projections, [*limited], self._parts.clock.now())
-        for name, use in uses.items():
-            for field, number in (("executions_per_day", use.executions), ("bytes_per_day", use.bytes)):
-                if (most := getattr(limited[name], field)) is not None:
-                    quota.add_metric((name, field), most)
-                    used.add_metric((name, field), number)
-        return [quota, used]
+        used = [
+            ((name, field), number)
+            for name, use in uses.items()
+            for field, number in (("executions_per_day", use.executions), ("bytes_per_day", use.bytes))
+            if getattr(limited[name], field) is not None
+        ]
+        quotas = [((name, field), getattr(limited[name], field)) for (name, field), _ in used]
+        return [self._gauge(catalog.NAMESPACE_QUOTA, quotas), self._gauge(catalog.NAMESPACE_USE, used)]
 
     async def _status(self, observe: Callable[[], Awaitable[Status]]) -> list[Family]:
         seen = await observe()
@@ -175,12 +171,6 @@ class _Families(Collector):
 
     def collect(self) -> Iterator[Family]:
         yield from self._families
-
-
-def _text(families: list[Family]) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(_Families(families))
-    return generate_latest(registry)
 
 
 def metrics_app(metrics: Metrics) -> Starlette:

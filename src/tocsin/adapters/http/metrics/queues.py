@@ -19,10 +19,7 @@ Key: TypeAlias = tuple[str, ...]
 
 
 def own_series(queues: Iterable[str], settings: Settings) -> frozenset[str]:
-    """Return the queues that have series of their own.
-
-    Those of the settings come first, then the others by name.
-    """
+    """Return the queues that have series of their own, those of the settings first."""
     configured = {*settings.matched_queues, *settings.bridged_queues}
     return frozenset(sorted(queues, key=lambda queue: (queue not in configured, queue))[:MAX_QUEUES])
 
@@ -81,15 +78,9 @@ def gauge(
     *,
     combine: Callable[[float, float], float] = float.__add__,
 ) -> Family:
-    """Return a gauge whose first label is a queue.
-
-    The values of queues that are not shown are combined.
-    """
+    """Return a gauge of queues, with one value for those that are not shown."""
     combined: dict[Key, float] = {}
     for (queue, *labels), value in samples:
         key = (queue if queue in shown else OTHER, *labels)
         combined[key] = combine(combined[key], float(value)) if key in combined else float(value)
-    family = metric.gauge(catalog.OWN_PREFIX)
-    for key, value in combined.items():
-        family.add_metric(key, value)
-    return family
+    return metric.gauge(catalog.OWN_PREFIX, combined.items())

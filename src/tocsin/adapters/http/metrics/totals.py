@@ -62,8 +62,6 @@ def families(
             family.add_metric(labels, _buckets(kind, of_owner), sums.get(owner, 0) / 1_000)
         return family
 
-    left_out = catalog.LEFT_OUT.gauge(prefix)
-    left_out.add_metric((), len(jobs) - len(shown))
     of_job: Sequence[Key] = [(job,) for job in registered]
     return [
         counter(
@@ -99,7 +97,7 @@ def families(
         counter(catalog.RECOVERED, "recovered", lambda _: (), [()]),
         counter(catalog.LOST, "lost", lambda total: (total.label,), ((what,) for what in _LOST)),
         counter(catalog.ABANDONED, "abandoned", lambda _: (), [()]),
-        left_out,
+        catalog.LEFT_OUT.gauge(prefix, [((), len(jobs) - len(shown))]),
     ]
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from .... import subjects
 from ....domain.access import Permission
-from ....domain.definition import DefinitionError, JobDefinition, Name
+from ....domain.definition import DefinitionError, Name
 from ....domain.events import CronTriggered, Message, Recorded
 from ....domain.formats import ojs
 from ....domain.ledger import JobNotFound
@@ -145,8 +145,11 @@ async def register_cron(
         raise ojs.respelled(error) from None
     response.status_code = 201 if verb == "create" else 200
     answer = await _answer(here, calculate, definition.name, response)
-    now = here.clock.now()
-    return CronRegistered(**dict(answer), warnings=await calculate(lambda _: _warnings(definition, now)))
+    text, zone, now = definition.schedule or "", definition.timezone, here.clock.now()
+    warnings = await calculate(
+        lambda _: [*warnings_at(parse(text, zone, dst=definition.dst, days=definition.day_rules), now)]
+    )
+    return CronRegistered(**dict(answer), warnings=warnings)
 
 
 @router.get("", operation_id="listCrons")
@@ -244,11 +247,6 @@ def _loses_nothing(current: Job | None) -> None:
         names = ", ".join(f"`{problem.field}`" for problem in error.problems)
         detail = f"job {current.name!r} has what a CronJob cannot express ({names}), and this would replace it"
         raise Problem(409, "not-expressible", detail, lost, headers={"ETag": etag(current)}) from None
-
-
-def _warnings(definition: JobDefinition, now: datetime) -> list[str]:
-    schedule = parse(definition.schedule or "", definition.timezone, dst=definition.dst, days=definition.day_rules)
-    return list(warnings_at(schedule, now))
 
 
 def _is_cron(job: Job, effort: Effort | None = None) -> bool:

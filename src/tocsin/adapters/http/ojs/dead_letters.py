@@ -22,7 +22,7 @@ from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from . import job_view, protocol, replays
-from .fresh_history import catches_up
+from .job_filter import catches_up
 from .jobs import visible_match
 from .protocol import Id, OptionalBody, ojs_router
 

@@ -344,6 +344,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
     if defaults.max_timeout is not None and definition.timeout > defaults.max_timeout:
         requirement = f"must be at most {duration.short(defaults.max_timeout)}, `job_timeout` of the scheduler policy"
         raise _invalid("timeout", duration.short(definition.timeout), Rule(requirement))
+    trace = parse_traceparent(envelope.meta.get("traceparent")) or parse_traceparent(defaults.traceparent)
     starts_later = envelope.start_at is not None and envelope.start_at > defaults.now
     return Enqueued(
         execution_id=envelope.id or execution_id,
@@ -351,7 +352,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         start_at=envelope.start_at if starts_later else None,
         expires_at=envelope.expires_at,
         by=by,
-        traceparent=_traceparent(envelope.meta, defaults),
+        traceparent=None if trace is None else trace.traceparent,  # ojs-distributed-tracing §6.1
         unique=_unique_rule(envelope, defaults),
         rate=_start_rate(envelope, defaults.remembered),
     )
@@ -366,12 +367,6 @@ def why_refused(error: DefinitionError | ValidationError) -> str:
 def is_job_id(text: str) -> bool:
     """Return whether a client may give a job or workflow this id."""
     return re.fullmatch(_UUID_V7, text) is not None
-
-
-def _traceparent(meta: Mapping[str, Any], defaults: Defaults) -> str | None:
-    """Return the trace context of a job (ojs-distributed-tracing §6.1)."""
-    context = parse_traceparent(meta.get("traceparent")) or parse_traceparent(defaults.traceparent)
-    return None if context is None else context.traceparent
 
 
 def _flattened(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

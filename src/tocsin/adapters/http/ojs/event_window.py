@@ -77,12 +77,6 @@ def reader_of(fact: Recorded[Message]) -> Reader:
     return JobEvents()
 
 
-def of_execution(root: str, reader: Reader, fact: Recorded[Message]) -> Iterable[Event]:
-    """Yield the events of a stored event, the next for its reader."""
-    for kind, subject, data in reader.take(fact):
-        yield fact, _envelope(root, fact, kind, subject, data)
-
-
 def of_queues(root: str, caller: Principal, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
     """Yield the events of the queues that a caller reaches."""
     for fact in facts:
@@ -142,7 +136,8 @@ class WindowReader:
             await self._add_readers(readers, reached, begin)
             for place, fact in enumerate(unfold(reached), 1):
                 if (reader := readers[subjects.entity_of(fact.subject)]) is not None:
-                    events = of_execution(self.here.settings.root, reader, fact)
+                    root = self.here.settings.root
+                    events = ((fact, _envelope(root, fact, *of_fact)) for of_fact in reader.take(fact))
                     window.events.extend(event for event in events if self.is_wanted(event[1]))
                 if place % _FOLDED_AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -190,9 +185,8 @@ class WindowReader:
         return [recorded for recorded in page if self.caller.reaches(subjects.job_of(recorded.subject))]
 
 
-async def window_pages(
+def window_pages(
     here: Components, subject_filter: str, begin: int, end: int
-) -> AsyncIterator[list[Recorded[Message]]]:
+) -> AsyncIterator[Sequence[Recorded[Message]]]:
     """Yield the messages whose sequences are in (begin, end], oldest first."""
-    async for page in pages(here.log, subject_filter, after=begin, until=end, limit=PAGE_SIZE):
-        yield list(page)
+    return pages(here.log, subject_filter, after=begin, until=end, limit=PAGE_SIZE)

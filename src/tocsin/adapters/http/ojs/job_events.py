@@ -97,7 +97,12 @@ class JobEvents:
                 self.function, self.queue, self.max_attempts = first.function, first.queue, first.retry.max_attempts
                 self.requested_at, self.expires_at = fact.time, plan.expires_at
                 self.trace = trace_of(message.meta, message.traceparent)
-                yield from self._accepted(message)
+                self.is_enqueued = plan.start_at is None  # otherwise it is enqueued when it is due
+                if plan.start_at is None:
+                    yield self._of(message, "job.enqueued", priority=first.priority)
+                else:
+                    at = instant(plan.start_at)
+                    yield self._of(message, "job.scheduled", scheduled_at=at, priority=first.priority)
             case Dispatched():
                 self.id = self.id if self.is_admitted else _id_of(message.meta)
                 self.function, self.queue, self.max_attempts = message.function, message.queue, message.max_attempts
@@ -116,14 +121,6 @@ class JobEvents:
                 yield from self._ended(message, fact.time)
             case _:
                 pass
-
-    def _accepted(self, admitted: Admitted) -> Iterator[tuple[str, str, Json]]:
-        start_at, priority = admitted.plan.start_at, admitted.plan.steps[0].priority
-        if start_at is None:
-            self.is_enqueued = True
-            yield self._of(admitted, "job.enqueued", priority=priority)
-        else:  # it is enqueued when it is due
-            yield self._of(admitted, "job.scheduled", scheduled_at=instant(start_at), priority=priority)
 
     def _ended(self, end: Completed | Failed | Cancelled, at: datetime) -> Iterator[tuple[str, str, Json]]:
         lasted = self._lasted(at)

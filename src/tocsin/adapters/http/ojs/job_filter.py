@@ -4,7 +4,7 @@ Candidates come from the history, and the newest events of each decide. A reques
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
@@ -18,12 +18,12 @@ from ....domain.events import JobState
 from ....domain.execution_record import Status
 from ....ports import DeadLetterRow, ExecutionRow
 from ....ports.queries import DeadLetterQuery, ExecutionQuery, ExecutionSort
-from ....subjects import DecodeError
+from ....services.operations.event_waiter import EXECUTIONS
+from ....subjects import DecodeError, Stream
 from ..api.dependencies import Components
 from ..api.problems import Problem
 from ..auth.visibility import Run
 from . import job_view, replays
-from .fresh_history import until_current
 from .job_view import Json
 from .protocol import refused
 
@@ -37,6 +37,8 @@ PAGE_SIZE: Final = 16
 """Candidates whose events are loaded and folded between two turns of other requests, and two looks at the clock."""
 STEPS_TOGETHER: Final = 8
 """Jobs of a workflow that are shown between two turns of other requests."""
+CATCH_UP_PAUSES_S: Final = (0.005, 0.01, 0.02, 0.04, *(0.08,) * 40)
+"""Pauses between looks at the place of the history."""
 CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable")
 """The states in which a filter cancels jobs (ojs-bulk-operations §6.1)."""
 RETRIABLE: Final[tuple[JobState, ...]] = ("discarded",)
@@ -97,11 +99,32 @@ class JobFilter(BaseModel):
 
 
 def is_of_type(pattern: str, type: str) -> bool:  # noqa: A002 - the field has this name
-    """Return whether a job has a type.
-
-    With `*` at its end, the pattern means all types that begin so (ojs-admin-api §7.1).
-    """
+    """Return whether a job has a type; `*` ends the beginning of several (ojs-admin-api §7.1)."""
     return type.startswith(pattern[:-1]) if pattern.endswith("*") else type == pattern
+
+
+async def until_current(here: Components) -> None:
+    """Wait until the history has all events of executions that were stored before this request.
+
+    Raises:
+        Problem: it has not, after some seconds.
+    """
+    if not await catches_up(here, await here.log.tail(EXECUTIONS), CATCH_UP_PAUSES_S):
+        raise Problem(
+            503,
+            "unavailable",
+            "the history does not have the newest events yet. Check that the stage `recorder` runs",
+            headers={"Retry-After": "1"},
+        )
+
+
+async def catches_up(here: Components, sequence: int, pauses: Iterable[float]) -> bool:
+    """Return whether the history reads up to a sequence within these pauses (seconds)."""
+    for pause in pauses:
+        if await here.history.offset(Stream.LOG) >= sequence:
+            return True
+        await asyncio.sleep(pause)
+    return False
 
 
 class Selection(NamedTuple):

@@ -57,18 +57,19 @@ async def get_progress(here: Here, caller: HistoryReader, job_id: Id, response: 
     step = job_id.partition(":")[2] or job_view.current_step(match.facts)
     shown = job_view.job(match.facts, job_id=job_id, step=step)
     progress = await progress_reports.newest(here.log, match, step)
-    counts = progress is not None and _counts(match, progress)
-    fraction = _fraction(match, progress) if progress is not None and counts else None
+    if progress is not None and not _counts(match, progress):
+        progress = None
+    fraction = None if progress is None else _fraction(match, progress)
     response.headers["Cache-Control"] = "no-cache"
-    if progress is not None and fraction is not None:
+    if progress is not None:
         response.headers["X-OJS-Progress"] = f"{fraction:g}"
         response.headers["Last-Modified"] = format_datetime(progress.time, usegmt=True)
     return {
         "job_id": job_id,
         "state": shown["state"],
         "progress": fraction,
-        **_details(progress if counts else None),
-        "updated_at": job_view.instant(progress.time) if progress is not None and counts else None,
+        **_details(progress),
+        "updated_at": None if progress is None else job_view.instant(progress.time),
     }
 
 
@@ -85,8 +86,8 @@ def _fraction(match: ExecutionMatch, progress: StepProgress) -> float:
 
 def _details(progress: StepProgress | None) -> dict[str, Any]:
     return {
-        "message": (progress.message or None) if progress is not None else None,
-        "data": (progress.data or None) if progress is not None else None,
+        "message": None if progress is None else progress.message or None,
+        "data": None if progress is None else progress.data or None,
     }
 
 

@@ -23,7 +23,7 @@ from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
 from ..auth.security import Reader, SharedOperator, actor
 from . import envelope, job_view
-from .fresh_history import until_current
+from .job_filter import until_current
 from .protocol import ojs_router
 
 STATES: Final[tuple[JobState, ...]] = (
@@ -99,19 +99,13 @@ async def warnings(here: Components, caller: Principal, names: Iterable[str]) ->
         except LogUnavailable:  # the answer without jobs is right nevertheless
             break
         if similar is not None:
-            found.append(_warning(name, [*filter(caller.reaches, similar)]))
+            reached = next(filter(caller.reaches, similar), None)
+            usual = "Its first job makes it, or an entry under `queues:` in tocsin.yaml."
+            hint = usual if reached is None else f"Did you mean {reached!r}?"
+            found.append(f"no queue is called {name!r} yet. {hint}")
         if len(found) == MAX_WARNINGS:
             break
     return found
-
-
-def _warning(name: str, similar: Sequence[str]) -> str:
-    hint = (
-        f"Did you mean {similar[0]!r}?"
-        if similar
-        else "Its first job makes it, or an entry under `queues:` in tocsin.yaml."
-    )
-    return f"no queue is called {name!r} yet. {hint}"
 
 
 @router.get("", operation_id="listQueues")

@@ -46,10 +46,7 @@ class RatePolicy(BaseModel):
     on_limit: Literal["wait"] = "wait"
 
     def start_rate(self, queue: str) -> StartRate | None:
-        """Return the rate of a job; None: not exactly one limit is given.
-
-        `refill_s` says how long its use must be remembered.
-        """
+        """Return the rate of a job; None: not exactly one limit is given."""
         key = f"queue:{queue}" if self.key is None else f"key:{self.key}"
         match self.rate, self.throttle, self.max_per_second:
             case _Window() as window, None, None:
@@ -71,9 +68,6 @@ def refill_s(rate: StartRate) -> float:
 
 
 def too_long(remembered: float) -> str:
-    """Return the requirement of a rate that refills too slowly.
-
-    `remembered`: the longest time in seconds.
-    """
+    """Return the requirement of a rate that refills in more than `remembered` seconds."""
     limit = duration.short(remembered)
     return f"must refill in at most {limit}, `archive.hot_window` of the settings: a `rate` in its `period`, a `throttle` in `period` / `limit`"

@@ -69,10 +69,7 @@ async def begun(here: Components, job: str, execution_id: str, name: str) -> Seq
 
 
 async def facts_of(here: Components, row: DeadLetterRow) -> Sequence[Recorded[Message]]:
-    """Return the events of the execution of a dead letter.
-
-    It has none if it ran again, or if this version cannot read them.
-    """
+    """Return the events of a dead letter's execution, unless it ran again."""
     if row.execution_id is None:
         return ()
     try:

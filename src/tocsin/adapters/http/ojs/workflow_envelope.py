@@ -50,9 +50,7 @@ def read(body: Mapping[str, Any], execution_id: str, defaults: Defaults, by: Act
     reader = _Reader(own_id or execution_id, defaults, by, of_jobs)
     is_graph = "type" not in body and "steps" in body
     tree = reader.graph(body) if is_graph else Workflow(nodes=reader.tree(body))
-    wish = _enqueued(reader, tree, own_id or execution_id, defaults, by)
-    definition = wish.definition.model_copy(update={"dead_letter": leaves_dead_letter})
-    return wish.model_copy(update={"definition": definition})
+    return _enqueued(reader, tree, own_id or execution_id, defaults, by, leaves_dead_letter=leaves_dead_letter)
 
 
 def _without_exhaustion(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
@@ -206,7 +204,9 @@ def _root(before: Mapping[str, tuple[str, ...]], callbacks: Mapping[str, str]) -
     return WorkflowNode(key=ROOT, kind="batch", members=members).model_copy(update=callbacks)
 
 
-def _enqueued(reader: _Reader, tree: Workflow, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
+def _enqueued(
+    reader: _Reader, tree: Workflow, execution_id: str, defaults: Defaults, by: Actor, *, leaves_dead_letter: bool
+) -> Enqueued:
     implied = {} if tree.names_steps else edges(tree)
     traces = {job.alone.traceparent for job in reader.jobs}
     definitions = {job.name: job.alone.definition for job in reader.jobs}
@@ -232,6 +232,7 @@ def _enqueued(reader: _Reader, tree: Workflow, execution_id: str, defaults: Defa
                 )
                 for job in reader.jobs
             ),
+            dead_letter=leaves_dead_letter,
             overlap_policy="allow",
             tags=tuple(sorted({tag for definition in definitions.values() for tag in definition.tags})),
         )

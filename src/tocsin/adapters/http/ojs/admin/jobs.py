@@ -91,10 +91,7 @@ class JobList(BaseModel):
         )
 
     def place(self, job: Json) -> tuple[bool, Any, str]:
-        """Return the place of a job in the order.
-
-        Jobs without the field are the lowest.
-        """
+        """Return the place of a job in the order: the lowest without the field."""
         value = job.get(self.sort)
         return value is not None, value if value is not None else 0, job["id"]
 

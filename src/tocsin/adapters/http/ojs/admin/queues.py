@@ -18,7 +18,7 @@ from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view, protocol
 from ..batches import BulkRoute
-from ..fresh_history import catches_up
+from ..job_filter import catches_up
 from ..job_view import Json
 from ..protocol import Body, ojs_router, refused
 from ..queues import STATES, checked_name, config_of, measured, status_of, switch_queue, warnings_on
