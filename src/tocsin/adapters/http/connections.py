@@ -177,14 +177,11 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head, self._head_bytes = False, 0
         self._table.begin_request(self)
-        if self.parser.should_upgrade() and self._has_body:
-            self.app = upgrade_with_body
+        if self.parser.should_upgrade():
+            headers = dict(self.headers)
+            if b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0":
+                self.app = upgrade_with_body
         super().on_headers_complete()
-
-    @property
-    def _has_body(self) -> bool:
-        headers = dict(self.headers)
-        return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
     @override
     def on_body(self, body: bytes) -> None:
@@ -216,16 +213,11 @@ class Connection(HttpToolsProtocol):
 
     def expire(self) -> None:
         """Close a connection whose next request did not come in time."""
-        if self._is_in_head and self.has_no_request:
+        cycle: object = self.cycle  # uvicorn declares it without None, which it is before the first request
+        if self._is_in_head and (cycle is None or self.cycle.response_complete):
             detail = "the head of the request did not arrive in time"
             self.transport.write(without_head(self.url, HTTPStatus.REQUEST_TIMEOUT, detail))
         self.transport.close()
-
-    @property
-    def has_no_request(self) -> bool:
-        """No request is being answered."""
-        cycle: object = self.cycle  # uvicorn declares it without None, which it is before the first request
-        return cycle is None or self.cycle.response_complete
 
     def abort(self) -> None:
         """Close the connection at once, without what is still to be written."""

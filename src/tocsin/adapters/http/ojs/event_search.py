@@ -91,14 +91,6 @@ class Position(NamedTuple):
     """Microseconds since 1970. The events of queues are before it, and no event of the log is taken as later."""
 
 
-class Page(NamedTuple):
-    """Events of a list, newest first."""
-
-    events: list[dict[str, Any]]
-    following: Position | None
-    """The place of the next page; None: the list is at its end."""
-
-
 class _Place(NamedTuple):
     """The place of an event in the list, whose order is that of its fields.
 
@@ -138,8 +130,8 @@ class EventSearch:
     only_queues: bool
     """Only events of queues are wanted."""
 
-    async def page(self, start: Position | None, limit: int) -> Page:
-        """Return the events before a position.
+    async def page(self, start: Position | None, limit: int) -> tuple[list[dict[str, Any]], Position | None]:
+        """Return the events before a position, newest first, and the place of the next page.
 
         It has `limit` events, and more by those of the same stored event as its last, or by the events of queues of the same instant. It
         may have fewer, or none, also before the end of the list.
@@ -168,10 +160,10 @@ class EventSearch:
             rest = places[len(shown) :]
         views = [event for _, event in shown]
         if found.is_whole and not rest:
-            return Page(views, None)
+            return views, None
         # what is older than the page is searched again
         end = max((place.sequence for place, _ in rest if not place.is_of_queue), default=found.end)
-        return Page(views, Position(end + 1, shown[-1][0].instant if rest else found.since))
+        return views, Position(end + 1, shown[-1][0].instant if rest else found.since)
 
     async def _in_log(self, start: Position | None, limit: int) -> _Found:
         newest, first = await asyncio.gather(self.here.log.end(Stream.LOG), self.here.stored.first(Stream.LOG))

@@ -15,7 +15,6 @@ from ....domain.events import StepProgress
 from ....domain.execution import Status
 from ....domain.progress import MAX_CHECKPOINT_BYTES, MAX_DATA_BYTES, fraction_of
 from ....services.operations import progress_reports
-from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.progress_reports import ProgressReport
 from ..api.dependencies import Here
 from ..auth.security import HistoryReader, TaskWorker
@@ -57,11 +56,13 @@ async def get_progress(here: Here, caller: HistoryReader, job_id: Id, response: 
     step = job_id.partition(":")[2] or job_view.current_step(match.facts)
     shown = job_view.job(match.facts, job_id=job_id, step=step)
     progress = await progress_reports.newest(here.log, match, step)
-    if progress is not None and not _counts(match, progress):
-        progress = None
-    fraction = None if progress is None else _fraction(match, progress)
+    state = execution.fold(match.facts)
+    if progress is not None and not (state.is_over or progress.attempt >= state.steps[progress.step].attempt):
+        progress = None  # of an earlier attempt (ojs-progress §5.3)
+    fraction = None
     response.headers["Cache-Control"] = "no-cache"
     if progress is not None:
+        fraction = 1.0 if state.status is Status.COMPLETED else fraction_of(progress.fraction) or 0.0
         response.headers["X-OJS-Progress"] = f"{fraction:g}"
         response.headers["Last-Modified"] = format_datetime(progress.time, usegmt=True)
     return {
@@ -71,17 +72,6 @@ async def get_progress(here: Here, caller: HistoryReader, job_id: Id, response: 
         **_details(progress),
         "updated_at": None if progress is None else job_view.instant(progress.time),
     }
-
-
-def _counts(match: ExecutionMatch, progress: StepProgress) -> bool:
-    """Return whether a progress is of the newest attempt (ojs-progress §5.3)."""
-    state = execution.fold(match.facts)
-    return state.is_over or progress.attempt >= state.steps[progress.step].attempt
-
-
-def _fraction(match: ExecutionMatch, progress: StepProgress) -> float:
-    is_completed = execution.fold(match.facts).status is Status.COMPLETED
-    return 1.0 if is_completed else fraction_of(progress.fraction) or 0.0
 
 
 def _details(progress: StepProgress | None) -> dict[str, Any]:
