@@ -278,7 +278,7 @@ class Auditor:
             self._voided.append(cast("Recorded[Voided]", recorded))
         for event in unfold((recorded,)):
             for handler in self._handlers.get(type(event.message), ()):
-                self._add_all(handler(event) or ())
+                self._add(handler(event) or ())
 
     def judge_guards(self) -> None:
         """Judge where messages came from too (I9), since `stored` will be called for each."""
@@ -302,24 +302,23 @@ class Auditor:
 
     def begins(self, stream: Stream, *, first: int, archived: int) -> None:
         """Take the beginning of a stream (`guards.removed`)."""
-        self._add_all(removed(stream, first=first, archived=archived))
+        self._add(removed(stream, first=first, archived=archived))
 
     def compared(self, comparison: Comparison) -> None:
         """Take the result of the comparison with the read models (I8)."""
         self._judged.append("I8")
         self._remarks += comparison.remarks
-        self._add_all(comparison.violations)
+        self._add(comparison.violations)
 
     def report(self) -> Report:
         """Return the report. No message can be taken afterwards."""
         until = self._until or self._latest
         self._time.horizon = until
         voided = tuple(self._take_voided())
-        self._add_all(violation for violation, _ in self._foreign.values())
+        self._add(violation for violation, _ in self._foreign.values())
         debts = [debt for check in self._checks for debt in check.debts()]
         overdue = [debt for debt in debts if until is not None and debt.is_overdue(until, self._patience)]
-        for debt in overdue:
-            self._add(Violation(debt.invariant, debt.entity, debt.reason, debt.facts))
+        self._add(Violation(debt.invariant, debt.entity, debt.reason, debt.facts) for debt in overdue)
         return Report(
             facts=self._facts,
             jobs=self._time.count,
@@ -349,14 +348,11 @@ class Auditor:
             reason = f": {event.reason}" if event.reason else ""
             yield f"{event.stream} {event.sequence} {event.subject}{by}{reason}"
 
-    def _add_all(self, violations: Iterable[Violation]) -> None:
+    def _add(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
-            self._add(violation)
-
-    def _add(self, violation: Violation) -> None:
-        self._total += 1
-        if len(self._found) < SHOWN:
-            self._found.append(violation)
+            self._total += 1
+            if len(self._found) < SHOWN:
+                self._found.append(violation)
 
 
 def audit(

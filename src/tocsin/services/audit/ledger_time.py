@@ -31,7 +31,7 @@ def closing(rule: JobDefinition, at: datetime) -> str | None:
         if _has(calendar, day, weekday):
             return f"{day} is a day of {calendar.name}"
     if rule.only and not any(_has(calendar, day, weekday) for calendar in rule.only):
-        return f"{day} is no day of {_names(rule.only)}"
+        return f"{day} is no day of {' or '.join(calendar.name for calendar in rule.only)}"
     for span in rule.blackout:
         start, end = (parse_moment(text, rule.timezone, DstPolicy(gap="shift")) for text in (span.start, span.end))
         if start <= at < end:
@@ -43,10 +43,6 @@ def _has(calendar: Calendar, day: str, weekday: str) -> bool:
     # ISO dates are ordered as texts.
     ranges = ((text.partition("/")[0], text.rpartition("/")[2]) for text in calendar.days)
     return weekday in calendar.weekdays or any(first <= day <= last for first, last in ranges)
-
-
-def _names(calendars: Sequence[Calendar]) -> str:
-    return " or ".join(calendar.name for calendar in calendars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class Timeline:
 
     @property
     def begin(self) -> datetime | None:
-        """Set the start of undecided time."""
+        """The start of undecided time."""
         return self.watermark or (self.regimes[0].since if self.regimes else None)
 
     def govern(self, recorded: Recorded[DefinitionFact]) -> bool:

@@ -281,10 +281,8 @@ def _passed(
         case "superseded":
             change = next((later for later in regimes if later.fact.sequence > regime.fact.sequence), regime)
             answer = _with_blame(replace(answer, verdict="superseded"), change)
-        case "excluded":
-            return replace(answer, verdict="excluded")
-        case "throttled":
-            return replace(answer, verdict="throttled")
+        case "excluded" | "throttled" as reason:
+            return replace(answer, verdict=reason)
         case _:
             answer = replace(answer, verdict="missed")
     return replace(answer, gap=gap_around(answer.at, decision.time, evidence.leadership))
