@@ -13,7 +13,8 @@ from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
 from ..domain.ids import is_execution_id
 from ..domain.trace_context import parse
-from .names import ANY, MAX_NAME_LENGTH, OUTSIDE_INPUTS, PUBLIC_INPUTS, REST, name, request_subject
+from .names import ANY, MAX_NAME_LENGTH, OUTSIDE_INPUTS, PUBLIC_INPUTS, REST, SCOPE_TOKENS, name, request_subject
+from .paths import KINDS
 from .set_aside import UnreadableMessage
 
 
@@ -134,97 +135,21 @@ def _model(subject: str) -> type[e.Message]:
 
 _ADMISSION_ALONE: Final = 4
 """Tokens in the subject of an admission that is not a task too."""
-_DECISION: Final = {
-    "ledger": 2,
-    "leadership": 2,
-    "execution": 3,
-    "dead-letter": 3,
-    "agent": 3,
-    "queue": 2,
-    "ownership": 2,
-    "shards": 2,
-    "policy": 2,
-    "namespaces": 2,
-    "silences": 2,
-    "repair": 3,
-    "notification": 3,
-    "unique": 3,
-    "cron": 1,
-    "lock": 2,
-    "mq": 1,
-} | {
-    "timer": 3,
-    "delay": 3,
-}
+_DECISION: Final = {**SCOPE_TOKENS, "leadership": 2, "cron": 1, "lock": 2, "mq": 1, "timer": 3, "delay": 3}
+"""The place of the token that tells the messages of a kind apart."""
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
-        f"ledger.{m.model_fields['type'].default}": m
-        for m in (e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed)
-    },
-    **{
-        f"execution.{m.model_fields['type'].default}": m
-        for m in (
-            *(
-                e.Planned,
-                e.Admitted,
-                e.Skipped,
-                e.FannedOut,
-                e.Dispatched,
-                e.Started,
-                e.RetryScheduled,
-                e.Advanced,
-                e.Exhausted,
-            ),
-            *(
-                e.DependenciesSettled,
-                e.Proposed,
-                e.Acknowledged,
-                e.QuorumSettled,
-                e.Recovered,
-                e.Released,
-                e.Completed,
-                e.Failed,
-                e.Cancelled,
-            ),
-        )
-    },
-    "lock.acquired": e.Acquired,
-    "lock.queued": e.Queued,
-    **{
-        f"dead-letter.{m.model_fields['type'].default}": m
-        for m in (e.DeadLettered, e.PoisonMessage, e.Replayed, e.Resolved)
+        f"{kind}.{model.model_fields['type'].default}": model
+        for model in vars(e).values()
+        if isinstance(model, type) and issubclass(model, e.Message) and "type" in model.model_fields
+        for base, (kind, _) in KINDS.items()
+        if issubclass(model, base)
     },
     "cron.triggered": e.CronTriggered,
     "cron.skipped": e.CronSkipped,
     "cron.missed": e.CronMissed,
     "cron.answer": e.CronAnswer,
     "cron.alert": e.CronAlert,
-    **{
-        f"leadership.{m.model_fields['type'].default}": m
-        for m in (e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost)
-    },
-    **{
-        f"agent.{m.model_fields['type'].default}": m
-        for m in (
-            *(e.AgentRegistered, e.AgentDrainStarted, e.AgentFellSilent),
-            *(e.AgentEnded, e.AgentForgotten, e.AgentSwitched, e.AgentGranted),
-        )
-    },
-    **{f"queue.{m.model_fields['type'].default}": m for m in (e.QueuePaused, e.QueueResumed, e.QueuePurged)},
-    "shards.shards-defined": e.ShardsDefined,
-    "ownership.assigned": e.OwnershipAssigned,
-    "policy.policy-defined": e.PolicyDefined,
-    "namespaces.namespaces-defined": e.NamespacesDefined,
-    "silences.silences-defined": e.SilencesDefined,
-    "repair.voided": e.Voided,
-    "unique.taken": e.KeyTaken,
-    **{
-        f"notification.{m.model_fields['type'].default}": m
-        for m in (
-            *(e.NotificationRaised, e.NotificationPrepared, e.NotificationDelivered),
-            *(e.NotificationAttemptFailed, e.NotificationAbandoned, e.NotificationSilenced, e.OutcomeChanged),
-        )
-    },
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
     "report": e.Report,

@@ -1,14 +1,25 @@
 """Filters over subjects: of one job or execution, or of all."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
 from ..domain.ids import seal
-from .names import ANY, DEFAULT_QUEUE, NO_CLAIM, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
-from .paths import ledger_subjects, namespaces, policy, silences, trigger
+from .names import (
+    ANY,
+    DEFAULT_QUEUE,
+    NO_CLAIM,
+    OUTSIDE_INPUTS,
+    PUBLIC_INPUTS,
+    SCOPE_TOKENS,
+    STREAMS,
+    Stream,
+    stream_of,
+    token,
+)
+from .paths import KINDS, TAILS, ledger_subjects, namespaces, policy, silences, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "planned.dependent", "admitted", "admitted.>"))
 """Filters over the events that open an execution.
@@ -31,6 +42,10 @@ ENDINGS: Final = (*COMPLETIONS, *(f"execution.*.*.{end}" for end in ("failed", "
 def ends(job: str, *kinds: str) -> tuple[str, ...]:
     """Return filters over ends of executions of a job, such as `completed`."""
     patterns = (pattern for pattern in ENDINGS if pattern.split(".")[3] in kinds)
+    return _of_job(job, patterns)
+
+
+def _of_job(job: str, patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(pattern.replace(ANY, token(job), 1) for pattern in patterns)
 
 
@@ -63,12 +78,12 @@ def is_ending(subject: str) -> bool:
 
 def openings(job: str = ANY) -> tuple[str, ...]:
     """Return filters over the events that open executions of a job."""
-    return tuple(pattern.replace(ANY, job if job == ANY else token(job), 1) for pattern in OPENINGS)
+    return _of_job(job, OPENINGS)
 
 
 def runs(job: str) -> tuple[str, ...]:
     """Return filters over the events that open or end executions of a job."""
-    return (*openings(job), *(pattern.replace(ANY, token(job), 1) for pattern in ENDINGS))
+    return _of_job(job, (*OPENINGS, *ENDINGS))
 
 
 def tasks(queue: str) -> tuple[str, str]:
@@ -134,7 +149,7 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
 
     With `runs`, they also find the ends of executions.
     """
-    of = ANY if job is None else token(job)
+    of = token(job or ANY)
     return (
         *ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted"),
         *(("trigger.>", *PUBLIC_TRIGGER_FILTERS) if job is None else _triggers(job)),
@@ -143,14 +158,7 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
         f"dead-letter.{of}.*.replayed.>",
         f"dead-letter.{of}.*.resolved",
         silences(),  # one scope for all jobs
-        *(
-            (
-                *(*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), policy(), namespaces()),
-                filter_for("repair.voided"),
-            )
-            if job is None
-            else ()
-        ),
+        *((*_OF_INSTALLATION, filter_for("repair.voided")) if job is None else ()),
     )
 
 
@@ -159,17 +167,13 @@ def change_filters(job: str | None = None) -> tuple[str, ...]:
     of_jobs = ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted")
     if job is not None:
         return of_jobs
-    of_installation = (
-        filter_for("shards.shards-defined"),
-        policy(),
-        namespaces(),
-        silences(),
-        filter_for("repair.voided"),
-    )
-    return (*of_jobs, *_OF_AGENTS, queue_events(), *of_installation)
+    return (*of_jobs, *_OF_INSTALLATION, silences(), filter_for("repair.voided"))
 
 
-_OF_AGENTS: Final = ("agent.*.*.switched", "agent.*.*.granted", "agent.*.*.drain-started")
+_OF_INSTALLATION: Final = (
+    *("agent.*.*.switched", "agent.*.*.granted", "agent.*.*.drain-started"),
+    *(queue_events(), "shards.*.shards-defined", policy(), namespaces()),
+)
 
 
 def _triggers(job: str) -> Iterator[str]:
@@ -182,12 +186,10 @@ def _triggers(job: str) -> Iterator[str]:
 def filter_for(pattern: str) -> str:
     """Return a filter over all jobs, e.g. `filter_for("execution.admitted")`."""
     kind, _, decision = pattern.partition(".")
+    if kind in SCOPE_TOKENS or kind == "leadership":
+        place = ".*" * (SCOPE_TOKENS.get(kind, 2) - 1)
+        return f"{kind}{place}.{decision}{'.>' if f'{kind}.{decision}' in _LONGER else ''}"
     match kind:
-        case "execution" | "dead-letter" | "agent" | "repair" | "notification" | "unique":
-            tail = ".>" if decision in _LONGER else ""
-            return f"{kind}.*.*.{decision}{tail}"
-        case "ledger" | "leadership" | "queue" | "ownership" | "shards" | "policy" | "namespaces" | "silences":
-            return f"{kind}.*.{decision}"
         case "report":
             return f"report.*.*.{decision}.>"
         case "timer":
@@ -207,20 +209,22 @@ def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
     """
     if kind in _ALL_OF:
         return _ALL_OF[kind]
-    stored = kind.model_fields["type"].default
     if issubclass(kind, e.LockFact):
+        stored = kind.model_fields["type"].default
         return f"lock.*.{stored}", f"lock.*.*.{stored}"
-    prefix = next(prefix for base, prefix in _FACTS.items() if issubclass(kind, base))
-    return (filter_for(f"{prefix}.{stored}"),)
+    return (filter_for(_pattern_of(kind)),)
 
 
-_LONGER: Final = frozenset(
-    {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "released", "replayed"}
-    | {"proposed", "acknowledged"}
-    | {"attempt-failed"}  # of a notification
-)
+def _pattern_of(kind: type[e.Message]) -> str:
+    """Return the argument of `filter_for` for the events of a type."""
+    stored = kind.model_fields["type"].default
+    return next(f"{prefix}.{stored}" for base, (prefix, _) in KINDS.items() if issubclass(kind, base))
+
+
+_LONGER: Final = frozenset(map(_pattern_of, {*TAILS, e.Dispatched} - {e.Planned, e.Completed}))
+"""The events whose subjects go on after their type."""
 _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
-    e.Dispatched: ("execution.*.*.dispatched.>", "execution.*.*.admitted.>"),
+    e.Dispatched: ALL_TASKS,
     e.Planned: ("execution.*.*.planned", DEPENDENTS),
     e.Completed: COMPLETIONS,
     e.CronTriggered: ("cron.triggered.*",),
@@ -244,22 +248,6 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Envelope: ("mq.scheduled.>", "mq.team.>"),
     e.Completion: ("mq.scheduler.complete.>",),
     e.MqCancel: ("mq.scheduler.cancel.>",),
-}
-_FACTS: Final[dict[type[e.Message], str]] = {
-    e.ExecutionFact: "execution",
-    e.LedgerFact: "ledger",
-    e.DeadLetterFact: "dead-letter",
-    e.LeadershipFact: "leadership",
-    e.AgentFact: "agent",
-    e.QueueFact: "queue",
-    e.ShardsDefined: "shards",
-    e.OwnershipFact: "ownership",
-    e.PolicyDefined: "policy",
-    e.NamespacesDefined: "namespaces",
-    e.SilencesDefined: "silences",
-    e.RepairFact: "repair",
-    e.NotificationFact: "notification",
-    e.UniqueFact: "unique",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..domain.events import Foreign, Message, Recorded
 from .codec import DecodeError, decode
-from .names import DECISION_STREAMS, STREAM_SUBJECTS, Stream, stream_of
+from .names import DECISION_STREAMS, SCOPE_TOKENS, STREAM_SUBJECTS, Stream, stream_of
 from .set_aside import VOIDED, UnreadableMessage, digest_of, is_set_aside
 
 EXPECTED_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -21,24 +21,6 @@ EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 MESSAGE_ID: Final = "Nats-Msg-Id"
 ORIGIN: Final = "Nats-Stream"
 """A header of the server's replies to reads of a stream."""
-_SCOPE_TOKENS: Final = {
-    "ledger": 2,
-    "execution": 3,
-    "dead-letter": 3,
-    "agent": 3,
-    "queue": 2,
-    "repair": 3,
-    "ownership": 2,
-    "shards": 2,
-    "policy": 2,
-    "namespaces": 2,
-    "silences": 2,
-    "notification": 3,
-    "unique": 3,
-}
-"""The number of tokens of a scope before its wildcard."""
-
-
 MAX_SHOWN: Final = 200
 """Characters of a foreign guard that a reason shows."""
 LEADERSHIP: Final = "leadership."
@@ -74,7 +56,7 @@ def guard_of(subject: str) -> str | None:
     None: they are no decisions and need no guard.
     """
     kind = subject.partition(".")[0]
-    number = _SCOPE_TOKENS.get(kind)
+    number = SCOPE_TOKENS.get(kind)
     if number is not None:
         tokens = subject.split(".", number)
         tokens[number:] = [">"]

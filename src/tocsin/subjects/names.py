@@ -175,6 +175,24 @@ _KINDS: Final = {
 }
 
 
+SCOPE_TOKENS: Final = {
+    "ledger": 2,
+    "execution": 3,
+    "dead-letter": 3,
+    "agent": 3,
+    "queue": 2,
+    "repair": 3,
+    "ownership": 2,
+    "shards": 2,
+    "policy": 2,
+    "namespaces": 2,
+    "silences": 2,
+    "notification": 3,
+    "unique": 3,
+}
+"""The number of tokens of a scope before its wildcard, by kind of event."""
+
+
 def stream_of(subject: str) -> Stream:
     """Return the stream that stores a subject."""
     return _KINDS.get(subject.partition(".")[0], Stream.LOG)

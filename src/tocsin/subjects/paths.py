@@ -8,97 +8,32 @@ from typing import Any, Final, NamedTuple
 from ..domain import events as e
 from ..domain.ids import seal
 from ..domain.lock import waits_before_lock
-from .names import ANY, DEFAULT_QUEUE, ENQUEUED, JOB_EXECUTORS, NO_CLAIM, REPLAYS, TRIGGERS, dotted, token
+from .names import DEFAULT_QUEUE, ENQUEUED, JOB_EXECUTORS, NO_CLAIM, REPLAYS, TRIGGERS, dotted, token
 
 
 def subject_of(message: e.Message) -> str:
-    """Return the subject of an event, an input or a public event."""
+    """Return the subject of an event, an input or a public event.
+
+    An event's subject is its scope, its type, and the rest that `TAILS` has.
+    """
+    fact: Any = message
     # A table costs a tenth of a chain of `isinstance`, which is slow for pydantic models.
-    make = _SUBJECTS.get(type(message)) or next((_SUBJECTS[c] for c in type(message).__mro__ if c in _SUBJECTS), None)
-    if make is None:
-        raise TypeError(f"{type(message).__name__} has no subject of its own")
-    return make(message)
-
-
-def execution_prefix(fact: e.ExecutionFact) -> str:
-    """Return the common prefix of the subjects of an execution's events."""
-    return f"execution.{token(fact.job)}.{fact.execution_id}"
-
-
-def _attempt(fact: e.Started | e.Released | e.RetryScheduled | e.Dispatched) -> str:
-    return f"{fact.step}.{fact.attempt}"
+    if (make := _SUBJECTS.get(type(fact))) is not None:
+        return make(fact)
+    if (scope := _scope(type(fact))) is None:
+        raise TypeError(f"{type(fact).__name__} has no subject of its own")
+    tail = TAILS.get(type(fact))
+    return f"{scope(fact)[:-1]}{fact.type}{'' if tail is None else tail(fact)}"
 
 
 def _dispatched(task: e.Dispatched) -> str:
     queue = "" if task.queue == DEFAULT_QUEUE else f".{token(task.queue)}"
     decision = "dispatched" if task.admits is None else "admitted"
-    return f"{execution_prefix(task)}.{decision}.{_attempt(task)}{queue}"
-
-
-def _event_of_execution(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"{execution_prefix(fact)}.{fact.type}"
-
-
-def _completed(end: e.Completed) -> str:
-    """Return the subject of a completion.
-
-    It ends in `locked` if the execution held a lock, because only then other executions may wait for it.
-    """
-    return _event_of_execution(end) if end.fence is None else f"{_event_of_execution(end)}.locked"
-
-
-def _planned(fact: e.Planned) -> str:
-    """Return the subject of a plan.
-
-    It ends in `dependent` if another keeper decides before the lock keeper: the execution waits for other jobs, or for agents.
-    """
-    return f"{_event_of_execution(fact)}.dependent" if waits_before_lock(fact) else _event_of_execution(fact)
-
-
-def _event_of_step(fact: e.Advanced | e.Exhausted) -> str:
-    return f"{_event_of_execution(fact)}.{fact.step}"
-
-
-def _event_of_ledger(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"ledger.{token(fact.job)}.{fact.type}"
-
-
-def _event_of_lock(fact: e.Acquired | e.Queued) -> str:
-    shard = "" if fact.shard is None else f".{token(fact.shard)}"
-    return f"lock.{token(fact.job)}{shard}.{fact.type}"
-
-
-def _event_of_dead_letter(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"dead-letter.{token(fact.job)}.{fact.id}.{fact.type}"
+    return f"execution.{token(task.job)}.{task.execution_id}.{decision}.{task.step}.{task.attempt}{queue}"
 
 
 def _replayed(fact: e.Replayed) -> str:
-    execution_id = "" if fact.execution_id is None else f".{fact.execution_id}"
-    return f"{_event_of_dead_letter(fact)}.{fact.number}{execution_id}"
-
-
-def _event_of_lease(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"leadership.{fact.lease}.{fact.type}"
-
-
-def _event_of_agent(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"agent.{fact.name}.{fact.agent_id}.{fact.type}"
-
-
-def _event_of_queue(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"queue.{token(fact.queue)}.{fact.type}"
-
-
-def _event_of_resource(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"ownership.{fact.resource}.{fact.type}"
-
-
-def _event_of_repair(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"repair.{fact.stream}.{fact.sequence}.{fact.type}"
-
-
-def _event_of_notification(fact: Any) -> str:  # noqa: ANN401 - an event with a type
-    return f"notification.{token(fact.job)}.{fact.id}.{fact.type}"
+    return f".{fact.number}" if fact.execution_id is None else f".{fact.number}.{fact.execution_id}"
 
 
 def _public_event(fact: e.CronTriggered | e.CronSkipped | e.CronMissed) -> str:
@@ -121,21 +56,6 @@ def _timer(timer: e.RetryTimer | e.LeaseTimer | e.ExpiryTimer | e.NotifyTimer) -
 
 _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Dispatched: _dispatched,
-    e.Started: lambda fact: f"{execution_prefix(fact)}.started.{_attempt(fact)}.{fact.delivery}",
-    e.RetryScheduled: lambda fact: f"{execution_prefix(fact)}.retry-scheduled.{_attempt(fact)}",
-    e.Released: lambda fact: f"{execution_prefix(fact)}.released.{_attempt(fact)}.{fact.task}",
-    e.Recovered: lambda fact: f"{execution_prefix(fact)}.recovered.{fact.recovery}",
-    **dict.fromkeys((e.Advanced, e.Exhausted), _event_of_step),
-    **dict.fromkeys(
-        (e.Admitted, e.DependenciesSettled, e.QuorumSettled, e.Skipped, e.FannedOut, e.Failed, e.Cancelled),
-        _event_of_execution,
-    ),
-    e.Proposed: lambda fact: f"{execution_prefix(fact)}.proposed.{fact.attempt}",
-    e.Acknowledged: lambda fact: f"{execution_prefix(fact)}.acknowledged.{fact.attempt}.{fact.name}.{fact.agent_id}",
-    e.Planned: _planned,
-    e.Completed: _completed,
-    **dict.fromkeys((e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed), _event_of_ledger),
-    **dict.fromkeys((e.Acquired, e.Queued), _event_of_lock),
     e.Report: _report,
     e.RetryTimer: lambda timer: f"{_timer(timer)}.retry.{timer.step}.{timer.attempt}",
     e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}.{timer.task}",
@@ -143,36 +63,26 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
     e.DebounceTimer: lambda timer: f"timer.{token(timer.job)}.{timer.window}.debounce",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
-    e.Replayed: _replayed,
-    **dict.fromkeys((e.DeadLettered, e.PoisonMessage, e.Resolved), _event_of_dead_letter),
-    **dict.fromkeys((e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost), _event_of_lease),
-    **dict.fromkeys(
-        (
-            *(e.AgentRegistered, e.AgentDrainStarted, e.AgentFellSilent, e.AgentEnded, e.AgentForgotten),
-            *(e.AgentSwitched, e.AgentGranted),
-        ),
-        _event_of_agent,
-    ),
-    **dict.fromkeys((e.QueuePaused, e.QueueResumed, e.QueuePurged), _event_of_queue),
-    e.OwnershipAssigned: _event_of_resource,
-    e.ShardsDefined: lambda fact: f"shards.map.{fact.type}",
-    e.PolicyDefined: lambda fact: f"policy.scheduler.{fact.type}",
-    e.NamespacesDefined: lambda fact: f"namespaces.map.{fact.type}",
-    e.SilencesDefined: lambda fact: f"silences.notifications.{fact.type}",
-    e.Voided: _event_of_repair,
-    e.KeyTaken: lambda fact: f"unique.{token(fact.job)}.{fact.key}.{fact.type}",
-    e.NotificationAttemptFailed: lambda fact: f"{_event_of_notification(fact)}.{fact.attempt}",
-    **dict.fromkeys(
-        (
-            *(e.NotificationRaised, e.NotificationPrepared, e.NotificationDelivered, e.NotificationAbandoned),
-            *(e.NotificationSilenced, e.OutcomeChanged),
-        ),
-        _event_of_notification,
-    ),
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
     e.EventIgnored: lambda fact: ignored_events(fact.job, fact.trigger_id),
 }
+TAILS: Final[Mapping[type, Callable[[Any], str]]] = {
+    e.Started: lambda fact: f".{fact.step}.{fact.attempt}.{fact.delivery}",
+    e.RetryScheduled: lambda fact: f".{fact.step}.{fact.attempt}",
+    e.Released: lambda fact: f".{fact.step}.{fact.attempt}.{fact.task}",
+    e.Recovered: lambda fact: f".{fact.recovery}",
+    **dict.fromkeys((e.Advanced, e.Exhausted), lambda fact: f".{fact.step}"),
+    e.Proposed: lambda fact: f".{fact.attempt}",
+    e.Acknowledged: lambda fact: f".{fact.attempt}.{fact.name}.{fact.agent_id}",
+    e.Replayed: _replayed,
+    e.NotificationAttemptFailed: lambda fact: f".{fact.attempt}",
+    # Another keeper decides before the lock keeper: the execution waits for other jobs, or for agents.
+    e.Planned: lambda fact: ".dependent" if waits_before_lock(fact) else "",
+    # Only if it held a lock, other executions may wait for it.
+    e.Completed: lambda end: "" if end.fence is None else ".locked",
+}
+"""The rest of the subject of an event after its type."""
 
 
 def definition(job: str) -> str:
@@ -209,7 +119,7 @@ def requests_of(job: str, execution_id: str) -> dict[str, str]:
 
     They are triggers, enqueued jobs and replays, by the planner's durable. `job`: its name, or `*` for any.
     """
-    of = job if job == ANY else token(job)
+    of = token(job)
     return {
         TRIGGERS: f"trigger.{of}.{execution_id}",
         ENQUEUED: f"enqueue.{of}.{execution_id}",
@@ -461,32 +371,35 @@ _NUMBER: Final = re.compile("[0-9]{1,18}")
 def scope_of(message: e.Message) -> str:
     """Return the scope that guards an event.
 
-    A public event is guarded by its own subject.
+    A public event and a change of a leader are guarded by their own subject.
     """
-    return _scope_maker(type(message))(message)
+    make = None if isinstance(message, e.LeadershipFact) else _scope(type(message))
+    return subject_of(message) if make is None else make(message)
 
 
 @cache
-def _scope_maker(kind: type[e.Message]) -> Callable[[Any], str]:
-    return next((make for base, make in _SCOPES.items() if issubclass(kind, base)), subject_of)
+def _scope(kind: type[e.Message]) -> Callable[[Any], str] | None:
+    return next((make for base, (_, make) in KINDS.items() if issubclass(kind, base)), None)
 
 
-_SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
-    e.ExecutionFact: lambda fact: execution(fact.job, fact.execution_id),
-    e.LedgerFact: lambda fact: ledger(fact.job),
-    e.LockFact: lambda fact: lock(fact.job, fact.shard),
-    e.AgentFact: lambda fact: agent(fact.name, fact.agent_id),
-    e.QueueFact: lambda fact: queue(fact.queue),
-    e.OwnershipFact: lambda fact: ownership(fact.resource),
-    e.ShardsDefined: lambda _: shard_map(),
-    e.PolicyDefined: lambda _: policy(),
-    e.NamespacesDefined: lambda _: namespaces(),
-    e.SilencesDefined: lambda _: silences(),
-    e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
-    e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
-    e.NotificationFact: lambda fact: notification(fact.job, fact.id),
-    e.UniqueFact: lambda fact: unique_key(fact.job, fact.key),
+KINDS: Final[Mapping[type[e.Message], tuple[str, Callable[[Any], str]]]] = {
+    e.ExecutionFact: ("execution", lambda fact: execution(fact.job, fact.execution_id)),
+    e.LedgerFact: ("ledger", lambda fact: ledger(fact.job)),
+    e.LockFact: ("lock", lambda fact: lock(fact.job, fact.shard)),
+    e.DeadLetterFact: ("dead-letter", lambda fact: dead_letter(fact.job, fact.id)),
+    e.LeadershipFact: ("leadership", lambda fact: f"leadership.{fact.lease}.*"),
+    e.AgentFact: ("agent", lambda fact: agent(fact.name, fact.agent_id)),
+    e.QueueFact: ("queue", lambda fact: queue(fact.queue)),
+    e.OwnershipFact: ("ownership", lambda fact: ownership(fact.resource)),
+    e.ShardsDefined: ("shards", lambda _: shard_map()),
+    e.PolicyDefined: ("policy", lambda _: policy()),
+    e.NamespacesDefined: ("namespaces", lambda _: namespaces()),
+    e.SilencesDefined: ("silences", lambda _: silences()),
+    e.RepairFact: ("repair", lambda fact: repair(fact.stream, fact.sequence)),
+    e.NotificationFact: ("notification", lambda fact: notification(fact.job, fact.id)),
+    e.UniqueFact: ("unique", lambda fact: unique_key(fact.job, fact.key)),
 }
+"""The first token of the subjects of events, and their scope, by the base class of the events."""
 
 
 def execution_scope(subject: str) -> str:
