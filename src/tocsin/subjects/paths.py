@@ -20,7 +20,7 @@ def subject_of(message: e.Message) -> str:
     # A table costs a tenth of a chain of `isinstance`, which is slow for pydantic models.
     if (make := _SUBJECTS.get(type(fact))) is not None:
         return make(fact)
-    if (scope := _scope(type(fact))) is None:
+    if (scope := _scope(type(message))) is None:
         raise TypeError(f"{type(fact).__name__} has no subject of its own")
     tail = TAILS.get(type(fact))
     return f"{scope(fact)[:-1]}{fact.type}{'' if tail is None else tail(fact)}"
