@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from .text import printable_lines
+from .text import cut, printable_lines
 
 MAX_REASON: Final = 500
 """Characters of a reason."""
@@ -17,7 +17,6 @@ MAX_WHY: Final = 2_000
 """Characters of an answer to why."""
 MAX_OTHER_JOBS: Final = 5
 """Names of jobs that a grouped notification lists besides its own."""
-_CUT: Final = "…"
 
 
 class Kind(StrEnum):
@@ -78,5 +77,4 @@ class Notification:
 
 def bounded(text: str, limit: int) -> str:
     """Return a text that is safe to show, cut to a number of characters."""
-    text = printable_lines(text.strip()[: limit + 1])
-    return text if len(text) <= limit else text[: limit - 1] + _CUT
+    return cut(printable_lines(text.strip()[: limit + 1]), limit)

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from .notification import MAX_OTHER_JOBS, MAX_REASON, MAX_WHY, MEANINGS, Kind, Notification
 from .template import Clean, Form, TemplateError, Verbatim, render
-from .text import counted, printable, printable_lines, utc_text
+from .text import counted, cut, printable, printable_lines, utc_text
 
 NAMES: Final = frozenset(
     {
@@ -41,7 +41,6 @@ MAX_CHAT_LINES: Final = 1_000
 """Characters of the evidence in a chat."""
 MAX_CHAT_BODY: Final = 1_800
 """Characters of the body in a chat: Discord refuses more than 2,000 with the subject."""
-_CUT: Final = "…"
 _MARKUP: Final = str.maketrans({"<": "‹", ">": "›", "@": "(at)", "＠": "(at)", "﹫": "(at)"})
 _LAST: Final = {"&": "＆", "]": "］"}
 """The characters that act together with a text after them."""
@@ -89,11 +88,6 @@ def value_without_markup(text: str) -> str:
     if text.startswith("("):
         text = f"（{text[1:]}"
     return f"{text[:-1]}{_LAST[text[-1]]}" if text.endswith(tuple(_LAST)) else text
-
-
-def cut(text: str, limit: int) -> str:
-    """Return a text of at most `limit` characters."""
-    return text if len(text) <= limit else text[: limit - 1] + _CUT
 
 
 def _lines(notification: Notification, why: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 from .events import Actor, Message, QueueFact, QueuePaused, QueuePurged, QueueResumed, Recorded
@@ -44,10 +45,7 @@ def evolve(state: Queue, recorded: Recorded[Message]) -> Queue:
 
 def fold(facts: Iterable[Recorded[Message]]) -> Queue:
     """Return the state after the events of one queue, oldest first."""
-    state = initial
-    for recorded in facts:
-        state = evolve(state, recorded)
-    return state
+    return reduce(evolve, facts, initial)
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import Final
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -30,7 +29,9 @@ def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None
     return ", ".join(changes) or None
 
 
-_TAB: Final = "    "
+def cut(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def printable(text: str) -> str:
@@ -53,7 +54,7 @@ def printable_lines(text: str) -> str:
 
 def _escaped(char: str) -> str:
     if char == "\t":
-        return _TAB
+        return "    "
     return " " if char.isspace() and char > "\x7f" else char.encode("unicode_escape").decode("ascii")
 
 

@@ -6,6 +6,7 @@ needed. An execution that is over does not release its key by an event: the next
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import Final, NamedTuple
 
 import msgspec
@@ -56,9 +57,7 @@ def evolve(state: UniqueKey, recorded: Recorded[Message]) -> UniqueKey:
 
 def fold(facts: Iterable[Recorded[Message]], state: UniqueKey = initial) -> UniqueKey:
     """Return the state after events, oldest first."""
-    for recorded in facts:
-        state = evolve(state, recorded)
-    return state
+    return reduce(evolve, facts, state)
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------

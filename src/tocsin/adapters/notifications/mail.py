@@ -10,8 +10,8 @@ import aiosmtplib
 from aiosmtplib.response import SMTPResponse
 
 from ...domain.notification import Notification
-from ...domain.notification_template import body_by, body_of, cut, subject_by, subject_of
-from ...domain.text import counted, printable
+from ...domain.notification_template import body_by, body_of, subject_by, subject_of
+from ...domain.text import counted, cut, printable
 from ...ports import ChannelRefused
 from ...settings.channels import EmailChannel
 from .webhook import by_template, trusted

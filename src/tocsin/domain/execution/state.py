@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import reduce
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 
 import msgspec
@@ -322,9 +323,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
 
 def fold(facts: Iterable[Recorded[Message]], state: Execution = initial) -> Execution:
     """Return the state after events, oldest first."""
-    for recorded in facts:
-        state = evolve(state, recorded)
-    return state
+    return reduce(evolve, facts, state)
 
 
 def _admitted(state: Execution, admission: Recorded[Admitted]) -> Execution:
