@@ -171,11 +171,11 @@ def _plain(finding: Violation | Debt) -> dict[str, Any]:
 
 Taken: TypeAlias = Iterator[Violation]
 Handler: TypeAlias = Callable[[Recorded[Any]], Taken | None]
-H = TypeVar("H", bound=Callable[..., Taken | None])
+H = TypeVar("H", bound=Callable[..., Any])
 
 
 def on(*kinds: type[Message]) -> Callable[[H], H]:
-    """Mark a method of a check that takes the events of these exact types."""
+    """Mark a method that takes the events of these exact types."""
 
     def marked(method: H) -> H:
         method.__dict__["kinds"] = kinds

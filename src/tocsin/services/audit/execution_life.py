@@ -4,11 +4,11 @@ Each event must be allowed by the events before it, and by the reports, which co
 domain's event classes, and none of its decisions.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import isclose
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...domain.duration import MAX_DURATION_S
 from ...domain.events import (
@@ -41,13 +41,25 @@ from ...domain.events import (
 from ...domain.retry import delay
 from ...domain.start_jitter import begins_at
 from ...subjects import event_type
-from .check import Debtor
+from .check import Debtor, on
 from .dependencies import wrong_waits
 from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
 from .workflows import QuorumFact, QuorumLife, WorkflowOrder
 
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, at any state of its steps."""
+UNADMITTED: Final = (
+    Planned,
+    DependenciesSettled,
+    Proposed,
+    Acknowledged,
+    QuorumSettled,
+    Admitted,
+    Skipped,
+    Cancelled,
+    Recovered,
+)
+"""Events that need no admission before them."""
 _ROUNDING: Final = 1e-9
 CLOCKS: Final = 10.0
 """Seconds by which a deciding clock may have been ahead of the log's."""
@@ -108,35 +120,24 @@ class ExecutionLife:
             yield from self._admitted_with(fact)
         if isinstance(fact, Terminal):
             yield from self._repeats(fact)
-        if isinstance(fact, Planned | DependenciesSettled | QuorumFact | Admitted | Skipped | Cancelled):
-            yield from self._asked_for(fact)
-        elif isinstance(fact, Recovered):
-            yield from self._recovered(fact)
-        elif isinstance(fact, Failed) and fact.reason in WHOLE:
+        if isinstance(fact, Failed) and fact.reason in WHOLE:
             yield from self._ended_as_a_whole(fact, recorded.time)
-        elif not self.is_admitted:
+        elif not self.is_admitted and not isinstance(fact, UNADMITTED):
             yield Wrong("I3", "it was not admitted")
         else:
-            yield from self._worked_on(fact)
+            yield from JUDGES[type(fact)](self, fact) or ()
 
-    def _asked_for(
-        self, fact: Planned | DependenciesSettled | QuorumFact | Admitted | Skipped | Cancelled
-    ) -> Iterator[Wrong]:
-        match fact:
-            case Planned():
-                self._request(fact)
-            case DependenciesSettled():
-                yield from self._settled(fact)
-            case Proposed() | Acknowledged() | QuorumSettled():
-                yield from self._waited_for_agents(fact)
-            case Admitted():
-                yield from self._admitted(fact)
-            case Skipped():
-                yield from self._skipped(fact)
-            case Cancelled():
-                if self.requested is None:
-                    yield Wrong("I3", "it was never planned")
+    @on(Planned)
+    def _request(self, fact: Requested) -> None:
+        self.requested = fact
+        self.steps = {step.name: step for step in fact.plan.steps}
 
+    @on(Cancelled)
+    def _cancelled(self, _: Cancelled) -> Iterator[Wrong]:
+        if self.requested is None:
+            yield Wrong("I3", "it was never planned")
+
+    @on(Admitted)
     def _admitted(self, fact: Admitted) -> Iterator[Wrong]:
         self._request(fact)
         self.is_admitted = True
@@ -145,6 +146,7 @@ class ExecutionLife:
         if fact.plan.quorum is not None and not self.quorum.is_reached:
             yield Wrong("I6", "it was admitted before enough agents had acknowledged it")
 
+    @on(Skipped)
     def _skipped(self, fact: Skipped) -> Iterator[Wrong]:
         if self.is_admitted:
             yield Wrong("I6", "it was admitted before")
@@ -155,40 +157,19 @@ class ExecutionLife:
         if fact.reason == "no_quorum" and (self.quorum.settled is None or self.quorum.settled.outcome != "no_quorum"):
             yield Wrong("I6", "it was skipped as no_quorum, and no decision says so")
 
+    @on(Proposed, Acknowledged, QuorumSettled)
     def _waited_for_agents(self, fact: QuorumFact) -> Iterator[Wrong]:
         plan = self.requested.plan if isinstance(self.requested, Planned) else None
         if self.is_admitted or plan is None or (plan.depends_on and self.settled is None):
             yield Wrong("I6", "it does not wait for acknowledgements")
         yield from self.quorum.take(fact, self.newest.sequence, None if plan is None else plan.quorum)
 
+    @on(DependenciesSettled)
     def _settled(self, fact: DependenciesSettled) -> Iterator[Wrong]:
         if self.is_admitted or not isinstance(self.requested, Planned) or not self.requested.plan.depends_on:
             yield Wrong("I6", "it does not wait for other jobs")
         self.settled = fact
         yield from wrong_waits(fact, self.requested.plan.depends_on if isinstance(self.requested, Planned) else ())
-
-    def _worked_on(self, fact: ExecutionFact) -> Iterator[Wrong]:
-        match fact:
-            case Dispatched():
-                yield from self._dispatched(fact)
-            case Started():
-                yield from self._started(fact)
-            case Released():
-                yield from self._released(fact)
-            case RetryScheduled() | Exhausted():
-                yield from self._attempt_failed(fact)
-            case Advanced():
-                yield from self._advanced(fact)
-            case Completed():
-                yield from self._completed(fact)
-            case Failed():
-                yield from self._failed(fact)
-            case _:
-                pass
-
-    def _request(self, fact: Requested) -> None:
-        self.requested = fact
-        self.steps = {step.name: step for step in fact.plan.steps}
 
     def _admitted_with(self, fact: Dispatched) -> Iterator[Wrong]:
         plan = self.requested.plan if self.requested is not None else None
@@ -216,6 +197,7 @@ class ExecutionLife:
     def _is_anew(self, fact: ExecutionFact) -> bool:
         return isinstance(fact, Dispatched) and (fact.step, fact.attempt) in self.lost
 
+    @on(Recovered)
     def _recovered(self, fact: Recovered) -> Iterator[Wrong]:
         if self.requested is None:
             yield Wrong("I3", "it was never planned")
@@ -229,6 +211,7 @@ class ExecutionLife:
                 yield Wrong("I3", f"attempt {lost.attempt} of {lost.step} was not lost")
             self.lost.add((lost.step, lost.attempt))
 
+    @on(Dispatched)
     def _dispatched(self, fact: Dispatched) -> Iterator[Wrong]:
         if self._is_anew(fact):
             self.lost.discard((fact.step, fact.attempt))
@@ -253,6 +236,7 @@ class ExecutionLife:
         elif missing := set(step.depends_on) - self.completed:
             yield Wrong("I6", f"{fact.step} depends on {_named(missing)}")
 
+    @on(Started)
     def _started(self, fact: Started) -> Iterator[Wrong]:
         last = self.started.get((fact.step, fact.attempt), 0)
         self.started[fact.step, fact.attempt] = fact.delivery
@@ -266,6 +250,7 @@ class ExecutionLife:
         if fact.delivery <= last:
             yield Wrong("I3", f"delivery {last} of that attempt was started before")
 
+    @on(Released)
     def _released(self, fact: Released) -> Iterator[Wrong]:
         attempt = fact.step, fact.attempt
         if self.started.pop(attempt, None) != fact.delivery:
@@ -275,6 +260,7 @@ class ExecutionLife:
         claims = f".started.{fact.step}.{fact.attempt}."
         self.subjects = {subject for subject in self.subjects if claims not in subject}
 
+    @on(RetryScheduled, Exhausted)
     def _attempt_failed(self, fact: RetryScheduled | Exhausted) -> Iterator[Wrong]:
         yield from self._reported(fact.step, fact.attempt, "failed")
         step = self.steps.get(fact.step)
@@ -297,6 +283,7 @@ class ExecutionLife:
         if step is not None and fact.reason == "attempts" and fact.attempt != step.retry.max_attempts:
             yield Wrong("I7", f"given up after attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
 
+    @on(Advanced)
     def _advanced(self, fact: Advanced) -> Iterator[Wrong]:
         """Take a completed step; `adoptions` compares the results of adopted steps."""
         if fact.adopted_from is None:
@@ -323,6 +310,7 @@ class ExecutionLife:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
+    @on(Completed)
     def _completed(self, fact: Completed) -> Iterator[Wrong]:
         order = self._order()
         if order is None or fact.step is not None:
@@ -341,6 +329,7 @@ class ExecutionLife:
             return None
         return WorkflowOrder(plan.workflow, self.steps, self.completed, self.exhausted)
 
+    @on(Failed)
     def _failed(self, fact: Failed) -> Iterator[Wrong]:
         if fact.step_completed:
             yield from self._step_completed(fact.step, fact.attempt)
@@ -447,6 +436,12 @@ class ExecutionLife:
                 continue
             if set(step.depends_on) <= self.completed if order is None else order.may_run(name):
                 yield name
+
+
+JUDGES: Final[Mapping[type[ExecutionFact], Callable[[ExecutionLife, Any], Iterator[Wrong] | None]]] = {
+    kind: method for method in vars(ExecutionLife).values() for kind in getattr(method, "kinds", ())
+}
+"""The events of an execution, and the methods that judge them."""
 
 
 def _named(steps: set[str] | tuple[str, ...]) -> str:

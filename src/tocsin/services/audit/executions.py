@@ -9,40 +9,22 @@ from datetime import datetime
 from typing import Final
 
 from ...domain.events import (
-    Acknowledged,
     Admitted,
-    Advanced,
-    Cancelled,
-    Completed,
     DeadLettered,
-    DependenciesSettled,
-    Dispatched,
     ExecutionFact,
-    Exhausted,
     Failed,
     FannedOut,
     Planned,
-    Proposed,
-    QuorumSettled,
     Recorded,
-    Recovered,
-    Released,
     Report,
-    RetryScheduled,
     Skipped,
-    Started,
     Terminal,
 )
 from . import check
 from .check import Check, Debt, Key, Proof, Taken, on
-from .execution_life import ExecutionLife
+from .execution_life import JUDGES, ExecutionLife
 from .execution_reports import AttemptReports
 
-FACTS: Final = (
-    *(Proposed, Acknowledged, QuorumSettled),
-    *(Planned, DependenciesSettled, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),
-    *(Recovered, Released, Completed, Failed, Cancelled),
-)
 BEGINNINGS: Final = (Planned, Admitted, Skipped)
 
 
@@ -68,7 +50,7 @@ class Executions(Check):
         """Whether an execution has started and not ended."""
         return key in self._open
 
-    @on(*FACTS)
+    @on(*JUDGES)
     def _fact(self, recorded: Recorded[ExecutionFact]) -> Taken:
         fact = recorded.message
         key = check.key_of(fact)
