@@ -1,11 +1,11 @@
 """`tocsin status`, `tocsin doctor` and `tocsin stats`."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -16,6 +16,8 @@ from ... import bootstrap
 from ...bootstrap.operators import recorded_history, status_of
 from ...domain.text import counted, printable
 from ...services.execution_stats import Statistics, statistics
+from ...services.health import Finding, Status, examine
+from ...services.health.status import as_json, problems_of
 from ..input.values import instant
 from ..output.format import local, seconds
 from ..output.tables import table
@@ -24,10 +26,8 @@ from ..runtime.event_loop import run, serve
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
-    from ...bootstrap import Installation
     from ...domain.agent import WorkerKind
     from ...ports.server_inspection import StreamState
-    from ...services.health import Finding, Status
     from ...services.health.leadership import Lease
 
 _WORKERS: Final[dict["WorkerKind", str]] = {"agent": "agent", "http": "HTTP worker", "mq": "MQ executor"}
@@ -72,17 +72,8 @@ async def _watch(session: Session, interval: float) -> None:
                 await asyncio.sleep(interval)
 
 
-def as_json(seen: "Status") -> dict[str, Any]:
-    """Return the JSON document of a status."""
-    from ...services.health.status import as_json as status_json  # noqa: PLC0415 - imported when a command first needs it
-
-    return status_json(seen)
-
-
-def shown(seen: "Status") -> Iterator[RenderableType]:
+def shown(seen: Status) -> Iterator[RenderableType]:
     """Yield the screen of a status."""
-    from ...services.health.status import problems_of  # noqa: PLC0415 - imported when a command first needs it
-
     server = seen.server
     where = f" in cluster {server.cluster} of {len(server.known)}" if server.cluster and server.known else ""
     yield Text.assemble((f"{seen.root}", "bold"), f" on nats-server {server.version} at {server.url}{where}")
@@ -137,7 +128,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     yield from (Text(problem, style="red") for problem in problems_of(seen))
 
 
-def _end(seen: "Status", lease: "Lease") -> str:
+def _end(seen: Status, lease: "Lease") -> str:
     return "" if lease.ends_at is None else f"in {seconds(max(0.0, (lease.ends_at - seen.at).total_seconds()))}"
 
 
@@ -149,7 +140,7 @@ def _clock(lease: "Lease") -> Text:
     return Text(shown, style="red" if lease.is_last_resort else "")
 
 
-def _sums(seen: "Status") -> Iterator[str]:
+def _sums(seen: Status) -> Iterator[str]:
     if seen.jobs is not None:
         yield f"{counted(seen.jobs.registered, 'job')}, {seen.jobs.paused} paused, {seen.jobs.disabled} disabled"
     for kind, noun in _WORKERS.items():
@@ -176,7 +167,7 @@ def _sums(seen: "Status") -> Iterator[str]:
         yield f"{counted(seen.history.open, 'execution')} open; the history is {lag} ({seen.history.place})"
 
 
-def _age(seen: "Status", since: datetime) -> str:
+def _age(seen: Status, since: datetime) -> str:
     """Return the time from an instant to that of a status."""
     return seconds(max(0.0, (seen.at - since).total_seconds()))
 
@@ -229,7 +220,7 @@ def doctor(
         raise typer.Exit(Exit.NO)
 
 
-async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
+async def _examine(session: Session, monitors: list[str]) -> list[Finding]:
     if session.server:
         if monitors:
             raise UsageError(
@@ -240,17 +231,10 @@ async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
         async with session.administration() as remote:
             return list(await remote.examine())
     async with session.backend.connect(session.settings()) as installation:
-        return await examine(installation, monitors)
+        return await examine(bootstrap.health_target(installation), monitors)
 
 
-async def examine(installation: "Installation", monitors: Sequence[str] = ()) -> "list[Finding]":
-    """Return the findings about an installation."""
-    from ...services import health  # noqa: PLC0415 - imported when a command first needs it
-
-    return await health.examine(bootstrap.health_target(installation), monitors)
-
-
-def _finding_lines(printed: "list[Finding]", findings: "list[Finding]") -> "Iterator[Text]":
+def _finding_lines(printed: list[Finding], findings: list[Finding]) -> "Iterator[Text]":
     for finding in printed:
         mark, style = _MARKS[finding.level]
         yield Text.assemble((mark, style), "  ", finding.what, (f"  [{finding.code}]", "dim"))

@@ -13,15 +13,16 @@ import httpx
 import typer
 from rich.text import Text
 
-from ... import __version__
+from ... import __version__, bootstrap
 from ...bootstrap.operators import status_of
 from ...domain.text import counted
+from ...services.health import examine
+from ...services.health.status import as_json
 from ...services.support_bundle import BundleExists, Content, Part, collect, end_of, event_parts, write
 from ...settings import Settings, described
 from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
-from .status import as_json, examine
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
@@ -136,7 +137,7 @@ def _installation_parts(installation: "Installation") -> dict[str, Part]:
         return as_json(await status_of(installation))
 
     async def findings() -> Any:  # noqa: ANN401 - JSON
-        return [asdict(finding) for finding in await examine(installation)]
+        return [asdict(finding) for finding in await examine(bootstrap.health_target(installation), [])]
 
     parts: dict[str, Part] = {"status.json": _document(status), "doctor.json": _document(findings)}
     return parts | event_parts(installation.stored)
