@@ -5,7 +5,7 @@ Each part comes from a bounded number of reads.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -249,7 +249,8 @@ async def rates(counts: EndCounts, now: datetime, sees: SeesRun | None) -> Seque
 
     `sees`: None for a caller that sees all.
     """
-    by_minute = {start: Rate(start) for start in _minutes(counts.since, now)}
+    starts = (counts.since + number * MINUTE for number in range((now - counts.since) // MINUTE + 1))
+    by_minute = {start: Rate(start) for start in starts}
     for status, ends in counts.counts.items():
         totals = await _seen_ends(status, ends, sees)
         for minute, total in totals.items():
@@ -280,9 +281,3 @@ async def _seen_ends(status: Status, ends: Mapping[End, int], sees: SeesRun | No
 def first_minute(now: datetime) -> datetime:
     """Return the beginning of the last hour in whole minutes."""
     return now.replace(second=0, microsecond=0) - (MINUTES - 1) * MINUTE
-
-
-def _minutes(since: datetime, now: datetime) -> Iterator[datetime]:
-    while since <= now:
-        yield since
-        since += MINUTE

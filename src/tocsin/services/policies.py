@@ -46,19 +46,11 @@ class Policies:
         self._read_at = 0.0
 
     async def newest(self) -> PolicyVersion:
-        """Return the policy in force.
-
-        Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
-        """
+        """Return the policy in force (see the function `newest`)."""
         return await newest(self._log)
 
     async def recent(self) -> PolicyVersion:
-        """Return the policy in force a second ago or later, for requests that come often.
-
-        Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
-        """
+        """Return the policy in force a second ago or later, for requests that come often (see `newest`)."""
         now = self._clock.monotonic()
         if self._recent is None or now - self._read_at > RECENT_S:
             self._recent, self._read_at = await self.newest(), now

@@ -36,14 +36,6 @@ Format: TypeAlias = Literal["auto", "console", "json"]
 _IMPORTANCE: Final[tuple[Level, ...]] = ("debug", "info", "warning", "error")
 _LIBRARIES: Final = ("nats", "faststream", "sqlalchemy", "asyncio")
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
-_LEVEL_OF_METHOD: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "exception": logging.ERROR,
-    "critical": logging.CRITICAL,
-}
 
 
 @dataclass(slots=True)
@@ -152,7 +144,7 @@ class _LazyLogger:
 
     def __getattr__(self, method: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
         if _setup.deferred is not None:
-            level = _LEVEL_OF_METHOD.get(method)
+            level = logging.getLevelNamesMapping().get("ERROR" if method == "exception" else method.upper())
             if level is not None and not logging.getLogger(self._name).isEnabledFor(level):
                 return _ignore
             _setup.apply()

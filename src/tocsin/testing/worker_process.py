@@ -324,7 +324,7 @@ class Handling:
 
 
 class WorkerProcess:
-    """One run of a worker, until it is stopped or killed."""
+    """One run of a worker, until it is killed."""
 
     def __init__(self, options: Options, handling: Handling, connection: Connection) -> None:
         """Run the handlers of `handling` over a connection."""
@@ -343,12 +343,8 @@ class WorkerProcess:
         self._session = Session(options, handling.handlers, mortal, self._shutdown)
 
     async def run(self) -> None:
-        """Work until stopped."""
+        """Work until the process is killed."""
         await self._session.run()
-
-    def stop(self) -> None:
-        """Stop in good order: handlers may finish."""
-        self._shutdown.request()
 
     def kill(self) -> None:
         """Let nothing leave or reach the process any more, and end its handlers."""

@@ -45,9 +45,7 @@ from ..jobs.registry import each
 
 # Implements hip-62 (Audit Trail) and scratchbird §10.3.
 #
-# The log itself is the audit trail. Every registration, update, deletion, pause, resume, trigger, cancellation, replay and
-# resolution, every drain, switch and grant of an agent, and every pause, resume and purge of a queue is a fact that names the caller. So are
-# shard maps, policies, namespaces, silences and voided messages.
+# The log itself is the audit trail: each of these facts names the caller.
 
 AUDITED = (
     *(Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved),
