@@ -107,10 +107,7 @@ async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:
 
 
 async def wherever(log: EventLog, stored: StoredLog | None, scope: str) -> list[Recorded[Message]]:
-    """Return the events of a scope, from the log or else from the archive (`stored`).
-
-    Foreign messages are left out.
-    """
+    """Return a scope's events without foreign messages, from the log or else the archive."""
     events = _events(await log.load(scope))
     if events or stored is None:
         return events

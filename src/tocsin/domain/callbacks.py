@@ -15,10 +15,7 @@ _STEPS: Final = "@steps"
 
 
 def workflow_of(steps: Sequence[Step]) -> Workflow | None:
-    """Return the tree by which the steps of a job run.
-
-    None: the job has no callbacks, and its graph decides alone.
-    """
+    """Return the tree by which a job's steps run; None: it has no callbacks."""
     called = {step.callback: step.name for step in steps if step.callback is not None}
     if not called:
         return None

@@ -170,13 +170,15 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
     times = [a.dispatched_at for a in attempts if a.dispatched_at] + [a.ended_at for a in attempts if a.ended_at]
     ends = times or [recorded.time for recorded in history] or [failed.scheduled_time]
     request = next((recorded.message for recorded in history if isinstance(recorded.message, Requested)), None)
+    # Hundreds of tracebacks would exceed the maximum message size; each traceback is also in the log.
+    earlier = (_with_error(attempt, traceback=None) for attempt in attempts[:-MAX_TRACEBACKS])
     letter = DeadLettered(
         job=failed.job,
         id=failed.execution_id,
         execution_id=failed.execution_id,
         scheduled_time=failed.scheduled_time,
         trigger=failed.trigger,
-        attempts=_with_tracebacks_of_the_last(attempts),
+        attempts=(*earlier, *attempts[-MAX_TRACEBACKS:]),
         last_error=failed.first_error,
         first_attempt=min(ends),
         last_attempt=max(ends),
@@ -206,15 +208,6 @@ def _with_error(attempt: Attempt, **changes: object) -> Attempt:
     if attempt.error is None:
         return attempt
     return attempt.model_copy(update={"error": attempt.error.model_copy(update=changes)})
-
-
-def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
-    """Drop the tracebacks of earlier attempts.
-
-    Hundreds of tracebacks would exceed the maximum message size; each traceback is also in the log.
-    """
-    earlier = [_with_error(attempt, traceback=None) for attempt in attempts[:-MAX_TRACEBACKS]]
-    return (*earlier, *attempts[-MAX_TRACEBACKS:])
 
 
 def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:

@@ -37,10 +37,7 @@ class DocumentedModel(BaseModel):
 
 
 def _field_docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the name and docstring of each documented field.
-
-    Fields of the class itself come before inherited fields.
-    """
+    """Yield the name and docstring of each documented field, inherited fields last."""
     for owner in model.__mro__:
         if owner in {DocumentedModel, BaseModel} or not issubclass(owner, BaseModel):
             continue

@@ -43,10 +43,7 @@ class Gate:
             self.cause, self._since = cause, now
 
     def times(self, now: float) -> HoldUpTimes:
-        """Return the seconds up to now.
-
-        The tasks that come while it is open share a mapping.
-        """
+        """Return the seconds up to now, in one mapping while it is open."""
         if self.cause is None:
             return self._times
         return {**self._times, self.cause: self._times.get(self.cause, 0.0) + now - self._since}

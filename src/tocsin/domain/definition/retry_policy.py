@@ -48,15 +48,10 @@ def jitter_problems(jitter: float, schedule: Schedule | None) -> Iterator[Defini
 def _shortest_interval(schedule: Schedule) -> float | None:
     if schedule.interval is not None:
         return schedule.interval.total_seconds()
-    begin = _begin(schedule) - _JUST_BEFORE
+    begin = _BEGIN if schedule.ends_at is None else min(_BEGIN, max(schedule.ends_at, _EARLIEST) - _SPAN)
+    begin = (begin if schedule.starts_at is None else min(schedule.starts_at, _LATEST)) - _JUST_BEFORE
     fires = (each.at for each in schedule.occurrences(begin, begin + _SPAN, anchor=begin) if each.fires)
     return min(((later - at).total_seconds() for at, later in pairwise(islice(fires, _COMPARED))), default=None)
-
-
-def _begin(schedule: Schedule) -> datetime:
-    if schedule.starts_at is not None:
-        return min(schedule.starts_at, _LATEST)
-    return _BEGIN if schedule.ends_at is None else min(_BEGIN, max(schedule.ends_at, _EARLIEST) - _SPAN)
 
 
 class RecoveryPolicy(StoredModel):

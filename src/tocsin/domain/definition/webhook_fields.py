@@ -20,10 +20,7 @@ def is_webhook_path(path: str) -> bool:
 
 
 def opens(opened: str, path: str) -> bool:
-    """Return whether the settings open a path.
-
-    `/FOLDER/*` opens each path directly in a folder.
-    """
+    """Return whether the settings open a path; `/FOLDER/*` opens each in a folder."""
     folder, _, name = opened.rpartition("/")
     return path == opened or (name == "*" and path.rpartition("/")[0] == folder)
 

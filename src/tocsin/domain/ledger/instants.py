@@ -60,10 +60,7 @@ def drop_time(timetable: Timetable, last_fired: datetime | None) -> datetime | N
 
 
 def is_over(timetable: Timetable, since: datetime, watermark: datetime | None, anchor: datetime) -> bool:
-    """Return whether the last instant of a timetable is decided, or before `since`.
-
-    Intervals count from `anchor`.
-    """
+    """Return whether the last instant, counted from `anchor`, is decided or before `since`."""
     if timetable.schedule is None:
         return False
     schedule = schedule_of(timetable)

@@ -35,10 +35,7 @@ class Ledgers:
         self._others: dict[str, tuple[Ledger, int]] = {}
 
     def __getitem__(self, job: str) -> tuple[Ledger, int]:
-        """Return a job's ledger and its last sequence.
-
-        An unknown job has the initial ledger and sequence 0.
-        """
+        """Return a job's ledger and last sequence; unknown: the initial ledger and 0."""
         plain = self._plain.get(job)
         if plain is None:
             return self._others.get(job, (initial, 0))

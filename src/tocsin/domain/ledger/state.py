@@ -87,10 +87,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
     @property
     def defined_at(self) -> datetime:
-        """Return the time (UTC) of the definition in force.
-
-        A job that does not exist has the first of all times.
-        """
+        """Return the time (UTC) of the definition in force; no job: the first time."""
         return self._known.since if self._known else datetime.min.replace(tzinfo=UTC)
 
     @property
