@@ -91,6 +91,9 @@ REFUSED: dict[str, tuple[Callable[[Provider], str], str]] = {
     "begins as a text": (lambda p: p.token(nbf="0"), "its claim `nbf` is no number"),
     "issued before time": (lambda p: p.token(iat=-5), "its claim `iat` is no number"),
     "about nobody": (lambda p: p.token(sub=None), "a claim is missing"),
+    "about two lines": (lambda p: p.token("ada\r\nbea"), "its claim `sub` is no printable text"),
+    "about half a character": (lambda p: p.token("\ud800"), "its claim `sub` is no printable text"),
+    "about a book": (lambda p: p.token("a" * 256), "its claim `sub` is no printable text"),
     "of an unknown key": (
         lambda p: p.token(key=IssuingKey("two")),
         "a key that the identity provider does not publish",

@@ -26,6 +26,8 @@ from .tokens import PREFIX, InvalidToken, Tokens, hash_of
 KEYS_TTL_S: Final = 300.0
 KEYS_MAX_AGE_S: Final = 3_600.0
 FETCH_PAUSE_S: Final = 10.0
+MAX_IDENTITY: Final = 255
+"""Characters of an identity, which each of its decisions records."""
 MAX_TIME: Final = 253_402_300_799
 """The last second of the year 9999, as a token writes times (RFC 7519, NumericDate)."""
 
@@ -58,8 +60,9 @@ class IdentityProvider:
         """
         claims = await self.claims(token, self._auth.audience, self._auth.identity_claim)
         identity = claims[self._auth.identity_claim]
-        if not isinstance(identity, str) or not identity:
-            raise InvalidToken(f"its claim `{self._auth.identity_claim}` is empty")
+        if not isinstance(identity, str) or not 0 < len(identity) <= MAX_IDENTITY or not identity.isprintable():
+            right = f"printable text of 1 to {MAX_IDENTITY} characters"
+            raise InvalidToken(f"its claim `{self._auth.identity_claim}` is no {right}")
         return Principal(
             identity,
             roles_of(_listed(_at(claims, self._auth.roles_claim))),
