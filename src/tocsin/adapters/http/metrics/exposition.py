@@ -6,7 +6,8 @@ only while a ticker leads, because hip-62's alert tests for its absence.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -27,7 +28,7 @@ from ....services.namespaces import Namespaces, uses_of
 from ....services.queue_decisions import pauses_of
 from ....subjects import TICKER_LEASE, Bucket
 from ..api.dependencies import Components
-from . import catalog, installation, queues, totals
+from . import catalog, queues, totals
 from .catalog import Family, Metric
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -151,7 +152,7 @@ class Metrics:
     async def _status(self, observe: Callable[[], Awaitable[Status]]) -> list[Family]:
         seen = await observe()
         shown = queues.own_series((queue.name for queue in seen.queues), self._parts.settings)
-        return installation.families(seen, self._prefix, shown)
+        return _of_status(seen, self._prefix, shown)
 
     async def _totals(self) -> list[Family]:
         stored = await self._parts.history.totals()
@@ -163,6 +164,52 @@ class Metrics:
     async def _oldest_first(self) -> list[Job]:
         """Return the registered jobs; the oldest keep their series."""
         return sorted(await self._parts.registry.jobs(), key=lambda job: (job.created_at, job.name))
+
+
+def _of_status(status: Status, prefix: str, shown: Collection[str]) -> list[Family]:
+    """Return the gauges; a part that did not answer has none.
+
+    `shown`: the queues with series of their own.
+    """
+
+    def age(since: datetime | None) -> float:
+        return 0.0 if since is None else max(0.0, (status.at - since).total_seconds())
+
+    streams = [stream for stream in status.streams.values() if stream is not None]
+    history = [] if status.history is None else [((), age(status.history.since))]
+    behind = [] if status.history is None else [((), max(0, status.history.newest - status.history.place))]
+    kinds = {"agent": status.agents or {}, **status.outside_workers}
+    return [
+        catalog.LEASE_RENEWAL.gauge(prefix, (((lease.name,), age(lease.renewed_at)) for lease in status.leases or ())),
+        catalog.ASIDE.gauge(prefix, [((), len(status.standing_aside))]),
+        catalog.WORKERS.gauge(
+            prefix,
+            (((kind, state), number) for kind, states in kinds.items() for state, number in states.items()),
+        ),
+        queues.gauge(
+            catalog.QUEUE_OLDEST, (((queue.name,), age(queue.oldest)) for queue in status.queues), shown, combine=max
+        ),
+        queues.gauge(catalog.QUEUE_WORKERS, (((queue.name,), queue.executors) for queue in status.queues), shown),
+        catalog.HISTORY_LAG.gauge(prefix, history),
+        catalog.HISTORY_BEHIND.gauge(prefix, behind),
+        catalog.DURABLE_MESSAGES.gauge(
+            prefix,
+            (
+                ((durable.state.stream, durable.state.name), durable.state.pending + durable.state.ack_pending)
+                for durable in status.durables
+            ),
+        ),
+        catalog.DURABLE_OLDEST.gauge(
+            prefix,
+            (((durable.state.stream, durable.state.name), age(durable.oldest)) for durable in status.durables),
+        ),
+        catalog.STREAM_BYTES.gauge(prefix, (((stream.name,), stream.bytes) for stream in streams)),
+        catalog.STREAM_MAX_BYTES.gauge(
+            prefix, (((stream.name,), stream.max_bytes) for stream in streams if stream.max_bytes > 0)
+        ),
+        catalog.UNREADABLE_EVENTS.gauge(prefix, [((), sum(report.is_unreadable for report in status.foreign))]),
+        catalog.UNKNOWN_PARTS.gauge(prefix, [((), len(status.troubles))]),
+    ]
 
 
 class _Families(Collector):

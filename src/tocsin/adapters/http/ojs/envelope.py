@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
@@ -91,13 +91,7 @@ _POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
     "rate_limit": rate_policy.REQUIREMENTS,
 }
 """Objects in an envelope, and the requirements of their fields; those of `retry` are in `RULES`."""
-_BACKOFFS: Final = {
-    "exponential": "exponential",
-    "linear": "linear",
-    "polynomial": "polynomial",
-    "constant": "none",
-    "none": "none",
-}
+_Backoff: TypeAlias = Literal["exponential", "linear", "polynomial", "constant", "none"]
 
 
 def _instant(value: object, info: ValidationInfo) -> datetime:
@@ -136,7 +130,7 @@ class _Retry(BaseModel):
 
     max_attempts: int = Field(default=3, ge=0, le=MAX_ATTEMPTS)
     backoff_coefficient: float = Field(default=2.0, ge=1, allow_inf_nan=False)
-    backoff_strategy: Literal["exponential", "linear", "polynomial", "constant", "none"] = "exponential"
+    backoff_strategy: _Backoff = "exponential"
     jitter: bool = True
     on_exhaustion: Literal["discard", "dead_letter"] = "discard"
     non_retryable_errors: list[str] = []
@@ -159,7 +153,7 @@ class _Retry(BaseModel):
             initial_delay=_first(self.initial_interval_ms, self.initial_interval, 1.0),
             max_delay=_first(self.max_interval_ms, self.max_interval, 300.0),
             multiplier=self.backoff_coefficient,
-            backoff=_BACKOFFS[self.backoff_strategy],  # type: ignore[arg-type] # the values are RetryPolicy's own
+            backoff="none" if self.backoff_strategy == "constant" else self.backoff_strategy,
             jitter=JITTER if self.jitter else 0.0,
             max_delay_with_jitter=True,
             non_retryable_errors=tuple(self.non_retryable_errors),
@@ -222,7 +216,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "retry": _policy_rule("must be an object"),
     "retry.max_attempts": _policy_rule(f"must be an integer from 0 to {MAX_ATTEMPTS}"),
     "retry.backoff_coefficient": _policy_rule("must be a number, at least 1"),
-    "retry.backoff_strategy": _policy_rule(f"must be one of {', '.join(_BACKOFFS)}"),
+    "retry.backoff_strategy": _policy_rule(f"must be one of {', '.join(get_args(_Backoff))}"),
     "retry.jitter": _policy_rule("must be true or false"),
     "retry.on_exhaustion": _policy_rule("must be `discard` or `dead_letter`"),
     "retry.non_retryable_errors": _policy_rule("must be an array of strings"),

@@ -153,7 +153,11 @@ class OjsHeaders:
                 headers = MutableHeaders(scope=message)
                 headers["OJS-Version"] = VERSION
                 headers["X-Request-Id"] = state["request_id"]
-                headers.update(_rate_headers(state.get("allowance")))
+                allowance: Allowance | None = state.get("allowance")  # ojs-rate-limiting §10.4
+                if allowance is not None:
+                    headers["X-RateLimit-Limit"] = str(allowance.limit)
+                    headers["X-RateLimit-Remaining"] = str(allowance.left)
+                    headers["X-RateLimit-Reset"] = str(math.ceil(time.time() + allowance.until_next))
                 if is_plain and headers.get("Content-Type") == MEDIA_TYPE:
                     headers["Content-Type"] = PLAIN
             await send(message)
@@ -192,17 +196,6 @@ def _unsupported(path: str, headers: Headers) -> Problem | None:
     if has_body and media_type not in {"", MEDIA_TYPE, PLAIN}:
         return refused("Content-Type", f"must be {MEDIA_TYPE} or {PLAIN}", media_type)
     return None
-
-
-def _rate_headers(allowance: Allowance | None) -> dict[str, str]:
-    """Return the headers of ojs-rate-limiting §10.4; empty: the request was not counted."""
-    if allowance is None:
-        return {}
-    return {
-        "X-RateLimit-Limit": str(allowance.limit),
-        "X-RateLimit-Remaining": str(allowance.left),
-        "X-RateLimit-Reset": str(math.ceil(time.time() + allowance.until_next)),
-    }
 
 
 def status_of(problem: Problem) -> int:

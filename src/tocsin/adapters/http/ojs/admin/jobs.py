@@ -15,10 +15,11 @@ from ...api.dependencies import Components, Here
 from ...api.problems import Problem
 from ...auth.security import HistoryReader, Replayer, Triggerer
 from .. import batches, dead_letters, job_filter, job_view, jobs, protocol
+from ..batches import BulkRoute
 from ..job_filter import Pages
 from ..job_view import Json
-from ..protocol import Body, OptionalBody, refused
-from .queues import admin_router, paged, require_confirmation, soon_current
+from ..protocol import Body, OptionalBody, ojs_router, refused
+from .queues import paged, require_confirmation, soon_current
 
 SUMMARY: Final = (
     *("id", "type", "queue", "state", "priority", "attempt", "max_attempts", "created_at", "scheduled_at"),
@@ -49,7 +50,7 @@ _CHANGED: Final[Json] = {
     "idempotency_key": {"type": "string", "maxLength": 256},
 }
 
-router = admin_router()
+router = ojs_router("/ojs/v1/admin", 404, 409, route_class=BulkRoute)
 """Its paths for several jobs come before those with an id, which would match them too."""
 
 

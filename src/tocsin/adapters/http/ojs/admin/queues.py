@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, Final, TypeAlias, TypeVar
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from .....domain.events import JobState
 from .....ports.summaries import QueueCounts
@@ -29,7 +29,6 @@ _MINUTES: Final = PERIOD.total_seconds() / 60
 QueueName: TypeAlias = Annotated[str, Path(description="The name of the queue.")]
 
 
-PREFIX: Final = "/ojs/v1/admin"
 CATCH_UP_PAUSES_S: Final = (0.01, 0.02, 0.04, 0.08)
 """Pauses between looks whether the history has what was stored before a request. Then the answer is a moment old."""
 
@@ -38,11 +37,6 @@ PerPage: TypeAlias = Annotated[int, Query(ge=1, le=100, description="Items of a 
 DEFAULT_PER_PAGE: Final = 20
 
 T = TypeVar("T")
-
-
-def admin_router() -> APIRouter:
-    """Return a router of endpoints for operators."""
-    return ojs_router(PREFIX, 404, 409, route_class=BulkRoute)
 
 
 def paged(items: Sequence[T], page: int, per_page: int) -> tuple[Sequence[T], Json]:
@@ -66,7 +60,7 @@ def require_confirmation(body: Json) -> None:
         raise refused("confirm", "must be true, because the request changes all jobs that match", body.get("confirm"))
 
 
-router = admin_router()
+router = ojs_router("/ojs/v1/admin", 404, 409, route_class=BulkRoute)
 
 
 @router.get("/queues", operation_id="adminListQueues")

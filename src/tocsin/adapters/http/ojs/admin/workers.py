@@ -14,8 +14,10 @@ from ...api.problems import Problem
 from ...auth.security import Reader, SharedOperator, actor
 from ...auth.visible_agents import seen_agents
 from .. import job_view
+from ..batches import BulkRoute
 from ..job_view import Json
-from .queues import DEFAULT_PER_PAGE, Page, PerPage, admin_router, paged
+from ..protocol import ojs_router
+from .queues import DEFAULT_PER_PAGE, Page, PerPage, paged
 
 STATES: Final = {
     AgentState.ENABLED: "running",
@@ -25,7 +27,7 @@ STATES: Final = {
 }
 WorkerId: TypeAlias = Annotated[str, Path(alias="id", description="The id of the worker process.", max_length=255)]
 
-router = admin_router()
+router = ojs_router("/ojs/v1/admin", 404, 409, route_class=BulkRoute)
 
 
 @router.get("/workers", operation_id="adminListWorkers")
