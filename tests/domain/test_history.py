@@ -245,7 +245,7 @@ def test_event_of_an_unknown_kind_changes_nothing() -> None:
     ("failure", "line"), [(BOOM, "ValueError: boom"), (Failure(type="TimeoutError"), "TimeoutError")]
 )
 def test_a_failure_in_one_line(failure: Failure, line: str) -> None:
-    assert history.failure_summary(failure) == line
+    assert failure.summary == line
 
 
 def test_a_dead_letter_of_an_execution() -> None:

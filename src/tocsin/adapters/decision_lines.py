@@ -26,7 +26,6 @@ from ..domain.events import (
     Skipped,
     Started,
 )
-from ..domain.history import failure_summary
 from ..domain.ids import occurrence_id
 from ..domain.trace_context import parse
 from ..ports import Append, Delay, Publish, Write
@@ -137,7 +136,7 @@ def _fields(message: Message) -> dict[str, Any]:
         fields["start_delay_ms"] = round(delay * 1_000)
     error = getattr(message, "error", None)
     if isinstance(error, Failure):
-        fields["error"] = _short(failure_summary(error))
+        fields["error"] = _short(error.summary)
     own = parse(getattr(carrier, "traceparent", None))  # a trigger has no execution yet
     trace_id = own.trace_id if own is not None else trace_ids.trace_id(fields.get("job"), fields.get("execution_id"))
     return fields if trace_id is None else {**fields, "trace_id": trace_id}

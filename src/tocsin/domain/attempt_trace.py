@@ -7,7 +7,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from .events import Dispatched, Exhausted, Failed, Failure, Message, Recorded, Released, Report, RetryScheduled, Started
-from .history import failure_summary
 from .spans import Attributes, Link, Span, SpanEvent
 from .trace_context import TraceContext
 
@@ -90,7 +89,7 @@ def failure_event(failure: Failure, time: datetime) -> SpanEvent:
 
 def text_of(failure: Failure) -> str:
     """Return the text of a failure."""
-    return _short(failure_summary(failure))
+    return _short(failure.summary)
 
 
 def _short(text: str) -> str:

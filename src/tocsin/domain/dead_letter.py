@@ -35,7 +35,6 @@ from .events import (
     unfold,
 )
 from .execution_plan import replay_id_of
-from .history import failure_summary
 
 MAX_TRACEBACKS: Final = 10
 """The number of newest attempts whose tracebacks a dead letter keeps."""
@@ -295,7 +294,7 @@ def _dead_letter(recorded: Recorded[Message]) -> DeadLetterRecord | None:
                 job=fact.job,
                 execution_id=fact.execution_id,
                 attempts=fact.attempts,
-                last_error=failure_summary(fact.last_error) if fact.last_error else None,
+                last_error=fact.last_error.summary if fact.last_error else None,
                 input=fact.input,
                 first_attempt=fact.first_attempt,
                 last_attempt=fact.last_attempt,

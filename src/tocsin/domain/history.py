@@ -180,7 +180,7 @@ def _recovered(record: ExecutionRecord, _fact: Recovered, _: datetime) -> None:
 def _retried(record: ExecutionRecord, fact: RetryScheduled, _: datetime) -> None:
     _handed_over(record, fact.error)
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
-        step.status, step.error, step.phase = "running", failure_summary(fact.error), "retryable"
+        step.status, step.error, step.phase = "running", fact.error.summary, "retryable"
     _failure(record, fact.error)
 
 
@@ -188,7 +188,7 @@ def _exhausted(record: ExecutionRecord, fact: Exhausted, at: datetime) -> None:
     _handed_over(record, fact.error)
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
         _end(step, "failed", at)
-        step.error = failure_summary(fact.error)
+        step.error = fact.error.summary
     _failure(record, fact.error)
 
 
@@ -228,7 +228,7 @@ def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
             _end(step, "completed" if fact.step_completed else "failed", at)
             step.result = fact.result
             if fact.error is not None and not fact.step_completed:
-                step.error = failure_summary(fact.error)
+                step.error = fact.error.summary
         _over(record, fact.type, at, step_status="cancelled")
 
 
@@ -262,7 +262,7 @@ def _end(step: StepRecord, status: Status, at: datetime) -> None:
 
 
 def _failure(record: ExecutionRecord, error: Failure) -> None:
-    record.error, record.error_type, record.traceback = failure_summary(error), error.type, error.traceback
+    record.error, record.error_type, record.traceback = error.summary, error.type, error.traceback
 
 
 def _running_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecord | None:
@@ -307,8 +307,3 @@ def rows_affected(result: object) -> int | None:
     """Return the number of rows that the result of a run names."""
     rows = result.get("rows_affected") if isinstance(result, dict) else None
     return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
-
-
-def failure_summary(error: Failure) -> str:
-    """Return a failure in one line, without its traceback."""
-    return f"{error.type}: {error.message}" if error.message else error.type

@@ -123,7 +123,7 @@ class Happening:
 def of_failure(end: Failed, at: datetime) -> Happening:
     """Return the failure of an execution."""
     error = end.first_error
-    reason = f"{error.type}: {error.message}" if error and error.message else error.type if error else end.reason or ""
+    reason = error.summary if error else end.reason or ""
     lines = [_origin(end.trigger, end.scheduled_time)]
     if end.step is not None and not end.step_completed:
         lines.append(f"step {end.step} failed at attempt {end.attempt}")

@@ -25,7 +25,7 @@ from .events import (
     RetryScheduled,
     Skipped,
 )
-from .execution_record import ExecutionRecord
+from .execution_record import OPEN, ExecutionRecord
 
 Kind: TypeAlias = Literal[
     "executions",
@@ -62,7 +62,6 @@ UNREGISTERED: Final = ""
 
 _OF_INSTALLATION: Final = frozenset({"executions", "retries", "dead_letters"})
 """The kinds of which the installation has totals beside those of its jobs. They outlive every job."""
-_OPEN: Final = frozenset({"pending", "running"})
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -188,7 +187,7 @@ def growth_of_ledger(messages: Iterable[Recorded[Message]]) -> Growth:
 def _count_execution(totals: Counter[Total], before: ExecutionRecord | None, record: ExecutionRecord) -> None:
     job, old_steps = record.job, {} if before is None else before.steps
     for name, step in record.steps.items():
-        if step.status not in _OPEN and ((old := old_steps.get(name)) is None or old.status in _OPEN):
+        if step.status not in OPEN and ((old := old_steps.get(name)) is None or old.status in OPEN):
             totals[Total("steps", job, name, step.status)] += 1
     if record.trigger == "cron" and record.has_started and (before is None or not before.has_started):
         late = (_utc(record.started_at) - _utc(record.scheduled_time)) // _MILLISECOND - (record.start_delay_ms or 0)

@@ -194,6 +194,11 @@ class Failure(Message):
     deaths: tuple[Death, ...] = ()
     """The workers that were lost with a task of the step, if the last of them is the reason; oldest first."""
 
+    @property
+    def summary(self) -> str:
+        """Return the failure in one line, without its traceback."""
+        return f"{self.type}: {self.message}" if self.message else self.type
+
 
 class StartRate(Message):
     """The rate at which tasks start: a token bucket for each `key`.
