@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "../lib/html.js";
 import { get, v1 } from "../lib/api.js";
 import { listen, useLiveState } from "../lib/live.js";
-import { to, usePlace } from "../lib/router.js";
+import { to } from "../lib/router.js";
 import { signOut, useMay, useViewer } from "../lib/session.js";
 import { LOCAL_ZONE, stamp } from "../lib/time.js";
 import { LateRefusal } from "./basics.js";
@@ -92,9 +92,4 @@ export function useTitle(title) {
   useEffect(() => {
     document.title = title ? `${title} – Tocsin` : "Tocsin";
   }, [title]);
-}
-
-export function useCurrentPage() {
-  const { parts } = usePlace();
-  return parts[0] || "now";
 }
