@@ -17,7 +17,7 @@ from ..domain.events import Actor
 from ..settings import Settings
 from ..settings import load as load_settings
 from ..subjects import DEFAULT_QUEUE
-from ..worker import Connect, Connection, Options
+from ..worker import Connection, Options
 from ..worker.event_loop import ending_loop
 from ..worker.shutdown import stop_signals
 from .errors import AppError, ConnectedElsewhereError
@@ -122,7 +122,7 @@ class Tocsin(Operations):
             shutdown_timeout=shutdown_timeout,
             secrets=secrets,
             labels=labels,
-            connect=None if settings is None else _connector(settings),
+            connect=None if settings is None else partial(_connect, settings),
         )
         zone = {} if timezone is None else {"timezone": timezone}
         super().__init__(name, worker, {"queue": queue, **zone}, calendars)
@@ -390,10 +390,6 @@ def importing() -> Iterator[None]:
         yield
     finally:
         _is_importing.reset(token)
-
-
-def _connector(settings: Settings) -> Connect:
-    return partial(_connect, settings)
 
 
 def _connect(settings: Settings, options: Options) -> AbstractAsyncContextManager[Connection]:

@@ -3,7 +3,6 @@
 import atexit
 import concurrent.futures.thread  # noqa: F401 - it registers its end first, so that ours comes before it
 import threading
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from typing import TYPE_CHECKING, Final, Self
 
@@ -59,13 +58,6 @@ def _stop_all() -> None:
             stack.callback(thread.close)
 
 
-def _at_exit() -> Callable[[Callable[[], None]], object]:
-    """Return the function that registers another for the end of the main thread.
-
-    Other threads still work then. `atexit` is later: executors refuse work by then, so that handlers and the history would fail. It is used where the
-    private function of `threading` does not exist.
-    """
-    return getattr(threading, "_register_atexit", atexit.register)
-
-
-_at_exit()(_stop_all)
+# At the end of the main thread, when other threads still work. `atexit` is later: executors refuse work by then, so that handlers and the history
+# would fail. It is used where the private function of `threading` does not exist.
+getattr(threading, "_register_atexit", atexit.register)(_stop_all)

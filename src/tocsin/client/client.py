@@ -335,7 +335,8 @@ class Client:
             NotPermitted, NotAllowed: the token or the NATS user may not register a job.
         """
         operator = self.operator
-        owned = [with_owner(_definition(each), owner) for each in definitions]
+        read = (each if isinstance(each, JobDefinition) else read_job(dict(each)) for each in definitions)
+        owned = [with_owner(definition, owner) for definition in read]
         complete = await with_defaults(operator, owned, self._loaded_settings())
         plan = await operator.plan(complete, prune=owners_of(complete, owner) if prune else ())
         if not dry_run:
@@ -449,7 +450,3 @@ class Client:
             nats = self._settings.nats.model_copy(update={"url": self._nats})
             self._settings = self._settings.model_copy(update={"nats": nats})
         return self._settings
-
-
-def _definition(written: JobDefinition | Mapping[str, Any]) -> JobDefinition:
-    return written if isinstance(written, JobDefinition) else read_job(dict(written))
