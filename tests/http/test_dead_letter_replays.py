@@ -7,7 +7,7 @@ import pytest
 
 from tests.http.conftest import World
 from tocsin import subjects
-from tocsin.adapters.http.api import dead_letter_replays
+from tocsin.adapters.http.api import dead_letter_groups
 from tocsin.adapters.http.middleware.idempotency import Answer
 from tocsin.domain.access import Role
 from tocsin.domain.events import DeadLettered, Failed, Failure, Replayed
@@ -108,7 +108,7 @@ async def test_cursor_continues_a_preview_and_after_refusals(world: World) -> No
 
 @pytest.mark.parametrize("limit", [2, 100])
 async def test_slow_replays_end_a_request_early(world: World, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(dead_letter_replays, "MAX_REPLAY_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letter_groups, "MAX_REPLAY_SECONDS", 0.0)
     await world.given()
     letters = [_id(number) for number in range(3)]
     await add_letters(world, letters)
@@ -151,7 +151,7 @@ async def test_preview_counts_what_the_caller_may_replay(world: World, monkeypat
 
     admin = await world.token("ada", Role.ADMIN)
     assert (await total(token), await total(admin)) == (2, 5)
-    monkeypatch.setattr(dead_letter_replays, "MAX_PARTS", 1)
+    monkeypatch.setattr(dead_letter_groups, "MAX_PARTS", 1)
     assert (await total(token), await total(admin)) == (None, None)
 
 
@@ -208,7 +208,7 @@ async def test_invalid_cursor_is_refused(world: World, cursor: str) -> None:
 async def test_search_among_others_letters_has_an_end(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
 ) -> None:
-    monkeypatch.setattr(dead_letter_replays, limit, value)
+    monkeypatch.setattr(dead_letter_groups, limit, value)
     await world.given()
     theirs = [_id(number) for number in range(10)]
     await add_letters(world, theirs)

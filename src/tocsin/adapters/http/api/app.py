@@ -49,7 +49,6 @@ from . import (
     backfill,
     changes,
     dead_letter_groups,
-    dead_letter_replays,
     dead_letters,
     definition_settings,
     durations,
@@ -259,7 +258,7 @@ def _routers(*modules: ModuleType) -> tuple[APIRouter, ...]:
 
 ROUTERS: Final = (
     *_routers(jobs, apply, sql, backfill, why, overview, timeline, changes, what_if, durations, revisions, triggers),
-    *_routers(executions, dead_letter_groups, dead_letter_replays, dead_letters, agents, queue_details, shards),
+    *_routers(executions, dead_letter_groups, dead_letters, agents, queue_details, shards),
     *_routers(namespaces, definition_settings, policy, notifications, schedule),
     *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, ack_batches, queues, ojs_dead_letters),
     *_routers(event_search),
