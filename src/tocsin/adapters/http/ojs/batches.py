@@ -275,22 +275,18 @@ async def _change_each(
     if _is_atomic(body):
         raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
     if select is None:
-        return await _change_listed(_listed_ids(body), response, done, change)
+        if body.get("cursor") is not None:
+            raise _invalid("cursor", "must be absent without `filter`")
+        listed = _listed(body, "job_ids")
+        for index, listed_id in enumerate(listed):  # all of them, before the first is changed
+            if not isinstance(listed_id, str):
+                raise _invalid(f"job_ids[{index}]", "must be the id of a job")
+        return await _change_listed(listed, response, done, change)
     if body.get("job_ids") is not None:
         raise _invalid("filter", "must be absent if `job_ids` is there")
     selection = await select(body.get("cursor"))
     changed = await _change_listed(selection.ids, response, done, change)
     return {**changed, "next_cursor": selection.cursor}
-
-
-def _listed_ids(body: Json) -> list[str]:
-    if body.get("cursor") is not None:
-        raise _invalid("cursor", "must be absent without `filter`")
-    listed = _listed(body, "job_ids")
-    for index, listed_id in enumerate(listed):  # all of them, before the first is changed
-        if not isinstance(listed_id, str):
-            raise _invalid(f"job_ids[{index}]", "must be the id of a job")
-    return listed
 
 
 async def _change_listed(

@@ -68,7 +68,10 @@ async def create(
             here.log, wish, arrivals=here.arrivals, was_there=archived, fresh=fresh
         )
     except execution_requests.Duplicate:
-        facts = await _existing(here, caller, wish)
+        try:
+            facts = (await _visible_match(here, caller, wish.execution_id)).facts
+        except Problem:
+            raise _taken(wish) from None
         response.status_code = 200
     expected = _begun(here, wish)
     if facts and execution.fold(facts).request.plan != execution.fold(expected).request.plan:
@@ -158,14 +161,6 @@ async def _visible_match(here: Components, caller: Principal, workflow_id: str) 
     if not is_workflow or not await here.visibility.may_see_run(caller, Run.of(match)):
         raise missing
     return match
-
-
-async def _existing(here: Components, caller: Principal, wish: Enqueued) -> Facts:
-    try:
-        match = await _visible_match(here, caller, wish.execution_id)
-    except Problem:
-        raise _taken(wish) from None
-    return match.facts
 
 
 def _taken(wish: Enqueued) -> Problem:
