@@ -17,7 +17,7 @@ MAX_EXAMPLES: Final = 5
 
 
 class Level(StrEnum):
-    """Severity of a finding, ascending."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
