@@ -107,6 +107,28 @@ async def run(log: RecordingLog, decide: Decision, batch: Sequence[Item], **opti
 # --- ask -------------------------------------------------------------------------------------------------------------
 
 
+async def test_many_outdated_decisions_end_in_few_reads(log: RecordingLog) -> None:
+    """Each item finds the shared reading outdated once; the others do not read it again for each of them."""
+    reads = list[Sequence[str]]()
+
+    async def read(_: Sources, keys: Sequence[str]) -> dict[str, int]:
+        reads.append(keys)
+        return dict.fromkeys(keys, len(reads))
+
+    shared, tried = Reading("shared", read), set[str]()
+
+    def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        states(shared("the newest"))
+        if recorded.subject not in tried:
+            tried.add(recorded.subject)
+            raise StaleRead.of("shared")
+        return increment(recorded, states, now)
+
+    batch = items(*(f"job-{number}" for number in range(300)))
+    assert await run(log, decide, batch) == [Result.DONE] * 300
+    assert len(reads) < 10
+
+
 async def test_missing_states_of_a_wave_are_read_together(log: RecordingLog) -> None:
     assert await run(log, increment, items("a", "b", "c")) == [Result.DONE] * 3
     assert [sorted(scopes) for scopes in log.reads] == [sorted(map(subjects.lock, "abc"))]

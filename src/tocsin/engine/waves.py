@@ -124,10 +124,11 @@ class Waves:
         candidates: list[tuple[int, Item]] = list(enumerate(items))
         for _ in range(MAX_READS):
             gaps: dict[Ref[Any], None] = {}
+            outdated: list[Ref[Any]] = []  # forgotten after the round, or each item would have others read again
             repeats: list[tuple[int, Item]] = []
             for number, (index, item) in enumerate(candidates, 1):
                 try:
-                    part = self._decide_once(decide, item, view, now)
+                    part = self._decide_once(decide, item, view, now, outdated)
                 except Missing as error:
                     is_shared = error.ref in gaps and isinstance(error.ref.kind, Reading)
                     gaps[error.ref] = None
@@ -139,6 +140,7 @@ class Waves:
                 else:
                     if part is not None:
                         decisions[index] = part
+            view.forget(outdated)
             if not repeats:
                 return [decisions[index] for index in sorted(decisions)]
             await view.read(gaps)
@@ -147,7 +149,9 @@ class Waves:
             item.fail(EndlessDecision(f"the decision on {item.input.subject} reads without an end"))
         return [decisions[index] for index in sorted(decisions)]
 
-    def _decide_once(self, decide: Decide, item: Item, view: View, now: datetime) -> Decided | None:
+    def _decide_once(
+        self, decide: Decide, item: Item, view: View, now: datetime, outdated: list[Ref[Any]]
+    ) -> Decided | None:
         view.touched, view.expected = [], []
         item.touched = view.touched
         view.sent, view.changed, view.is_repeated = item.sent, item.changed, item.is_repeated or item.steps > 0
@@ -158,7 +162,8 @@ class Waves:
         except Missing:
             raise
         except OutdatedState as error:
-            _conflict(item, view, error)
+            outdated += item.touched
+            _conflict(item, view, error, forget=False)
         except Exception as error:  # noqa: BLE001 - a defect of one decision must not stop the others
             item.fail(error)
         else:
