@@ -129,9 +129,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "guard a claim by another string",
         paths.scope_of,
-        "_scope_maker(type(message))(message)",
-        "f'execution.*.{message.execution_id}.>' if isinstance(message, e.Started) "
-        "else _scope_maker(type(message))(message)",
+        "return subject_of(message)",
+        "return f'execution.*.{message.execution_id}.>' if isinstance(message, e.Started) else subject_of(message)",
     ),
     # --- time --------------------------------------------------------------------------------------------------------
     _bug(
