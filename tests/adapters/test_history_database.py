@@ -95,7 +95,7 @@ def test_the_migrations_make_the_tables_that_are_used(url: str) -> None:
 
 
 def test_first_revision_keeps_its_tables() -> None:
-    """A change to the tables needs a second revision, and the first a copy of the tables as they are now."""
+    """A change to the tables needs a second revision, and the first a copy of the current tables."""
     made = list[Any]()
     engine = create_mock_engine("postgresql+psycopg://", lambda statement, *_, **__: made.append(statement))
     metadata.create_all(engine, checkfirst=False)

@@ -117,7 +117,7 @@ def test_every_command_speaks_ascii(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [ASCII, {"LC_ALL": "C.UTF-8"}], ids=["ascii", "utf-8"])
-def test_name_that_is_no_text_of_the_locale_is_refused(environment: dict[str, str]) -> None:
+def test_name_outside_the_locale_is_refused(environment: dict[str, str]) -> None:
     word = "nö".encode("utf-8" if environment is ASCII else "latin-1")
     command: list[str | bytes] = [
         *(sys.executable, "-m", "tocsin", "--nats", NOWHERE, "-o", "json", "jobs", "trigger"),
@@ -145,7 +145,7 @@ def _calls_with_half_a_pair() -> Iterator[tuple[str, ...]]:
                 yield (*path, f"{option}={value}" if option.startswith("-") else value)
 
 
-def test_every_parameter_of_text_refuses_half_a_surrogate_pair(world: World) -> None:
+def test_text_parameters_refuse_half_surrogate_pairs(world: World) -> None:
     calls = list(_calls_with_half_a_pair())
     assert len(calls) > 100
     answers = {call: world.call("-o", "json", *call) for call in calls}

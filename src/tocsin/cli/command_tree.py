@@ -84,7 +84,7 @@ def _command(name: str, target: str) -> Command:
 
 
 def tidy(command: Command) -> None:
-    """Wrap the help at the width of the terminal, show no type for flags, and check the texts of arguments."""
+    """Prepare the help and the texts of arguments of a command."""
     if command.help:
         command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(command.help).split("\n\n"))
     for option in (*command.params, command.get_help_option(typer.Context(command))):

@@ -28,7 +28,7 @@ class _Blocking:
 
 
 def _described(call: F, method: Callable[..., object]) -> F:
-    """Give a blocking method the signature of its asynchronous method, and a reference to its documentation."""
+    """Give a blocking method the signature and documentation of its asynchronous method."""
     update_wrapper(call, method)
     summary = (method.__doc__ or "").partition("\n")[0].removesuffix(".")
     call.__doc__ = f"{summary} (see `{method.__qualname__}`)."

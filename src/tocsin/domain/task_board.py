@@ -353,7 +353,7 @@ class TaskBoard:
         )
 
     def _limits_of(self, task: OpenTask) -> Iterator[tuple[int | None, int, Callable[[OpenTask], bool]]]:
-        """Yield each limit of a task, the number of running tasks, and a test for these."""
+        """Yield each limit of a task, with the number and the test of running tasks."""
         queue = task.queue
         if task.group is not None:
             yield task.limit, self._open.running_of(task.group), lambda other: other.group == task.group

@@ -50,7 +50,7 @@ class Policies:
         return await newest(self._log)
 
     async def recent(self) -> PolicyVersion:
-        """Return the policy in force a second ago or later, for requests that come often (see `newest`)."""
+        """Return the policy in force at most a second ago, for frequent requests."""
         now = self._clock.monotonic()
         if self._recent is None or now - self._read_at > RECENT_S:
             self._recent, self._read_at = await self.newest(), now

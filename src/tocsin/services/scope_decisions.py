@@ -63,7 +63,7 @@ async def decide(log: EventLog, scope: str, decision: Decide[F], *, take: Take =
 
 
 class DeclaredDocument(ABC, Generic[V, W]):
-    """A declaration of an installation, of which each version is one event with the whole declaration.
+    """A declaration of an installation; each version is one event with all of it.
 
     A subclass has the scope of its events, reads the newest version, and decides on the next.
     """

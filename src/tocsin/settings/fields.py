@@ -14,7 +14,7 @@ from ..domain.agent import checked_shards
 
 
 def must(accepts: Callable[[str], object], reason: str) -> AfterValidator:
-    """Return the validator of a text, whose error gives the reason if `accepts` returns nothing true."""
+    """Return a validator that refuses texts for a reason, unless `accepts` does not."""
 
     def check(text: str) -> str:
         if not accepts(text):

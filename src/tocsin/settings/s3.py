@@ -1,4 +1,4 @@
-"""Settings of the archive, of stores that speak the S3 protocol, and the locations in them."""
+"""Settings of the archive, of S3 stores, and of locations in them."""
 
 import re
 from typing import Annotated, Final, Literal, NamedTuple, Self

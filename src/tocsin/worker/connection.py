@@ -63,7 +63,7 @@ def refuse_text(option: str, given: object, shape: str) -> None:
 
 
 def unique_name() -> str:
-    """Return a name that no other worker has: made from the host, the process id and a number."""
+    """Return a unique name, made from the host, the process id and a number."""
     tail = f"-{os.getpid()}-{next(_worker_numbers)}"
     return agent.safe_name(socket.gethostname())[: agent.MAX_NAME - len(tail)] + tail
 

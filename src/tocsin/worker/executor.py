@@ -117,7 +117,7 @@ class Executor:
             await self._store(task, results.unstorable(error), assigned)
 
     async def _store(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:
-        """Store a report, retrying until the log answers. The message id lets the log store it once.
+        """Store a report once, retrying until the log answers.
 
         Raises:
             RequestRefused: the log does not accept the report; for example, it is too large.

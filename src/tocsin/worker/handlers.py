@@ -55,7 +55,7 @@ class Handler:
 
 
 class Handlers(dict[str, Handler]):
-    """The handlers of one worker, by the function name that job definitions use, in the order of their registration."""
+    """The handlers of one worker by function name, in order of registration."""
 
     def add(self, name: str, function: Callable[..., object]) -> None:
         """Register a handler.
@@ -111,7 +111,7 @@ def bind(
 
 
 def _parameters_of(function: Callable[..., object]) -> Signature | None:
-    """Return the parameters after the context, as `Handler.parameters`; refuse a function that cannot be a handler."""
+    """Return the parameters after the context; refuse what cannot be a handler."""
     if not callable(function):
         raise InvalidHandlerError(f'{function!r} is not a function. Write @worker.task("<function>") above a function.')
     name = f"{_name_of(function)}()"

@@ -21,7 +21,7 @@ class AssignedTask(NamedTuple):
     hand_back_claim: Callable[[int], None]
 
     def hand_back(self) -> None:
-        """Let the next hold list say that the task does not run here. The matcher assigns it again."""
+        """Let the next hold list say that the task does not run here."""
         self.hand_back_claim(self.assignment.claim)
 
 

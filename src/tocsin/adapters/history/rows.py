@@ -198,7 +198,7 @@ def progress_columns(record: ExecutionRecord) -> dict[str, Any]:
 
 
 def dead_letter_columns(record: DeadLetterRecord) -> dict[str, Any]:
-    """Return the columns of a dead letter, without its key and `resolved`, which a later fact sets."""
+    """Return the columns of a dead letter but for its key and `resolved`."""
     return {
         **{name: getattr(record, name) for name in _LETTER},
         "job_name": record.job,

@@ -191,7 +191,7 @@ class Encoding:
         return f'{self._into(table, columns)} ON CONFLICT ("{key}") DO UPDATE SET {changes}'
 
     def add(self, table: Table, key: Sequence[str]) -> str:
-        """Return a statement that inserts a row of a key and a `total`, or adds the total to that of the same key."""
+        """Return a statement that adds a `total` to the row of a key."""
         total = f"total = {table.name}.total + excluded.total"
         return f"{self._into(table, (*key, 'total'))} ON CONFLICT ({_named(key)}) DO UPDATE SET {total}"
 

@@ -1,4 +1,4 @@
-"""One version of an application: a process that has imported it, and the messages between it and `tocsin dev`."""
+"""A process with one version of an application, and its messages to `tocsin dev`."""
 
 import asyncio
 import json

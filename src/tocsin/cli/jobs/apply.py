@@ -1,4 +1,4 @@
-"""`tocsin jobs apply`, `apply` and `jobs diff`: a plan from definition files or an application to registered jobs."""
+"""`tocsin jobs apply`, `apply` and `jobs diff`: plans from definitions to registered jobs."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import asdict
@@ -157,7 +157,7 @@ def _diff_revisions(session: Session, job: str, first: int | None, second: int |
 def carry_out_plan(
     session: Session, definitions: Sequence[JobDefinition], make_plan: MakePlan, *, dry_run: bool, yes: bool
 ) -> None:
-    """Make a plan, carry it out after a confirmation of deletions, and print it with warnings."""
+    """Make a plan, confirm its deletions, carry it out, and print it."""
 
     async def carry_out(operator: Operator) -> "tuple[Plan, list[Unserved], Sequence[str]]":
         plan = await make_plan(operator)
@@ -178,7 +178,7 @@ def carry_out_plan(
 
 
 async def _unsettled(operator: Operator, definitions: Sequence[JobDefinition]) -> Sequence[str]:
-    """Return warnings about channels and sources of triggers that the settings, over HTTP those of the server, lack."""
+    """Return warnings about channels and sources of triggers that the settings lack."""
     from ...services.definition_settings import needs_settings  # noqa: PLC0415 - few definitions need them
 
     if not needs_settings(definitions):

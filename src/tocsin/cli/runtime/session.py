@@ -124,7 +124,7 @@ class Session:
                 raise no_such_job(error.job, [job.name for job in await operator.jobs()]) from None
 
     def ask(self, work: Callable[[Operator], Awaitable[T]]) -> T:
-        """Run `work` on the operator of the installation, and return its answer. Raises as `operator` does."""
+        """Return the answer of `work` on the operator; raise what `operator` raises."""
 
         async def answered() -> T:
             async with self.operator() as operator:

@@ -70,7 +70,7 @@ class DefinitionProblem:
 
 
 class DefinitionError(TocsinError, ValueError):
-    """A definition or an input is refused; `problems` lists them, up to `MAX_PROBLEMS`."""
+    """A definition or an input is refused; `problems` lists the first 100 problems."""
 
     code = "invalid-definition"
 

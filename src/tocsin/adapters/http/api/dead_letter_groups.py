@@ -1,4 +1,7 @@
-"""`/v1/dead-letters/groups`: dead letters by job and kind of error, and `/v1/dead-letters/replay-all`: replay those that match (hip-62, Dead Letter Handling)."""
+"""Dead letters by job and kind of error, and their replay (hip-62, Dead Letter Handling).
+
+The paths are `/v1/dead-letters/groups` and `/v1/dead-letters/replay-all`.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence

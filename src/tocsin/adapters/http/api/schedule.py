@@ -1,4 +1,4 @@
-"""`/v1/schedule` lists the next occurrences, `/v1/explain` explains a schedule, and `/v1/schedule/density` finds jobs that fire together."""
+"""`/v1/schedule`, `/v1/explain` and `/v1/schedule/density`: occurrences, explanations and jobs that fire together."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`/v1/tokens`: create, list and revoke tokens, which only administrators may, and `/v1/me`: the identity of the caller.
+"""`/v1/tokens`, the tokens, for administrators; and `/v1/me`, the caller.
 
 Answers to a creation are not kept for repeated requests, because they hold the token.
 """

@@ -1,6 +1,6 @@
 """The tables of hip-62 with the columns of the other documents, and scratchbird's views (§9).
 
-They are those of `tables.py` as long as this is the only revision. A second revision leaves this one a copy of them.
+They are those of `tables.py` as long as this is the only revision. A second revision leaves the first a copy of the tables.
 """
 
 from contextlib import suppress
