@@ -12,7 +12,6 @@ from tests.system.running import Running
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.backup.verification import verify_backup
 from tocsin.bootstrap import Installation
-from tocsin.bootstrap.installation import report_key
 from tocsin.ports import NotAllowed
 from tocsin.services.jobs import Registry
 from tocsin.subjects import Stream
@@ -31,7 +30,7 @@ async def test_users_copy_and_restore_an_installation(tmp_path: Path) -> None:
         async with connected(lost, settings_folder, "operator") as operator:
             await Running(operator).apply({"name": "nightly", "function": "f"})
         async with connected(lost, settings_folder, "scheduler") as stages:
-            late = proven(report("completed", claim=LATER), key=await report_key(stages))
+            late = proven(report("completed", claim=LATER), key=await stages.report_key())
             await stages.log.publish(subjects.subject_of(late), late, message_id="late")
         async with connected(lost, settings_folder, "backup") as installation:
             manifest = await bootstrap.create_backup(installation, backup)

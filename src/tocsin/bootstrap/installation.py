@@ -85,7 +85,15 @@ class Installation(Ports):
         Raises:
             Unreachable: the installation was never initialized.
         """
-        return fingerprint(await report_key(self))
+        return fingerprint(await self.report_key())
+
+    async def report_key(self) -> bytes:
+        """Return the installation's key, which proves reports.
+
+        Raises:
+            Unreachable: the installation was never initialized.
+        """
+        return await report_key(self)
 
 
 @asynccontextmanager

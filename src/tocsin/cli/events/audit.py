@@ -178,9 +178,7 @@ async def _audit(
     async with AsyncExitStack() as stack:
         comparing = key = None
         if file is None:
-            from ...bootstrap.installation import report_key  # noqa: PLC0415 - an audit of a file needs no client of NATS
-
-            key = await report_key(await stack.enter_async_context(session.installation()))
+            key = await (await stack.enter_async_context(session.installation())).report_key()
         if has_history:
             installation = await stack.enter_async_context(session.installation())
             history = await stack.enter_async_context(installation.history())
