@@ -63,8 +63,7 @@ async def test_batch_stores_two_decisions_of_a_scope(world: World) -> None:
     await _store_together(world, [Append((started(),), last), Append((CANCELLED,), last)])
 
     async def are_stored() -> bool:
-        loaded = [recorded.message for recorded in await world.log.load(SCOPE)]
-        return loaded == [dispatched(), started(), CANCELLED]
+        return [recorded.message for recorded in await world.log.load(SCOPE)] == [dispatched(), started(), CANCELLED]
 
     assert await world.until(are_stored)  # a replica may answer that lacks the batch
 

@@ -108,7 +108,6 @@ async def run(log: RecordingLog, decide: Decision, batch: Sequence[Item], **opti
 
 
 async def test_many_outdated_decisions_end_in_few_reads(log: RecordingLog) -> None:
-    """Each item finds the shared reading outdated once; the others do not read it again for each of them."""
     reads = list[Sequence[str]]()
 
     async def read(_: Sources, keys: Sequence[str]) -> dict[str, int]:
