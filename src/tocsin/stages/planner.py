@@ -242,7 +242,7 @@ PLANNER: Final = Stage(
     name="planner",
     purpose="makes executions",
     consumes="`due`, `passed`, triggers, enqueued jobs, replays, refused triggers",
-    decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards; "
+    decides="`acquired`, and `dispatched` or `admitted`, if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards; "
     "`taken` before a unique job, and `cancelled` of the jobs that it replaces",
     access=Access(
         appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed, EventIgnored),
