@@ -34,8 +34,6 @@ class WebhookQueue(Protocol):
 
 
 # Submissions are for the screener only.
-
-
 class Submission(NamedTuple):
     """A message that a user outside published for a stream."""
 

@@ -95,7 +95,7 @@ class Bound:
 
 
 OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Bound(1, 20_480)}
-"""Streams of what running attempts say. They drop their oldest messages; no stage reads them, and nothing archives them.
+"""Streams of what running attempts say. They drop their oldest messages, and no decision rests on them.
 
 200 lines of at most 1,310 bytes are 256 KB for each attempt.
 """

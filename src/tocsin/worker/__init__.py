@@ -9,10 +9,10 @@
 
     worker.run()
 
-The flow of a task: `task_pool` takes it from its queue and starts it in a free slot, `executor` decides how to settle it,
-`claim` claims it, `handler_runner` runs its handler, `claim` stores the report, and `outcome` settles the delivery.
-Meanwhile `held_tasks` renews its visibility lease and `cancellations` stops it if its execution is cancelled. `session`
-starts and stops these parts. The package does not know NATS: `connection` names what its host must provide.
+The matcher stores the claim of a task, and sends the task to this process. `agent` receives it, `task_pool` starts it in a
+free slot, `handler_runner` runs its handler, and `executor` stores the report or hands the task back. Meanwhile `agent` sends
+hold lists with the tasks of `held_tasks`, and `cancellations` stops a task if its execution is over. `session` starts and
+stops these parts. The package does not know NATS: `connection` names what its host must provide.
 """
 
 from .connection import Connect, Connection, Options

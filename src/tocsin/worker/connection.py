@@ -34,7 +34,7 @@ class Options:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Shown with the agent."""
     secrets: frozenset[str] = frozenset()
-    """The environment variables that inputs may refer to."""
+    """The environment variables and files that inputs may refer to."""
     shards: tuple[str, ...] = ()
     """The shards that the worker may own; `*` stands for every shard."""
 
@@ -56,7 +56,7 @@ def refuse_text(option: str, given: object, shape: str) -> None:
     """Refuse an option that is one string.
 
     Raises:
-        TypeError: it is.
+        TypeError: the option is one string.
     """
     if isinstance(given, str):
         raise TypeError(f"{option}: pass a {shape}, such as ({given!r},), not one string")

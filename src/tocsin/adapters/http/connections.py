@@ -49,8 +49,6 @@ _IPV6_CLIENT_BITS: Final = 64
 
 
 # These answers have the shape that their path requires, as the answers of the application have.
-
-
 def _refusing(problem: Problem) -> OjsHeaders:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         is_ojs = scope["path"].startswith(protocol.PREFIX)

@@ -2,7 +2,7 @@
 
     text ──parser──▶ expression | phrase | @every | at ──▶ pattern (wall time) ──instants──▶ UTC
 
-Calendars, blackouts and moved days are put around a parsed schedule: `open_rule` leaves closed time out, and `moved_pattern` adds
+Calendars, blackouts and moved days are put around a parsed schedule: `OpenRule` leaves closed time out, and `moved_pattern` adds
 the times that move to business days. A `Pattern` knows only wall-clock time. A `Zone` knows only the offset between wall-clock time and UTC. `instants` combines both
 and applies the rules for clock changes. Nothing here reads a clock: every moment is an argument.
 """

@@ -18,9 +18,8 @@ from ...domain.schedule.clock_changes import local_time
 from . import check
 from .check import Check, Debt, Proof, Taken, on
 
+
 # `closing` shares no code with the search of the schedule, which looks at spans of closed days, so each checks the other.
-
-
 def closing(rule: JobDefinition, at: datetime) -> str | None:
     """Return why a job may not fire at an instant; None: it may."""
     if not rule.exclude and not rule.only and not rule.blackout:

@@ -1,7 +1,6 @@
 """Health of an installation: its parts now, and their defects.
 
-status.py     a look at all parts, with the reason where one does not answer
-problems.py   its problems
+status.py     a look at all parts, with the reason where one does not answer, and its problems
 doctor.py     runs the checks
 findings.py   the result of a check, and its input
 checks/       a module of checks for each part

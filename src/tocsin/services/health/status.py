@@ -51,8 +51,6 @@ UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreac
 
 
 # `tocsin doctor` examines more than these problems, and says what to do about each finding.
-
-
 def problems_of(seen: "Status") -> tuple[str, ...]:
     """Return the problems that a status shows, the gravest first."""
     return (*_silent(seen), *_leaders(seen), *_queues(seen), *_others(seen))

@@ -77,8 +77,6 @@ class RegisteredJobs:
 
 
 # An instant beyond the quota does not run, but its events are stored. So a schedule that names too many is refused when it is registered.
-
-
 def instants_per_day(definition: JobDefinition, now: datetime) -> int:
     """Return the number of instants that a job has a day, at most.
 
