@@ -144,7 +144,6 @@ async def test_event_stream_resumes_where_the_reader_stopped(tocsin: Running) ->
             seen = [await anext(events), await anext(events)]
 
         await tocsin.ended("greet", Completed)
-        # The client continues at another copy from its last event. Public events come from a log of their own.
         resumed = Reader(two, job="greet")
         resumed.last_id = reader.last_id
         async with resumed.events() as events:

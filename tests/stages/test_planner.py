@@ -216,10 +216,11 @@ async def test_execution_without_a_lock_is_admitted_and_announced(world: World) 
 
 
 async def test_each_admitted_trigger_is_announced_and_counted_once(world: World) -> None:
-    definition = await world.define(job(overlap_policy="allow"))
+    definition, triggers = await world.define(job(overlap_policy="allow")), world.planner.subscriptions[1]
     for number in range(300):
         await world.trigger("nightly", f"m{number}")
     await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
+    assert not await world.outcomes.apply(triggers, await world.durable(triggers).take(256, wait=0), is_rush=True)
     await world.run(world.planner)
     events = [event.data for event in await world.stored(CronTriggered)]
     assert [event.run_count for event in events] == list(range(1, 302))

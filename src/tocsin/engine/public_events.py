@@ -199,7 +199,7 @@ def announce(
     if last > required.after:
         if newest is not None and required.matches(newest):
             return DONE
-        events = states(RANGE((required.subject, required.after)))
+        events = states(RANGE((required.subject, required.after & ~1_023)))  # the decisions of a wave share a read
         if any(required.matches(recorded.message) for recorded in events):
             return DONE
         if not events or events[-1].sequence < last:
@@ -383,8 +383,8 @@ def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, 
     if state.status is Status.UNKNOWN:
         event = admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first
         if is_announced(first):
-            return again(Events(ref, (event,)), low_priority=True)
-        # The state is not needed here any more, unless an empty one is cached and would then be outdated.
+            return again(Events(ref, (event,)), low_priority=first.trigger == "cron")  # triggers of a job are many
+        # The state is not needed any more, unless an empty one is cached.
         return done(Events(ref, (event,), at=0 if states.is_unread(ref) else None))
     return announce_decision(state.decided, states, now)
 
