@@ -383,7 +383,7 @@ def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, 
     if state.status is Status.UNKNOWN:
         event = admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first
         if is_announced(first):
-            return again(Events(ref, (event,)), low_priority=first.trigger == "cron")  # triggers of a job are many
+            return again(Events(ref, (event,)), low_priority=first.trigger == "cron")  # a job may have many triggers
         # The state is not needed any more, unless an empty one is cached.
         return done(Events(ref, (event,), at=0 if states.is_unread(ref) else None))
     return announce_decision(state.decided, states, now)
