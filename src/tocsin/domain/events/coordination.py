@@ -9,15 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .message import Actor, Message
+from .message import Actor, Message, VersionedMessage
 
 # --- locks -----------------------------------------------------------------------------------------------------------
 
 
-class LockFact(Message):
+class LockFact(VersionedMessage):
     """An event about the lock of one job, or of one shard of a job."""
 
-    v: Literal[1] = 1
     job: str
     shard: str | None = None
     """The shard, if the job's lock is split."""
@@ -59,13 +58,12 @@ class Queued(LockFact):
 # --- leader leases ---------------------------------------------------------------------------------------------------
 
 
-class LeadershipFact(Message):
+class LeadershipFact(VersionedMessage):
     """An event about a leader lease.
 
     It explains gaps to operators; no decision depends on it.
     """
 
-    v: Literal[1] = 1
     lease: str
     """The name of the lease, such as `ticker`."""
     holder: str
@@ -109,10 +107,9 @@ OF_THE_NAME = "all"
 """Stands for the id in the subjects of events about a name."""
 
 
-class AgentFact(Message):
+class AgentFact(VersionedMessage):
     """An event about an agent."""
 
-    v: Literal[1] = 1
     name: str
     """The agent's name, which is configured and one token of a subject."""
     agent_id: str

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
-from .message import Actor, Failure, Input, Message, Sequence, TriggerKind
+from .message import Actor, Failure, Input, Message, Sequence, TriggerKind, VersionedMessage
 from .steps import PastHoldUp
 
 MAX_BODY_BYTES: Final = 262_144
@@ -36,10 +36,9 @@ class Attempt(Message):
     """What held back its task before the last claim: limits, rates and pauses."""
 
 
-class DeadLetterFact(Message):
+class DeadLetterFact(VersionedMessage):
     """An event about one dead letter."""
 
-    v: Literal[1] = 1
     job: str
     id: str
     """The id of the failed execution, or `<durable>-<partition>-<sequence>` for a poison message."""

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from ..definition import DEFAULT_MAX_DEATHS, DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
 from ..text import utc_text
-from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, StartRate, TriggerKind
+from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, StartRate, TriggerKind, VersionedMessage
 from .triggers import EventReference
 from .workflow import Workflow
 
@@ -120,10 +120,9 @@ class Plan(Message):
 # --- the beginning ---------------------------------------------------------------------------------------------------
 
 
-class ExecutionFact(Message):
+class ExecutionFact(VersionedMessage):
     """An event about one execution."""
 
-    v: Literal[1] = 1
     job: str
     execution_id: str
     """The id of the execution (UUIDv7)."""

@@ -9,7 +9,18 @@ from typing import Final, Literal, Self, TypeAlias
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from ..definition import JobDefinition
-from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, StartRate, TriggerKind, TriggerSource
+from .message import (
+    Actor,
+    Failure,
+    Input,
+    Message,
+    ReleasedReason,
+    Sequence,
+    StartRate,
+    TriggerKind,
+    TriggerSource,
+    VersionedMessage,
+)
 from .triggers import EventReference
 from .uniqueness import UniqueRule
 from .workflow import StepMeta, Workflow
@@ -37,7 +48,7 @@ class EventOrigin(Message):
     """The key of the event, if several events start one execution; absent: it is the idempotency key, or the event has no key."""
 
 
-class Trigger(Message):
+class Trigger(VersionedMessage):
     """A request to run a job now. All fields are optional.
 
     Clients publish this on `cron.trigger.<job>`; the API stores it too. An object with none of these fields is the input
@@ -45,7 +56,6 @@ class Trigger(Message):
     and `traceparent` do not count, because inputs often have them: they need another field beside them, such as `input`.
     """
 
-    v: Literal[1] = 1
     type: Literal["trigger"] = "trigger"
     """The type of the input."""
     trigger: TriggerSource = "event"
@@ -95,13 +105,12 @@ class Trigger(Message):
         return self
 
 
-class Enqueued(Message):
+class Enqueued(VersionedMessage):
     """A request to run an unregistered job once (ojs-core, PUSH).
 
     The API stores this with the id of the execution.
     """
 
-    v: Literal[1] = 1
     type: Literal["enqueued"] = "enqueued"
     """The type of the input."""
     execution_id: str
@@ -131,13 +140,12 @@ class Enqueued(Message):
         return self
 
 
-class CancelRequest(Message):
+class CancelRequest(VersionedMessage):
     """A request to cancel an execution. All fields are optional.
 
     Clients publish this on `cron.cancel.<job>.<execution>`.
     """
 
-    v: Literal[1] = 1
     type: Literal["cancel"] = "cancel"
     """The type of the input."""
     by: Actor | None = None
@@ -167,13 +175,12 @@ class SoleStep(Message):
     """The executions that events started one after the other, up to this execution; 0: no event started it."""
 
 
-class Report(Message):
+class Report(VersionedMessage):
     """The outcome of one attempt, as its worker reports it.
 
     A worker stores this, and the MQ bridge and the API store it for executors outside.
     """
 
-    v: Literal[1] = 1
     type: Literal["report"] = "report"
     """The type of the input."""
     job: str
@@ -212,13 +219,12 @@ class Report(Message):
 # --- timers ----------------------------------------------------------------------------------------------------------
 
 
-class LeaseTimer(Message):
+class LeaseTimer(VersionedMessage):
     """The visibility lease of a claim expired, or its agent stopped.
 
     The log publishes this unless a heartbeat moved the timer. For a task of an agent, the matcher publishes it.
     """
 
-    v: Literal[1] = 1
     type: Literal["lease-timer"] = "lease-timer"
     """The type of the input."""
     job: str
@@ -240,26 +246,24 @@ class LeaseTimer(Message):
     """The time (UTC) at which a lost agent was heard last; absent: unknown, or none was lost."""
 
 
-class ExpiryTimer(Message):
+class ExpiryTimer(VersionedMessage):
     """An execution has reached its expiry time.
 
     The log publishes this, and no further task may start.
     """
 
-    v: Literal[1] = 1
     type: Literal["expiry-timer"] = "expiry-timer"
     """The type of the input."""
     job: str
     execution_id: str
 
 
-class RetryTimer(Message):
+class RetryTimer(VersionedMessage):
     """The delay before an attempt is over.
 
     The log publishes this, and the DAG advancer dispatches the attempt.
     """
 
-    v: Literal[1] = 1
     type: Literal["retry-timer"] = "retry-timer"
     """The type of the input."""
     job: str
@@ -269,13 +273,12 @@ class RetryTimer(Message):
     """The number of the attempt to dispatch, counted from 1."""
 
 
-class NotifyTimer(Message):
+class NotifyTimer(VersionedMessage):
     """A time has come at which an execution should have started or ended.
 
     The log publishes this, and the notifier looks at the execution.
     """
 
-    v: Literal[1] = 1
     type: Literal["notify-timer"] = "notify-timer"
     """The type of the input."""
     job: str
@@ -290,13 +293,12 @@ class NotifyTimer(Message):
     """The instant (UTC) of an execution that was skipped or missed, and so never opened; absent: it was opened."""
 
 
-class DebounceTimer(Message):
+class DebounceTimer(VersionedMessage):
     """The window of a debounced key may be over.
 
     The log publishes this, and the event listener looks at the window.
     """
 
-    v: Literal[1] = 1
     type: Literal["debounce-timer"] = "debounce-timer"
     """The type of the input."""
     job: str

@@ -4,13 +4,12 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from ..definition import JobDefinition
-from .message import Actor, Message, Sequence
+from .message import Actor, Sequence, VersionedMessage
 
 
-class LedgerFact(Message):
+class LedgerFact(VersionedMessage):
     """An event about one job as a whole."""
 
-    v: Literal[1] = 1
     job: str
 
 

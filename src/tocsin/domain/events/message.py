@@ -91,6 +91,18 @@ class Message(DocumentedModel):
         return message
 
 
+class VersionedMessage(Message):
+    """A message that names the version of its format."""
+
+    v: Literal[1] = 1
+
+
+class ReadableMessage(Message):
+    """A message for readers that do not know Tocsin's schemas."""
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
+
 # The descriptors take half as long as `object.__setattr__`, which looks each of them up.
 _put_values, _put_given, _put_extra, _put_private = (
     vars(BaseModel)[slot].__set__

@@ -1,17 +1,15 @@
 """Messages exchanged with MQ executors: task envelopes and completions (hip-62, Integration with MQ)."""
 
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from .message import Input, Message, Sequence, TriggerKind
+from .message import Input, Message, ReadableMessage, Sequence, TriggerKind
 
 
-class EnvelopeData(Message):
+class EnvelopeData(ReadableMessage):
     """The task in the form of hip-62, with the fields that a completion may repeat."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     job_name: str
     """The name of the job."""
@@ -46,15 +44,13 @@ class EnvelopeData(Message):
     """The trace context of the attempt (W3C Trace Context); absent: no trace is made."""
 
 
-class Envelope(Message):
+class Envelope(ReadableMessage):
     """The envelope of a task on `mq.scheduled.<job>`.
 
     The MQ bridge stores this for each task of a bridged queue.
     """
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
-    WRITES_DEFAULTS: ClassVar[bool] = True
-
     schema_: Literal["hanzo.mq.v1"] = Field(default="hanzo.mq.v1", alias="schema")
     """The format of the envelope."""
     id: str
@@ -69,10 +65,8 @@ class Envelope(Message):
     """The task."""
 
 
-class MqCancelData(Message):
+class MqCancelData(ReadableMessage):
     """The execution that needs no more work."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     job_name: str
     """The name of the job."""
@@ -85,7 +79,7 @@ class MqCancelData(Message):
     """Why it ended."""
 
 
-class MqCancel(Message):
+class MqCancel(ReadableMessage):
     """The notice on `mq.scheduler.cancel.<job>.<execution_id>` that executors may stop.
 
     The MQ bridge stores this when an execution ends whose tasks are handed over and not answered. It is removed after
@@ -93,8 +87,6 @@ class MqCancel(Message):
     """
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
-    WRITES_DEFAULTS: ClassVar[bool] = True
-
     schema_: Literal["hanzo.mq.v1"] = Field(default="hanzo.mq.v1", alias="schema")
     """The format of the envelope."""
     id: str

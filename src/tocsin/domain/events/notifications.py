@@ -4,16 +4,15 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ..notification import Kind
-from .message import Actor, Message, Sequence
+from .message import Actor, Sequence, VersionedMessage
 
 OUTCOME_ID: Final = "outcome"
 """The id under which the outcome of a job is kept; no notification has it."""
 
 
-class NotificationFact(Message):
+class NotificationFact(VersionedMessage):
     """An event about one notification, or about the outcome of a job."""
 
-    v: Literal[1] = 1
     job: str
     id: str
     """The id of the notification (UUIDv7)."""

@@ -8,13 +8,12 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from .message import Message
+from .message import VersionedMessage
 
 
-class OutputLine(Message):
+class OutputLine(VersionedMessage):
     """A line that a handler logged."""
 
-    v: Literal[1] = 1
     type: Literal["output-line"] = "output-line"
     """The type of the message."""
     job: str
@@ -29,10 +28,9 @@ class OutputLine(Message):
     """The line, without control characters."""
 
 
-class StepProgress(Message):
+class StepProgress(VersionedMessage):
     """The progress of an attempt, as its handler reports it."""
 
-    v: Literal[1] = 1
     type: Literal["step-progress"] = "step-progress"
     """The type of the message."""
     job: str
@@ -49,10 +47,9 @@ class StepProgress(Message):
     """Details of a worker over HTTP."""
 
 
-class HeartbeatDetails(Message):
+class HeartbeatDetails(VersionedMessage):
     """The place that a handler has reached, for the next attempt of its step."""
 
-    v: Literal[1] = 1
     type: Literal["heartbeat-details"] = "heartbeat-details"
     """The type of the message."""
     job: str

@@ -1,17 +1,15 @@
 """Public events, for clients outside Tocsin (ojs-cron §9)."""
 
 from datetime import datetime
-from typing import ClassVar, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from ..notification import Kind
 from .execution import AnnouncedSkipReason
-from .message import Message, TriggerKind
+from .message import Message, ReadableMessage, TriggerKind
 
 
-class CronTriggeredData(Message):
+class CronTriggeredData(ReadableMessage):
     """The data of `cron.triggered`."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     cron_expression: str
@@ -40,10 +38,8 @@ class CronTriggeredData(Message):
         return self.scheduled_time > registered_at if self.trigger == "cron" else self.actual_time >= registered_at
 
 
-class CronTriggered(Message):
+class CronTriggered(ReadableMessage):
     """An execution was admitted (ojs-cron §9.1, CRON-29): an occurrence fired, or a trigger started it."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     event: Literal["cron.triggered"] = "cron.triggered"
     """The type of the event."""
@@ -53,10 +49,8 @@ class CronTriggered(Message):
     """The details."""
 
 
-class CronSkippedData(Message):
+class CronSkippedData(ReadableMessage):
     """The data of `cron.skipped`."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     cron_expression: str
@@ -73,10 +67,8 @@ class CronSkippedData(Message):
     """The shard of the execution; absent: the job is not divided, or no shard is active."""
 
 
-class CronSkipped(Message):
+class CronSkipped(ReadableMessage):
     """An occurrence did not become an execution (ojs-cron §9.2, CRON-30)."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     event: Literal["cron.skipped"] = "cron.skipped"
     """The type of the event."""
@@ -91,10 +83,8 @@ MissedReason: TypeAlias = Literal["missed", "superseded", "throttled"]
 MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 
-class CronMissedData(Message):
+class CronMissedData(ReadableMessage):
     """The data of `cron.missed`: a span of time in which instants did not fire."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     cron_expression: str
@@ -124,13 +114,11 @@ class CronMissed(Message):
     """The details."""
 
 
-class CronAnswerData(Message):
+class CronAnswerData(ReadableMessage):
     """The data of `cron.answer`.
 
     It repeats nothing of the trigger's input, which others may not see.
     """
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     """The name of the job; `-` if no job can have the name in the trigger's subject."""
@@ -151,14 +139,12 @@ class CronAnswerData(Message):
     """The trace context of the execution's own span (W3C Trace Context); absent: no trace is made, or there is no execution."""
 
 
-class CronAnswer(Message):
+class CronAnswer(ReadableMessage):
     """A trigger did not start an execution at once.
 
     A trigger whose execution starts at once has none. There is one for each other trigger, and a second if its execution waited
     for other jobs or for acknowledgements in vain.
     """
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     event: Literal["cron.answer"] = "cron.answer"
     """The type of the event."""
@@ -168,10 +154,8 @@ class CronAnswer(Message):
     """The details."""
 
 
-class CronAlertData(Message):
+class CronAlertData(ReadableMessage):
     """The data of `cron.alert`: a notification of the channel type `nats`."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     id: str
@@ -194,13 +178,11 @@ class CronAlertData(Message):
     """The names of their first jobs."""
 
 
-class CronAlert(Message):
+class CronAlert(ReadableMessage):
     """A notification by a channel of the type `nats`.
 
     No stream stores it as such. The stream of notifications has its content.
     """
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
 
     event: Literal["cron.alert"] = "cron.alert"
     """The type of the event."""

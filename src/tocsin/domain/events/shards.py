@@ -6,17 +6,16 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from .message import Actor, Message, Sequence
+from .message import Actor, Message, Sequence, VersionedMessage
 
 OwnershipReason: TypeAlias = Literal[
     "vacant", "silent", "ended", "draining", "disabled", "withdrawn", "unable", "balanced"
 ]
 
 
-class QueueFact(Message):
+class QueueFact(VersionedMessage):
     """An event about a queue."""
 
-    v: Literal[1] = 1
     queue: str
     """The name of the queue."""
     by: Actor | None = None
@@ -51,10 +50,9 @@ class QueuePurged(QueueFact):
     """The number of tasks that waited a moment before; None: it was not known."""
 
 
-class RepairFact(Message):
+class RepairFact(VersionedMessage):
     """An event about a stored message by which no reader decides."""
 
-    v: Literal[1] = 1
     stream: str
     """The stream that holds the message."""
     sequence: Sequence
@@ -83,10 +81,9 @@ class Voided(RepairFact):
     """The operator's reason."""
 
 
-class OwnershipFact(Message):
+class OwnershipFact(VersionedMessage):
     """An event about a resource."""
 
-    v: Literal[1] = 1
     resource: str
     """The resource.
 
@@ -135,13 +132,12 @@ class Silence(Message):
     """The operator's reason."""
 
 
-class SilencesDefined(Message):
+class SilencesDefined(VersionedMessage):
     """An operator started or ended a silence.
 
     The event has all silences that are in force then.
     """
 
-    v: Literal[1] = 1
     type: Literal["silences-defined"] = "silences-defined"
     previous: Sequence = 0
     """The sequence of the preceding event; 0: none."""
@@ -153,14 +149,13 @@ class SilencesDefined(Message):
     """The operator's reason."""
 
 
-class PolicyDefined(Message):
+class PolicyDefined(VersionedMessage):
     """An administrator defined the scheduler policy.
 
     The event is the whole policy, and its sequence is the version. A field that is absent sets nothing: what would apply without
     a policy applies.
     """
 
-    v: Literal[1] = 1
     type: Literal["policy-defined"] = "policy-defined"
     previous: Sequence = 0
     """The sequence of the preceding policy; 0: none."""
@@ -195,13 +190,12 @@ class Namespace(Message):
     """The bytes of events that its executions may store in a day (UTC); None: any number."""
 
 
-class NamespacesDefined(Message):
+class NamespacesDefined(VersionedMessage):
     """An administrator declared the namespaces of the installation.
 
     The event has all of them, and its sequence is the version.
     """
 
-    v: Literal[1] = 1
     type: Literal["namespaces-defined"] = "namespaces-defined"
     previous: Sequence = 0
     """The sequence of the preceding declaration; 0: none."""
@@ -237,13 +231,12 @@ class Shard(Message):
     """Labels for people and programs."""
 
 
-class ShardsDefined(Message):
+class ShardsDefined(VersionedMessage):
     """An operator defined the shards of the installation.
 
     The event is the whole map, and its sequence is the version that `due` names.
     """
 
-    v: Literal[1] = 1
     type: Literal["shards-defined"] = "shards-defined"
     previous: Sequence = 0
     """The sequence of the preceding map; 0: none."""

@@ -5,7 +5,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from .message import Message, Sequence
+from .message import Message, Sequence, VersionedMessage
 
 HOPS_HEADER: Final = "ce-tocsinhops"
 """The header by which a job's own publication says how many executions events started one after the other, up to the publisher.
@@ -35,13 +35,12 @@ class EventReference(Message):
     """The executions that events started one after the other, and that led to this event, as far as it is known."""
 
 
-class EventIgnored(Message):
+class EventIgnored(VersionedMessage):
     """An event started nothing.
 
     It decides nothing: the stream keeps the newest 200 of each trigger, and no stage reads it.
     """
 
-    v: Literal[1] = 1
     type: Literal["event-ignored"] = "event-ignored"
     """The type of the message."""
     job: str

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field
 
 from .execution import ExecutionFact
-from .message import Message, Sequence
+from .message import Message, Sequence, VersionedMessage
 
 JobState: TypeAlias = Literal[
     "scheduled", "available", "pending", "active", "retryable", "completed", "cancelled", "discarded"
@@ -77,10 +77,9 @@ class KeyHolder(Message):
     """The executions that are cancelled for it."""
 
 
-class UniqueFact(Message):
+class UniqueFact(VersionedMessage):
     """An event about a unique key."""
 
-    v: Literal[1] = 1
     job: str
     key: str
     """The key."""
