@@ -187,16 +187,13 @@ class EndNotice(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
 
-_END_NOTICES: Final = msgspec.json.Decoder(EndNotice)
-
-
 def read_ends(message: bytes) -> EndNotice:
     """Return a notice.
 
     Raises:
         ValueError: the message is no notice.
     """
-    return _END_NOTICES.decode(message)
+    return msgspec.json.decode(message, type=EndNotice)
 
 
 class Command(BaseModel):

@@ -462,7 +462,13 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         max_waiting=definition.max_waiting,
         concurrency=definition.concurrency,
         job_class=definition.job_class,
-        quorum=_quorum_of(definition),
+        quorum=None
+        if definition.acknowledgements is None
+        else QuorumRule.trusted(
+            acknowledgements=definition.acknowledgements,
+            timeout=definition.acknowledgement_timeout,
+            max_attempts=definition.retry.max_attempts,
+        ),
         depends_on=definition.depends_on,
         dependency_timeout=definition.dependency_timeout if definition.depends_on else None,
         dead_letter=definition.dead_letter,
@@ -472,16 +478,6 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         timezone=definition.timezone,
         tags=definition.tags,
         meta=definition.meta,
-    )
-
-
-def _quorum_of(definition: JobDefinition) -> QuorumRule | None:
-    if definition.acknowledgements is None:
-        return None
-    return QuorumRule.trusted(
-        acknowledgements=definition.acknowledgements,
-        timeout=definition.acknowledgement_timeout,
-        max_attempts=definition.retry.max_attempts,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 
@@ -102,7 +103,7 @@ class FreeSlots:
             entry = pool.agents[0]
         else:
             entries = ((entry, pool) for pool in pools for entry in pool.agents if entry[_AGENT] not in refused_by)
-            best = min(entries, default=None, key=_entry_of)
+            best = min(entries, default=None, key=itemgetter(0))
             if best is None:
                 return None
             entry, pool = best
@@ -149,10 +150,6 @@ class FreeSlots:
 
 def _first_of(pool: _Pool) -> _Entry:
     return pool.agents[0]
-
-
-def _entry_of(candidate: tuple[_Entry, _Pool]) -> _Entry:
-    return candidate[0]
 
 
 def _lower(agents: list[_Entry], entry: _Entry) -> None:

@@ -6,7 +6,7 @@ rows. Names from outside are limited: those beyond a limit count under `OTHER`.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -154,19 +154,17 @@ def growth_of_log(
     for recorded in messages:
         fact: Any = recorded.message
         if type(fact) is RetryScheduled:
-            growth.of(_definition(after, fact))[Total("retries", fact.job)] += 1
+            retried = _record(after, fact)
+            growth.of(None if retried is None else retried.definition)[Total("retries", fact.job)] += 1
         elif (
             type(fact) in _ENDS and _record(after, fact) is None
         ):  # the policy keeps no history, or the id is another job's
             growth.of_others[Total("executions", fact.job, fact.trigger, fact.type)] += 1
-        if (count := _RARE.get(type(fact))) is not None:
-            count(growth.of_registered, fact)
+        if type(fact) is Recovered:
+            growth.of_registered.update([Total("recovered"), *(Total("lost", label=lost.what) for lost in fact.lost)])
+        elif type(fact) is Failed and fact.reason == "abandoned":
+            growth.of_registered[Total("abandoned")] += 1
     return growth
-
-
-def _definition(records: Mapping[str, ExecutionRecord], fact: ExecutionFact) -> int | None:
-    record = _record(records, fact)
-    return None if record is None else record.definition
 
 
 def _record(records: Mapping[str, ExecutionRecord], fact: ExecutionFact) -> ExecutionRecord | None:
@@ -204,22 +202,7 @@ def _count_time(totals: Counter[Total], kind: Kind, sum_kind: Kind, job: str, mi
     totals[Total(sum_kind, job)] += milliseconds
 
 
-def _count_recovered(totals: Counter[Total], fact: Recovered) -> None:
-    totals[Total("recovered")] += 1
-    for lost in fact.lost:
-        totals[Total("lost", label=lost.what)] += 1
-
-
-def _count_failed(totals: Counter[Total], fact: Failed) -> None:
-    if fact.reason == "abandoned":
-        totals[Total("abandoned")] += 1
-
-
 _ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
-_RARE: Final[Mapping[type[Message], Callable[[Counter[Total], Any], None]]] = {
-    Recovered: _count_recovered,
-    Failed: _count_failed,
-}
 
 
 def bucket(kind: Kind, seconds: float) -> str:

@@ -124,7 +124,8 @@ class _Trace:
     # --- the execution -----------------------------------------------------------------------------------------------
 
     def _execution(self) -> Span:
-        ended, failure = self._ended, _failure_of(self._ended)
+        ended = self._ended
+        failure = (ended.error or Failure(type=ended.reason or "failed")) if isinstance(ended, Failed) else None
         is_own = self._given.span_id == self._root.span_id
         return Span(
             name=f"execute {ended.job}",
@@ -287,9 +288,3 @@ _STATUSES: Final[dict[type[Message], str]] = {
 
 def _of(attempts: Attempts, step: str, number: int) -> Attempt:
     return attempts.setdefault(step, {}).setdefault(number, Attempt(step, number))
-
-
-def _failure_of(ended: Message) -> Failure | None:
-    if not isinstance(ended, Failed):
-        return None
-    return ended.error or Failure(type=ended.reason or "failed")

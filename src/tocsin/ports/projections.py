@@ -101,12 +101,6 @@ def check_keys(writes: Sequence[EntryWrite]) -> None:
         raise ValueError("two writes share a key: store one after the other")
 
 
-async def write_entries(projections: Projections, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
-    """Store several writes, one after the other."""
-    check_keys(writes)
-    return [await write_entry(projections, bucket, write) for write in writes]
-
-
 async def write_entry(projections: Projections, bucket: Bucket, write: EntryWrite) -> Written:
     """Store or remove a key, and return the result."""
     try:

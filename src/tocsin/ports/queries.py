@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from ..domain.definition import show
 from ..domain.errors import TocsinError
@@ -82,10 +82,10 @@ class Place:
         """
         try:
             place = cls(*_CURSOR.validate_json(urlsafe_b64decode(cursor.encode() + b"==")))
-        except (ValueError, ValidationError):
-            raise _not_a_cursor(cursor) from None
-        if not _FIRST_KEY <= place.key <= _LAST_KEY or "\0" in place.id:  # no list has such a row
-            raise _not_a_cursor(cursor)
+        except ValueError:
+            place = None
+        if place is None or not _FIRST_KEY <= place.key <= _LAST_KEY or "\0" in place.id:  # no list has such a row
+            raise InvalidQuery("cursor", cursor, "not a cursor: use the cursor of the page before")
         if place.sort != sort:
             raise InvalidQuery("cursor", cursor, f"it belongs to a list sorted by `{place.sort}`, not by `{sort}`")
         return place
@@ -108,10 +108,6 @@ def microseconds(time: datetime) -> int:
 
 _FIRST_KEY: Final = microseconds(datetime.min.replace(tzinfo=UTC))
 _LAST_KEY: Final = microseconds(datetime.max.replace(tzinfo=UTC))
-
-
-def _not_a_cursor(text: str) -> InvalidQuery:
-    return InvalidQuery("cursor", text, "not a cursor: use the cursor of the page before")
 
 
 def in_utc(field: str, time: datetime) -> datetime:

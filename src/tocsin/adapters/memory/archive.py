@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ... import subjects
-from ...ports import EntryWrite, Extent, SequenceConflict, StaleRead, StoredMessage, Written, write_entries
+from ...ports import EntryWrite, Extent, SequenceConflict, StaleRead, StoredMessage, Written, check_keys, write_entry
 from ...subjects import Bucket, Stream
 from .clock import AlarmClock, ManualClock
 from .event_log import InMemoryEventLog
@@ -152,7 +152,8 @@ class InMemoryProjections:
         return [await self.get(bucket, key) for key in keys]
 
     async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
-        return await write_entries(self, bucket, writes)
+        check_keys(writes)
+        return [await write_entry(self, bucket, write) for write in writes]
 
     async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
         return {key: value.body for key, value in self._buckets[bucket].items() if subjects.matches(keys, key)}

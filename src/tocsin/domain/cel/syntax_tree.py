@@ -4,7 +4,7 @@ The library gives its tree away only as Protocol Buffers. The few fields that bo
 library for Protocol Buffers is required.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -88,21 +88,9 @@ def _literal(fields: _Fields) -> Node:
     return Literal(_text(fields, _STRING_VALUE) if _STRING_VALUE in fields else None)
 
 
-def _variable(fields: _Fields) -> Node:
-    return Variable(_text(fields, 1))
-
-
-def _select(fields: _Fields) -> Node:
-    return Select(_node(_one(fields, 1)))
-
-
 def _call(fields: _Fields) -> Node:
     arguments = (*fields.get(1, ()), *fields.get(3, ()))
     return Call(_text(fields, 2), tuple(map(_node, arguments)))
-
-
-def _list(fields: _Fields) -> Node:
-    return Collection(tuple(map(_node, fields.get(1, ()))))
 
 
 def _map(fields: _Fields) -> Node:
@@ -117,7 +105,15 @@ def _macro(fields: _Fields) -> Node:
     return Macro(_text(fields, 1), _text(fields, 3), over, initial, (condition, step), result)
 
 
-_MAKERS: Final = {3: _literal, 4: _variable, 5: _select, 6: _call, 7: _list, 8: _map, 9: _macro}
+_MAKERS: Final[Mapping[int, Callable[[_Fields], Node]]] = {
+    3: _literal,
+    4: lambda fields: Variable(_text(fields, 1)),
+    5: lambda fields: Select(_node(_one(fields, 1))),
+    6: _call,
+    7: lambda fields: Collection(tuple(map(_node, fields.get(1, ())))),
+    8: _map,
+    9: _macro,
+}
 """The maker of each kind of node, by its field in `cel.expr.Expr`."""
 
 

@@ -214,10 +214,13 @@ def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProb
         yield DefinitionProblem(reason, field="job", value=show(trigger.job), code="dependency-cycle")
     if trigger.nats is not None:
         yield from _nats_problems(trigger.nats, trigger.stream)
-    if trigger.kv is not None:
-        yield from _kv_problems(trigger.kv)
-    if trigger.object is not None:
-        yield from _object_problems(trigger.object)
+    bucket, within = trigger.bucket
+    if trigger.kv is not None and not (is_bucket(bucket) and is_key_filter(within)):
+        reason = "must be a bucket and a filter over its keys, such as `flags/checkout.>` or `flags/>`"
+        yield DefinitionProblem(reason, field="kv", value=show(trigger.kv), code="invalid-value")
+    if trigger.object is not None and not (is_bucket(bucket) and len(within) <= _MAX_PREFIX):
+        reason = "must be a bucket, or a bucket and the beginning of names, such as `uploads` or `uploads/invoices/`"
+        yield DefinitionProblem(reason, field="object", value=show(trigger.object), code="invalid-value")
     if trigger.webhook is not None:
         yield from webhook_problems(trigger.webhook, trigger.secret, trigger.scheme, has_key=trigger.key is not None)
 
@@ -225,20 +228,6 @@ def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProb
 def is_subject(text: str) -> bool:
     """Return whether a text is a subject or a filter of messages of programs."""
     return len(text) <= _MAX_SUBJECT and _SUBJECT.fullmatch(text) is not None and not text.startswith(_OF_THE_SERVER)
-
-
-def _kv_problems(place: str) -> Iterator[DefinitionProblem]:
-    bucket, keys = split(place)
-    if not is_bucket(bucket) or not is_key_filter(keys):
-        reason = "must be a bucket and a filter over its keys, such as `flags/checkout.>` or `flags/>`"
-        yield DefinitionProblem(reason, field="kv", value=show(place), code="invalid-value")
-
-
-def _object_problems(place: str) -> Iterator[DefinitionProblem]:
-    bucket, prefix = split(place)
-    if not is_bucket(bucket) or len(prefix) > _MAX_PREFIX:
-        reason = "must be a bucket, or a bucket and the beginning of names, such as `uploads` or `uploads/invoices/`"
-        yield DefinitionProblem(reason, field="object", value=show(place), code="invalid-value")
 
 
 def _nats_problems(subject: str, stream: str | None) -> Iterator[DefinitionProblem]:

@@ -31,7 +31,7 @@ from ..events import (
 from .lifecycle import cancel, unstarted_steps
 from .state import Execution, Status, WorkflowSteps, identity_fields, planned_step, terminal_fields, with_step
 from .steps import IN_FLIGHT, RUNNING, Phase, Step, StepStates
-from .tasks import dispatch, is_ready
+from .tasks import dispatch, ready_steps
 from .workflow import callbacks
 
 WORKER_LOST: Final = "worker_lost"
@@ -65,14 +65,7 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
         return ClaimDenied("superseded")
     if delivery <= current.delivery or current.leased:
         return ClaimDenied("held")
-    return Started(
-        job=state.requested.job,
-        execution_id=state.requested.execution_id,
-        step=step,
-        attempt=attempt,
-        delivery=delivery,
-        worker=worker,
-    )
+    return Started(**identity_fields(state), step=step, attempt=attempt, delivery=delivery, worker=worker)
 
 
 def release(
@@ -212,11 +205,7 @@ def _reported(state: Execution, report: Report) -> Step | None:
 
 def _goes_on(state: Execution) -> bool:
     """Return whether a step is in flight or ready."""
-    if _is_in_flight(state):
-        return True
-    if isinstance(state.steps, StepStates):
-        return state.steps.has_ready
-    return state.requested is not None and any(is_ready(state.steps, step) for step in state.requested.plan.steps)
+    return _is_in_flight(state) or bool(ready_steps(state))
 
 
 def _is_in_flight(state: Execution) -> bool:

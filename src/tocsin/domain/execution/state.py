@@ -67,11 +67,6 @@ class WorkflowSteps(StepStates):
 
     @property
     @override
-    def has_ready(self) -> bool:
-        return bool(self.walk.ready)
-
-    @property
-    @override
     def is_completed(self) -> bool:
         return self.walk.outcome is Outcome.COMPLETED
 

@@ -137,11 +137,6 @@ class StepStates(Mapping[str, Step]):
 
     @property
     @abstractmethod
-    def has_ready(self) -> bool:
-        """Return whether a step can be dispatched."""
-
-    @property
-    @abstractmethod
     def is_completed(self) -> bool:
         """Return whether all is done that must be done."""
 
@@ -181,11 +176,6 @@ class Steps(StepStates):
         self.in_flight = sum(step.phase in IN_FLIGHT for step in steps.values())
         self.uncompleted = len(steps)
         self.ready = sum(self._is_ready(name) for name in self.planned)
-
-    @property
-    @override
-    def has_ready(self) -> bool:
-        return self.ready > 0
 
     @property
     @override

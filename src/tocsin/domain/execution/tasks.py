@@ -12,7 +12,7 @@ from ..definition import LEADER_ONLY, value_of
 from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Requested, RetryTimer, TaskLimit
 from ..ownership import EXECUTOR
 from .lifecycle import EndFields, sole_token
-from .state import Execution, Status, planned_step
+from .state import Execution, Status, identity_fields, planned_step
 from .steps import Phase, Step, StepStates
 
 MAX_UPSTREAM_BYTES: Final = 524_288
@@ -89,9 +89,8 @@ def retry_timers(state: Execution) -> list[tuple[RetryTimer, datetime]]:
     """Return a timer for each step that waits for its next attempt."""
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
-    job, execution_id = state.requested.job, state.requested.execution_id
     return [
-        (RetryTimer(job=job, execution_id=execution_id, step=name, attempt=step.attempt + 1), step.next_attempt_at)
+        (RetryTimer(**identity_fields(state), step=name, attempt=step.attempt + 1), step.next_attempt_at)
         for name, step in state.steps.items()
         if step.phase is Phase.RETRYING and step.next_attempt_at is not None
     ]

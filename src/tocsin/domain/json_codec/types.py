@@ -99,12 +99,11 @@ def _by_pydantic(annotation: Any, metadata: tuple[object, ...], config: ConfigDi
 
     if annotation in {datetime, AwareDatetime}:
         return Wire(str, validate if metadata else _time_reader(validate))
-    base = annotation
-    if base not in _SCALARS:
+    if annotation not in _SCALARS:
         return Wire(Any, validate)
     cached = lru_cache(_KEPT)(validate)
-    if base is not str:
-        return Wire(base, cached)
+    if annotation is not str:
+        return Wire(annotation, cached)
     return Wire(str, lambda text: cached(text) if len(text) <= _MAX_SCALAR else validate(text))
 
 
