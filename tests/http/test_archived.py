@@ -11,8 +11,8 @@ from tests.domain.given import ID, admitted, plan, started
 from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.adapters.http.ojs import dead_letters
-from tocsin.domain import daily_use, ids
-from tocsin.domain.events import Completed, Failed, Replayed, Resolved
+from tocsin.domain import ids
+from tocsin.domain.events import Completed, Failed, Replayed, Resolved, Skipped
 from tocsin.ports import DeadLetterRow
 from tocsin.ports.queries import DeadLetterQuery, Page, Place
 from tocsin.services.operations import event_waiter
@@ -183,7 +183,7 @@ async def test_job_whose_replay_was_skipped_is_listed(world: World, old: Archive
     await world.log.append(Replayed(job=LETTER.job, id=ID, number=1), expect=kept.sequence)
     [_, replayed] = await world.facts("dead-letter.>")
     again = {"execution_id": ids.replay_id(LETTER.job, ID, 1, replayed.time), "trigger": "replay", "replay_of": ID}
-    await world.log.append(daily_use.over_quota(admitted().model_copy(update=again)), expect=0)
+    await world.log.append(Skipped.of(admitted().model_copy(update=again), "namespace_quota"), expect=0)
     await record_all(world)
     listed = [
         (await world.ask("GET", path)).json()

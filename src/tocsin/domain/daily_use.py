@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from .events import Dispatched, Message, Namespace, Planned, Recorded, Requested, Skipped
+from .events import Dispatched, Message, Namespace, Planned, Recorded, Requested
 
 LIFETIME_S: Final = 2 * 86_400.0
 """How long the entry of a namespace is kept after it was written, in seconds."""
@@ -82,11 +82,6 @@ def need_of(first: Requested, number: int, quota: Namespace) -> Need:
         return Need(number, 0)
     copies = 2 if isinstance(first, Planned) else 1
     return Need(number, number * copies * len(first.encode()))
-
-
-def over_quota(first: Requested) -> Skipped:
-    """Return the end of an occurrence or trigger beyond a daily quota."""
-    return Skipped.of(first, "namespace_quota")
 
 
 # --- later events ----------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from . import ledger
 from .definition import JobDefinition
 from .events import Defined, Deleted, Due, Recorded
 from .json_text import same_text
-from .ledger import Ledger
-from .schedule import ClockChange, Schedule, clock_changes, parse
+from .ledger import Ledger, Timetable
+from .schedule import ClockChange, clock_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def schedule_effects(
     """
     changed = _changed(state, after, now)
     until, old, new = _compared(state, changed, now, until, most)
-    schedule = _schedule(after)
+    schedule = None if after is None or after.schedule is None else ledger.schedule_of(Timetable.of(after))
     return ScheduleEffects(
         until=until,
         added=tuple(sorted(new - old)),
@@ -130,9 +130,3 @@ def _fire_times(state: Ledger, after: datetime, until: datetime) -> Iterator[dat
     while at is not None and at <= until:
         yield at
         at = ledger.next_fire_time(state, at)
-
-
-def _schedule(definition: JobDefinition | None) -> Schedule | None:
-    if definition is None or definition.schedule is None:
-        return None
-    return parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)

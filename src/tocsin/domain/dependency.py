@@ -179,11 +179,6 @@ class Upstream(NamedTuple):
         )
 
 
-def may_be_met(upstream: Iterable[Upstream]) -> bool:
-    """Return whether the last known run of each job ended as wanted."""
-    return all(each.state == "met" for each in upstream)
-
-
 def decide(upstream: Iterable[Upstream], *, is_late: bool) -> WaitOutcome | None:
     """Return how the wait of an execution ends; None: it goes on.
 

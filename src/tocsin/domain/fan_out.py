@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from . import ids, start_jitter
-from .events import Admitted, FannedOut, Planned, Requested, Skipped
+from .events import Admitted, FannedOut, Planned, Requested
 
 First: TypeAlias = Planned | Admitted
 """The first event of an execution."""
@@ -47,8 +47,3 @@ def fanned_out(first: Requested, version: int, shards: Sequence[str]) -> FannedO
 def execution_ids(fact: FannedOut) -> dict[str, str]:
     """Return the id of the execution on each shard."""
     return {shard: ids.shard_execution_id(fact.execution_id, shard) for shard in fact.shards}
-
-
-def without_shard(first: Requested) -> Skipped:
-    """Return the end of an occurrence or trigger for which no shard is active."""
-    return Skipped.of(first, "no_shard")

@@ -6,7 +6,7 @@ undefined name stops the start, and loses no notification.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -178,25 +178,14 @@ def check_subject(template: str) -> str:
     return template
 
 
-def check_body(template: str) -> str:
-    """Return a template that makes a body of any notification.
+def check(make: Callable[[str, Notification], object], template: str) -> str:
+    """Return a template of which `make`, such as `body_by`, makes a part of any notification.
 
     Raises:
-        TemplateError: it cannot be rendered.
+        TemplateError: `make` refuses it.
     """
     for sample in _samples():
-        body_by(template, sample)
-    return template
-
-
-def check_json(template: str) -> str:
-    """Return a template that makes JSON of any notification.
-
-    Raises:
-        TemplateError: it cannot be rendered, or its text is not JSON.
-    """
-    for sample in _samples():
-        json_by(template, sample)
+        make(template, sample)
     return template
 
 

@@ -101,7 +101,7 @@ class DailyQuotas:
         later = daily_use.later_bytes(stored and stored[0], now)
         if not runs_anyway and not use.fits(need, quota, later=later):
             waiting.pop(first.execution_id, None)
-            return daily_use.over_quota(first)
+            return Skipped.of(first, "namespace_quota")
         use, counted = _with_others(use.plus(need), first.execution_id, waiting, quota, later)
         if len(waiting) < REMEMBERED:
             waiting[first.execution_id] = need

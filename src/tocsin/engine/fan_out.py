@@ -14,7 +14,7 @@ from ..domain.definition import JobDefinition
 from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicEvent, Recorded, Skipped
 from ..domain.execution import Execution, Status
 from ..domain.execution_plan import traced
-from ..domain.fan_out import execution_ids, fanned_out, on_each_shard, on_shard, without_shard
+from ..domain.fan_out import execution_ids, fanned_out, on_each_shard, on_shard
 from ..domain.trace_context import Sampling
 from ..ports import StaleRead
 from .daily_quotas import DailyQuotas
@@ -56,7 +56,7 @@ def begin_divided(  # noqa: PLR0913 - those of `begin`, and what it divides by
         return finish_fan_out(make, ref, states, now, key=key, sampling=sampling)
     version, shards = states(NEWEST_SHARD_MAP(None)) if version is None else (version, states(SHARD_MAP(version)))
     chosen = shard_map.resolve(partition, shards, first.plan.input)
-    limited = quotas.limit(first, states, now, number=len(chosen)) if chosen else without_shard(first)
+    limited = quotas.limit(first, states, now, number=len(chosen)) if chosen else Skipped.of(first, "no_shard")
     if isinstance(limited, Step):
         return limited
     if isinstance(limited, Skipped):

@@ -16,7 +16,7 @@ from typing import Final
 from .. import telemetry
 from ..domain.text import utc_text
 from ..ports import LogUnavailable, Projections, SequenceConflict
-from ..subjects import Bucket, aside_key, heir_key, lease_keys
+from ..subjects import Bucket, aside_key, heir_key
 from .clock_guard import ClockGuard
 from .leadership_events import LeadershipEvents
 
@@ -34,7 +34,7 @@ _log = telemetry.get_logger("tocsin.leadership")
 
 def lease_access(lease: str) -> tuple[tuple[Bucket, str], ...]:
     """Return what the candidates for a lease write (`Access.writes`)."""
-    return tuple((Bucket.LEADER, key) for key in lease_keys(lease))
+    return (Bucket.LEADER, lease), (Bucket.LEADER, f"{lease}.>")
 
 
 class LeaderElection:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from ..domain.notification_template import check_body, check_json, check_subject
+from ..domain.notification_template import body_by, check, check_subject, json_by
 from .builtin import AbsolutePath
 from .fields import Duration, is_http_url, is_loopback, must
 from .section import Section
@@ -98,8 +98,8 @@ SendTimeout: TypeAlias = Annotated[Duration, Field(le=50)]
 """Seconds for one try, from the connection to the answer."""
 # Templates are secrets, because many services expect a key in the text, such as `routing_key`.
 SubjectTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, check_subject))]
-BodyTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, check_body))]
-JsonTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, check_json))]
+BodyTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, partial(check, body_by)))]
+JsonTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, partial(check, json_by)))]
 
 
 class WebhookChannel(Section):

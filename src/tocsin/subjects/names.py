@@ -286,11 +286,6 @@ def lease_standing_aside(key: str) -> str | None:
     return lease if rest.startswith(f"{_ASIDE}.") else None
 
 
-def lease_keys(lease: str) -> tuple[str, str]:
-    """Return filters over the keys in `leader` that candidates for a lease write."""
-    return lease, f"{lease}.{REST}"
-
-
 ARCHIVE_STATE: Final = "archive"
 """The key in `cursors` that holds the progress of the archive."""
 INSTALLATION_KEY: Final = "report-key"

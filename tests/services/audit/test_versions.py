@@ -6,8 +6,7 @@ import pytest
 
 from tests.domain.given import admitted, plan
 from tests.services.audit.test_queues import judged
-from tocsin.domain.daily_use import over_quota
-from tocsin.domain.events import Namespace, NamespacesDefined, PolicyDefined
+from tocsin.domain.events import Namespace, NamespacesDefined, PolicyDefined, Skipped
 
 KINDS: Final = [
     (PolicyDefined, {"job_timeout": 1.0}, {"job_timeout": 2.0}),
@@ -32,6 +31,7 @@ def test_impossible_version_is_found(kind: Any, one: dict[str, Any], two: dict[s
 )
 def test_skip_needs_a_daily_quota(quota: dict[str, int], *, violates: bool) -> None:
     declared = NamespacesDefined(namespaces=(Namespace.model_validate({"name": "a", **quota}),))
-    skipped = over_quota(admitted(plan()).model_copy(update={"job": "a.mail", "trigger": "manual"}))
+    first = admitted(plan()).model_copy(update={"job": "a.mail", "trigger": "manual"})
+    skipped = Skipped.of(first, "namespace_quota")
     reasons = [violation.reason for violation in judged(declared, skipped).violations]
     assert any("never had one" in reason for reason in reasons) is violates

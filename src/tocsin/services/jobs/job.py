@@ -10,8 +10,8 @@ from ...domain.definition import DefinitionError, DefinitionProblem, JobDefiniti
 from ...domain.definition_changes import MAX_INSTANTS, DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
 from ...domain.identity import typed
 from ...domain.job_record import Registration
-from ...domain.ledger import Ledger
-from ...domain.schedule import Schedule, parse, warnings_at
+from ...domain.ledger import Ledger, Timetable
+from ...domain.schedule import Schedule, warnings_at
 from ...ports import SequenceConflict
 from .dependencies import UnknownDependency
 
@@ -65,10 +65,6 @@ class Job:
         """The owner that the definition names, with its kind."""
         return None if self.definition.owner is None else typed(self.definition.owner)
 
-    def is_owned_by(self, owners: Collection[str]) -> bool:
-        """Return whether the definition names one of some owners, which have their kind."""
-        return self.owner is not None and self.owner in owners
-
     @property
     def last_fire_time(self) -> datetime | None:
         """The last instant (UTC) that fired since the registration."""
@@ -100,10 +96,7 @@ class Job:
     @property
     def schedule(self) -> Schedule | None:
         """The schedule of the definition; None: the job runs on demand."""
-        definition = self.definition
-        if definition.schedule is None:
-            return None
-        return parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)
+        return None if self.definition.schedule is None else ledger.schedule_of(Timetable.of(self.definition))
 
     def warnings(self, now: datetime) -> tuple[str, ...]:
         """Return what the author of the schedule may not expect, one sentence each.
@@ -266,7 +259,7 @@ def plan_of(
     changes += [
         Change("delete", job.definition, before=job.ledger)
         for job in jobs
-        if job.name not in definitions and job.is_owned_by(owners)
+        if job.name not in definitions and job.owner in owners
     ]
     return Plan(tuple(changes))
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ... import subjects, telemetry
 from ...domain import execution
 from ...domain.access import may_follow
-from ...domain.dependency import Run, Upstream, Window, decide, is_decided, may_be_met, window
+from ...domain.dependency import Run, Upstream, Window, decide, is_decided, window
 from ...domain.events import DependenciesSettled, DependencyRun, Message, Recorded, WaitOutcome
 from ...domain.ledger import Ledger
 from ...engine.leader_election import LeaderElection, lease_access
@@ -166,7 +166,7 @@ class DependencyKeeper:
         is_late = dependent.deadline <= now
         if (runs := self._upstream(dependent, windows)) is None:
             return None  # `on_run` and the next tick look at it again
-        if not is_late and not may_be_met(runs):
+        if not is_late and any(each.state != "met" for each in runs):
             self.dependents.look_again(dependent.scope, dependent.deadline)
             return None
         later = now + min(LATEST, max(SOON, (now - dependent.since) / 8))
