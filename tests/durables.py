@@ -52,11 +52,6 @@ class NatsDurable:
         self._is_open = False
         self._lock = asyncio.Lock()
 
-    @property
-    def has_some(self) -> bool:
-        """Messages arrived after the last caller gave up; the next call returns them at once."""
-        return bool(self._inbox.messages)
-
     async def take(self, limit: int, *, wait: float) -> Sequence[NatsDelivery]:
         """Return up to `limit` messages; wait up to `wait` seconds for the first.
 

@@ -60,6 +60,24 @@ def started(step: str = "main", attempt: int = 1, delivery: int = 1) -> Started:
     return Started(job=JOB, execution_id=ID, step=step, attempt=attempt, delivery=delivery, worker="w")
 
 
+def task(step: str = "main", attempt: int = 1, **more: object) -> Dispatched:
+    return Dispatched.model_validate(
+        {
+            "job": JOB,
+            "execution_id": ID,
+            "step": step,
+            "attempt": attempt,
+            "max_attempts": 3,
+            "function": f"f/{step}",
+            "timeout": 30,
+            "scheduled_time": NOON,
+            "trigger": "cron",
+            "token": "",
+            **more,
+        }
+    )
+
+
 def token_of(message: OutputMessage) -> str:
     """Return the token of the task of an attempt that says something."""
     return ids.report_token(KEY, message.execution_id, message.step, message.attempt)

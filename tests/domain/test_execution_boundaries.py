@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started, task
 from tocsin.domain import execution
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
@@ -14,7 +14,6 @@ from tocsin.domain.events import (
     Advanced,
     Cancelled,
     Completed,
-    Dispatched,
     Exhausted,
     Failed,
     Failure,
@@ -40,22 +39,6 @@ LATER = NOON + timedelta(hours=1)
 
 def after(*facts: Message) -> Execution:
     return execution.fold(recorded(facts))
-
-
-def task(step: str = "main", attempt: int = 1) -> Dispatched:
-    """A task that was dispatched."""
-    return Dispatched(
-        job=JOB,
-        execution_id=ID,
-        step=step,
-        attempt=attempt,
-        max_attempts=2,
-        function=f"f/{step}",
-        timeout=30,
-        scheduled_time=NOON,
-        trigger="cron",
-        token="",
-    )
 
 
 def planned(plan_: Plan | None = None) -> Planned:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started
+from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started, task
 from tocsin.domain import dead_letter, execution, history, uniqueness
 from tocsin.domain.events import (
     Advanced,
@@ -17,7 +17,6 @@ from tocsin.domain.events import (
     Cancelled,
     Completed,
     DeadLettered,
-    Dispatched,
     ExecutionFact,
     Exhausted,
     Failed,
@@ -50,21 +49,6 @@ def after(*facts: Message) -> ExecutionRecord:
 
 def planned() -> Planned:
     return Planned(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", plan=plan())
-
-
-def dispatched(step: str = "main", attempt: int = 1) -> Dispatched:
-    return Dispatched(
-        job=JOB,
-        execution_id=ID,
-        step=step,
-        attempt=attempt,
-        max_attempts=3,
-        function=f"f/{step}",
-        timeout=30,
-        scheduled_time=NOON,
-        trigger="cron",
-        token="",
-    )
 
 
 def retry_scheduled(step: str = "main", attempt: int = 1) -> RetryScheduled:
@@ -110,17 +94,17 @@ def skipped() -> Skipped:
 STATUSES: list[tuple[list[Message], Status]] = [
     ([planned()], "pending"),
     ([planned(), admitted()], "pending"),
-    ([admitted(), dispatched()], "pending"),
-    ([admitted(), dispatched(), started()], "running"),
-    ([admitted(), dispatched(), retry_scheduled()], "running"),
-    ([admitted(), dispatched(), started(), retry_scheduled(), dispatched(attempt=2)], "running"),
+    ([admitted(), task()], "pending"),
+    ([admitted(), task(), started()], "running"),
+    ([admitted(), task(), retry_scheduled()], "running"),
+    ([admitted(), task(), started(), retry_scheduled(), task(attempt=2)], "running"),
     (
-        [admitted(plan(ETL)), dispatched("extract"), started("extract"), advanced("extract"), dispatched("load")],
+        [admitted(plan(ETL)), task("extract"), started("extract"), advanced("extract"), task("load")],
         "running",
     ),
-    ([admitted(), dispatched(), started(), completed()], "completed"),
-    ([admitted(), dispatched(), started(), failed()], "failed"),
-    ([admitted(), dispatched(), cancelled()], "cancelled"),
+    ([admitted(), task(), started(), completed()], "completed"),
+    ([admitted(), task(), started(), failed()], "failed"),
+    ([admitted(), task(), cancelled()], "cancelled"),
     ([planned(), skipped()], "skipped"),
     ([skipped()], "skipped"),
     ([admitted(), completed(), started(), cancelled()], "completed"),
@@ -133,7 +117,7 @@ def test_status_only_moves_forward(facts: list[Message], status: Status) -> None
 
 
 def test_a_run_that_went_well() -> None:
-    assert after(admitted(), dispatched(), started(), completed()) == ExecutionRecord(
+    assert after(admitted(), task(), started(), completed()) == ExecutionRecord(
         job=JOB,
         execution_id=ID,
         trigger="cron",
@@ -152,8 +136,8 @@ def test_a_run_that_went_well() -> None:
 
 
 def test_run_completed_on_retry_keeps_the_first_error() -> None:
-    first = (admitted(), dispatched(), started(), retry_scheduled())
-    record = after(*first, dispatched(attempt=2), started(attempt=2), completed(attempt=2))
+    first = (admitted(), task(), started(), retry_scheduled())
+    record = after(*first, task(attempt=2), started(attempt=2), completed(attempt=2))
 
     assert (record.status, record.attempt, record.error) == ("completed", 2, "ValueError: boom")
     assert (record.started_at, record.duration_ms) == (at(3), 4_000)
@@ -167,8 +151,8 @@ def test_run_completed_on_retry_keeps_the_first_error() -> None:
     [
         pytest.param([planned()], at(1), None, id="planned: when it was first heard of"),
         pytest.param([planned(), admitted()], at(2), None, id="admitted"),
-        pytest.param([admitted(), dispatched(), completed()], at(1), None, id="over, and nobody claimed it"),
-        pytest.param([admitted(), dispatched(), started(), started(delivery=2)], at(3), None, id="claimed twice"),
+        pytest.param([admitted(), task(), completed()], at(1), None, id="over, and nobody claimed it"),
+        pytest.param([admitted(), task(), started(), started(delivery=2)], at(3), None, id="claimed twice"),
         pytest.param([started(), admitted(), completed()], at(1), 2_000, id="out of order"),
     ],
 )
@@ -187,10 +171,10 @@ def test_duration_is_never_negative() -> None:
 def test_steps_behind_an_exhausted_one_are_cancelled() -> None:
     record = after(
         admitted(plan(ETL)),
-        dispatched("extract"),
+        task("extract"),
         started("extract"),
         advanced("extract"),
-        dispatched("transform"),
+        task("transform"),
         started("transform"),
         failed("transform", cancelled=("load",)),
     )
@@ -224,7 +208,7 @@ def test_unfinished_steps_end_with_the_execution(end: Message, status: Status) -
 
 @pytest.mark.parametrize(
     ("fact", "trigger"),
-    [(started(), UNKNOWN_TRIGGER), (advanced("main"), UNKNOWN_TRIGGER), (dispatched(), "cron")],
+    [(started(), UNKNOWN_TRIGGER), (advanced("main"), UNKNOWN_TRIGGER), (task(), "cron")],
 )
 def test_event_after_undecodable_events_still_gives_a_record(fact: Message, trigger: str) -> None:
     record = after(fact)
@@ -278,7 +262,7 @@ def test_poison_message_gives_a_dead_letter() -> None:
 
 
 FACTS = [
-    *(planned(), admitted(), admitted(plan(ETL)), dispatched(), dispatched("load", 2), started(), started("load", 3)),
+    *(planned(), admitted(), admitted(plan(ETL)), task(), task("load", 2), started(), started("load", 3)),
     *(retry_scheduled(), retry_scheduled("load", 2), advanced("extract"), advanced("main", 2), exhausted("transform")),
     *(completed(), completed(None, None), failed("load"), failed(step_completed=True), cancelled(), skipped()),
 ]
@@ -324,17 +308,17 @@ END: dict[str, Any] = {**WHO, "scheduled_time": NOON, "trigger": "cron"}
     [
         ([admitted()], "available"),
         ([admitted(plan().model_copy(update={"start_at": at(60)}))], "scheduled"),
-        ([admitted(plan().model_copy(update={"start_at": at(60)})), dispatched()], "available"),
-        ([admitted(), dispatched()], "available"),
-        ([admitted(), dispatched(), started()], "active"),
-        ([admitted(), dispatched(), started(), RELEASE], "available"),
-        ([admitted(), dispatched(), LOSS], "available"),
-        ([admitted(), dispatched(), started(), RELEASE, started(delivery=2)], "active"),
-        ([admitted(), dispatched(), started(), RETRY], "retryable"),
-        ([admitted(), dispatched(), started(), RETRY, dispatched(attempt=2)], "available"),
-        ([admitted(), dispatched(), started(), Completed(**END, **TASK)], "completed"),
-        ([admitted(), dispatched(), started(), Failed(**END, **TASK, error=BOOM)], "discarded"),
-        ([admitted(), dispatched(), Cancelled(**END, reason="by hand")], "cancelled"),
+        ([admitted(plan().model_copy(update={"start_at": at(60)})), task()], "available"),
+        ([admitted(), task()], "available"),
+        ([admitted(), task(), started()], "active"),
+        ([admitted(), task(), started(), RELEASE], "available"),
+        ([admitted(), task(), LOSS], "available"),
+        ([admitted(), task(), started(), RELEASE, started(delivery=2)], "active"),
+        ([admitted(), task(), started(), RETRY], "retryable"),
+        ([admitted(), task(), started(), RETRY, task(attempt=2)], "available"),
+        ([admitted(), task(), started(), Completed(**END, **TASK)], "completed"),
+        ([admitted(), task(), started(), Failed(**END, **TASK, error=BOOM)], "discarded"),
+        ([admitted(), task(), Cancelled(**END, reason="by hand")], "cancelled"),
     ],
 )
 def test_state_as_a_job_equals_that_of_decisions(facts: list[Message], state: str) -> None:
@@ -350,14 +334,14 @@ def test_skipped_execution_is_no_job() -> None:
 def test_first_dispatched_step_ends_the_delay() -> None:
     delayed = admitted(plan(FAN_OUT).model_copy(update={"start_at": at(60)}))
     assert after(delayed).job_state == "scheduled"
-    assert after(delayed, dispatched("extract")).job_state == "available"
+    assert after(delayed, task("extract")).job_state == "available"
     advanced = Advanced(**WHO, step="extract", attempt=1)
-    assert after(delayed, dispatched("extract"), started("extract"), advanced).job_state == "available"
+    assert after(delayed, task("extract"), started("extract"), advanced).job_state == "available"
 
 
 def test_state_of_many_steps_is_the_most_active() -> None:
-    facts: list[Message] = [admitted(plan(FAN_OUT)), dispatched("extract"), started("extract")]
-    facts += [Advanced(**WHO, step="extract", attempt=1), dispatched("left"), dispatched("right")]
+    facts: list[Message] = [admitted(plan(FAN_OUT)), task("extract"), started("extract")]
+    facts += [Advanced(**WHO, step="extract", attempt=1), task("left"), task("right")]
     assert after(*facts).job_state == "available"
     assert after(*facts, started("left")).job_state == "active"
     retry = RetryScheduled(**WHO, step="left", attempt=1, next_attempt_at=at(60), delay=60, error=BOOM)

@@ -2,13 +2,12 @@
 
 import pytest
 
-from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started
+from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started, task
 from tocsin.domain import dead_letter, history
 from tocsin.domain.events import (
     Cancelled,
     Completed,
     DeadLettered,
-    Dispatched,
     Failed,
     Failure,
     Message,
@@ -33,21 +32,6 @@ LETTER = DeadLettered(
 
 def after(*facts: Message) -> ExecutionRecord:
     return history.fold({}, recorded(facts))[ID]
-
-
-def task(step: str, attempt: int) -> Dispatched:
-    return Dispatched(
-        job=JOB,
-        execution_id=ID,
-        step=step,
-        attempt=attempt,
-        max_attempts=3,
-        function="f",
-        timeout=30,
-        scheduled_time=NOON,
-        trigger="cron",
-        token="",
-    )
 
 
 def test_a_running_execution_has_its_greatest_attempt() -> None:

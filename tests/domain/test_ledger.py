@@ -58,6 +58,18 @@ class Log:
             decisions += facts
         return decisions
 
+    def change(self, changes: Iterable[tuple[tuple[str, JobDefinition | None], int]], now: datetime) -> datetime:
+        """Make changes one after another, each some seconds after the one before, and return the time of the last."""
+        for (change, definition), seconds in changes:
+            now += seconds * SECOND
+            if change == "define" and definition is not None:
+                self.define(definition, now)
+            elif change == "tick":
+                self.tick(now)
+            elif self.state.definition is not None:
+                self.store(COMMANDS[change](self.state, "nightly"), now)
+        return now
+
 
 @pytest.fixture
 def log() -> Log:
@@ -388,16 +400,7 @@ def test_i2_the_ledger_tiles_time(changes: list[tuple[tuple[str, JobDefinition |
     """Every instant that a definition in force named is in exactly one `due` or `passed`, and nothing else is."""
     log, now = Log(), at("00:00:00")
     log.define(job(), now)
-    for (change, definition), seconds in changes:
-        now += seconds * SECOND
-        state = log.state
-        exists = state.definition is not None
-        if change == "define" and definition is not None:
-            log.define(definition, now)
-        elif change == "tick":
-            log.tick(now)
-        elif exists:
-            log.store(COMMANDS[change](state, "nightly"), now)
+    now = log.change(changes, now)
     log.tick(now)
     expected = _expected(log.facts, now)
     fired = [fact.message.scheduled_time for fact in log.facts if isinstance(fact.message, Due)]
@@ -438,14 +441,7 @@ def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, J
     """The events that `missing_fact` requests complete a ledger read by the last event of each subject."""
     log, now = Log(), at("00:00:00")
     log.define(job(), now)
-    for (change, definition), seconds in changes:
-        now += seconds * SECOND
-        if change == "define" and definition is not None:
-            log.define(definition, now)
-        elif change == "tick":
-            log.tick(now)
-        elif log.state.definition is not None:
-            log.store(COMMANDS[change](log.state, "nightly"), now)
+    now = log.change(changes, now)
     known = {r.subject: r for r in log.facts}
     facts = {r.sequence: r for r in known.values()}
     while (wanted := ledger.missing_fact(ledger.fold(facts[s] for s in sorted(facts)))) is not None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.domain.test_ledger import CHANGES, COMMANDS, INTERVALS, SECOND, Log, at, job
+from tests.domain.test_ledger import CHANGES, INTERVALS, SECOND, Log, at, job
 from tests.properties import examples
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
@@ -26,16 +26,9 @@ def lean(recorded: Recorded[Message]) -> Recorded[Message]:
 @given(st.lists(st.tuples(CHANGES | INTERVALS, st.integers(1, 5000)), max_size=15))
 @settings(max_examples=examples(200), deadline=None)
 def test_kept_ledger_is_what_was_folded(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
-    log, kept, now = Log(), Ledgers(), at("00:00:00")
-    log.define(job(), now)
-    for (change, definition), seconds in changes:
-        now += seconds * SECOND
-        if change == "define" and definition is not None:
-            log.define(definition, now)
-        elif change == "tick":
-            log.tick(now)
-        elif log.state.definition is not None:
-            log.store(COMMANDS[change](log.state, "nightly"), now)
+    log, kept = Log(), Ledgers()
+    log.define(job(), at("00:00:00"))
+    log.change(changes, at("00:00:00"))
     for recorded in log.facts:
         state, _ = kept["nightly"]
         state = ledger.evolve(state, lean(recorded))

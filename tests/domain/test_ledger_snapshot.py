@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.domain.test_ledger import CHANGES, COMMANDS, SECOND, Log, at, job
+from tests.domain.test_ledger import CHANGES, COMMANDS, Log, at, job
 from tests.domain.test_ledger_memory import lean
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
@@ -28,16 +28,9 @@ DST = {
 
 def history(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> Log:
     """Return a ledger after random changes, one after another."""
-    log, now = Log(), at("00:00:00")
-    log.define(job("@every 7m"), now)
-    for (change, definition), seconds in changes:
-        now += seconds * SECOND
-        if change == "define" and definition is not None:
-            log.define(definition, now)
-        elif change == "tick":
-            log.tick(now)
-        elif log.state.definition is not None:
-            log.store(COMMANDS[change](log.state, NAME), now)
+    log = Log()
+    log.define(job("@every 7m"), at("00:00:00"))
+    log.change(changes, at("00:00:00"))
     return log
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.domain.given import NOON, plan
+from tests.domain.given import task as task_of
 from tests.stages.test_races import Lagging
 from tests.stages.world import Reads, World
 from tocsin import subjects
@@ -37,19 +38,7 @@ def acquired(execution_id: str) -> Acquired:
 
 
 def task(attempt: int = 1) -> Dispatched:
-    return Dispatched(
-        job=JOB,
-        execution_id="a",
-        step="main",
-        attempt=attempt,
-        max_attempts=3,
-        function="f",
-        queue="default",
-        timeout=30,
-        scheduled_time=NOON,
-        trigger="cron",
-        token="t",
-    )
+    return task_of(attempt=attempt, job=JOB, execution_id="a")
 
 
 async def known(folds: Folds[execution.Execution]) -> tuple[execution.Execution, int]:

@@ -17,7 +17,6 @@ from tests.system.running import Running, running
 from tocsin import Context
 
 JOB: Final = {"schedule": "* * * * * *", "overlap_policy": "allow", "catch_up": "skip"}
-WIDE: Final = timedelta(days=1)
 TIME: Final = timedelta(minutes=2)
 
 Marks = Sequence[Mapping[str, Any]]

@@ -27,7 +27,6 @@ from tocsin.client import ClientClosed, WrongContext
 from tocsin.settings import Metrics, Server, Settings
 from tocsin.worker import event_loop
 
-ROOT: Final = Path(__file__).parents[2]
 DAY: Final = "2026-03-08"
 
 

@@ -32,7 +32,6 @@ AGENT: Final = "01890f3e-0000-7000-8000-000000000001"
 REGISTERED: Final[dict[str, Any]] = {"name": "mail-1", "agent_id": AGENT}
 EVERYTHING: Final = (QueueGrant(queue="*", functions=("*",)),)
 QUEUE: Final = subjects.queue("mail")
-OF_NAME: Final = subjects.agent("mail-1", OF_THE_NAME)
 PROCESS: Final = subjects.agent("mail-1", AGENT)
 
 

@@ -26,13 +26,6 @@ from .simulation import play
 
 TOGETHER = 20
 SOME = 4
-OPERATED = 4
-DEPENDENT = 10
-FORGED = 10
-RANKED = 4
-LED = 10
-DIVIDED = 6
-ACKNOWLEDGED = 8
 SCHEDULES = (0, *(pytest.param(first, marks=pytest.mark.full) for first in (20, 40, 60, 80)))
 PLAY = """
 import json, sys
@@ -51,45 +44,21 @@ def test_rare_situations_are_played_often(focus: str) -> None:
     assert not failed, "\n".join(failed)
 
 
-def test_operators_are_obeyed_under_any_fault() -> None:
-    seeds = range(OPERATED_FROM, OPERATED_FROM + OPERATED)
-    failed = [told(result) for result in map(play, seeds) if result.violations]
-    assert not failed, "\n".join(failed)
-
-
-def test_executions_wait_for_other_jobs_under_any_fault() -> None:
-    seeds = range(DEPENDENT_FROM, DEPENDENT_FROM + DEPENDENT)
-    failed = [told(result) for result in map(play, seeds) if result.violations]
-    assert not failed, "\n".join(failed)
-
-
-def test_forged_reports_have_no_effect_under_any_fault() -> None:
-    seeds = range(FORGED_FROM, FORGED_FROM + FORGED)
-    failed = [told(result) for result in map(play, seeds) if result.violations]
-    assert not failed, "\n".join(failed)
-
-
-@pytest.mark.parametrize("first", [PRIORITIZED_FROM, DRAINED_FROM], ids=["priorities", "drains"])
-def test_choice_is_right_under_any_fault(first: int) -> None:
-    failed = [told(result) for result in map(play, range(first, first + RANKED)) if result.violations]
-    assert not failed, "\n".join(failed)
-
-
-def test_leader_alone_gets_its_tasks_under_any_fault() -> None:
-    seeds = range(LED_FROM, LED_FROM + LED)
-    failed = [told(result) for result in map(play, seeds) if result.violations]
-    assert not failed, "\n".join(failed)
-
-
-def test_shards_have_one_owner_under_any_fault() -> None:
-    seeds = range(DIVIDED_FROM, DIVIDED_FROM + DIVIDED)
-    failed = [told(result) for result in map(play, seeds) if result.violations]
-    assert not failed, "\n".join(failed)
-
-
-def test_agents_acknowledge_under_any_fault() -> None:
-    seeds = range(ACKNOWLEDGED_FROM, ACKNOWLEDGED_FROM + ACKNOWLEDGED)
-    failed = [told(result) for result in map(play, seeds) if result.violations]
+@pytest.mark.parametrize(
+    ("first", "number"),
+    [
+        pytest.param(OPERATED_FROM, 4, id="operators are obeyed"),
+        pytest.param(DEPENDENT_FROM, 10, id="executions wait for other jobs"),
+        pytest.param(FORGED_FROM, 10, id="forged reports have no effect"),
+        pytest.param(PRIORITIZED_FROM, 4, id="priorities decide"),
+        pytest.param(DRAINED_FROM, 4, id="drained agents get nothing"),
+        pytest.param(LED_FROM, 10, id="the leader alone gets its tasks"),
+        pytest.param(DIVIDED_FROM, 6, id="shards have one owner"),
+        pytest.param(ACKNOWLEDGED_FROM, 8, id="agents acknowledge"),
+    ],
+)
+def test_rule_of_a_focus_holds_under_any_fault(first: int, number: int) -> None:
+    failed = [told(result) for result in map(play, range(first, first + number)) if result.violations]
     assert not failed, "\n".join(failed)
 
 

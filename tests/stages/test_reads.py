@@ -39,22 +39,6 @@ def planned(job: str, execution_id: str = "a") -> Planned:
     return Planned(job=job, execution_id=execution_id, scheduled_time=NOON, trigger="cron", plan=waiting)
 
 
-def task(job: str, attempt: int = 1) -> Dispatched:
-    return Dispatched(
-        job=job,
-        execution_id="a",
-        step="main",
-        attempt=attempt,
-        max_attempts=3,
-        function="f",
-        queue="default",
-        timeout=30,
-        scheduled_time=NOON,
-        trigger="cron",
-        token="t",
-    )
-
-
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The kinds of states that each round of reads had."""
