@@ -249,7 +249,7 @@ async def test_read_ends_after_its_bytes(nats: NatsWorld, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("reason", ["409 Message Size Exceeds MaxBytes", "408 Request Timeout"])
 async def test_end_of_a_request_leaves_the_other(nats: NatsWorld, reason: str) -> None:
     """Otherwise requests would pile up, each with its bytes."""
-    consumer = follow._Consumer(nats.connection, nats.names, Stream.LOG, [], 0, headers_only=True)
+    consumer = follow._Consumer(nats.connection, nats.names, Stream.LOG, [], headers_only=True)
     consumer._requested = 1_400  # of two requests for 1,000 messages, 600 arrived
     status, _, description = reason.partition(" ")
     ended = {"Status": status, "Description": description, "Nats-Pending-Messages": "400"}

@@ -1,10 +1,11 @@
 """The behaviour of the log on a real server only: public subjects, and recovery from trouble."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
@@ -21,14 +22,15 @@ from tocsin.adapters.nats.client import connection as connections
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.nats.client.wire import Reply
-from tocsin.adapters.nats.log import event_log
+from tocsin.adapters.nats.log import event_log, follow
 from tocsin.adapters.nats.log.direct_get import DirectGet, Stored
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
-from tocsin.ports import Batch, DurableSpec, LogUnavailable, NotAllowed, SequenceConflict, StaleRead
+from tocsin.ports import Batch, DurableSpec, Headings, LogUnavailable, NotAllowed, SequenceConflict, StaleRead
 from tocsin.subjects import Stream
 
+Watching = AsyncGenerator[Headings, None]
 SCOPE = subjects.execution("a.job", "e1")
 
 
@@ -196,6 +198,46 @@ async def test_a_follower_removes_its_consumer_when_it_ends(nats: NatsWorld) -> 
         assert await consumers() == before + 1
 
     await nats.until(is_gone)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_follower_far_behind_brings_every_kind_in_order(
+    nats: NatsWorld, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each filter is read by itself first."""
+    monkeypatch.setattr(follow, "FAR", 3)
+    monkeypatch.setattr(follow, "PORTION", 4)
+    chance, numbers = Random(seed), count()  # noqa: S311 - a test
+    kinds = ("started.main.1.1", "completed", "cancelled", "planned")
+    followed = [f"execution.*.*.{kind}" for kind in kinds[:3]]
+
+    async def store(kind: str) -> tuple[int, str]:
+        subject = f"execution.a_job.e{next(numbers)}.{kind}"
+        return await nats.decide(subject, b"{}"), subject
+
+    stored = [await store(chance.choice(kinds[chance.randrange(3) :])) for _ in range(60)]
+    gone = chance.sample(stored, k=8)
+    for sequence, subject in gone:
+        await nats.housekeeping.purge(subject, upto=sequence)
+    after = chance.randrange(20)
+    expected = [
+        (sequence, subject)
+        for sequence, subject in stored
+        if sequence > after and (sequence, subject) not in gone and not subject.endswith("planned")
+    ]
+    found: list[tuple[int, str]] = []
+    reached: list[int] = []
+    async with aclosing(cast("Watching", nats.log.watch(Stream.LOG, *followed, after=after))) as batches:
+        async for batch in batches:
+            found += [(heading.sequence, heading.subject) for heading in batch.headings]
+            reached.append(batch.upto)
+            if batch.caught_up:
+                break
+        assert found == expected
+        assert reached == sorted(reached)
+        assert reached[-1] == stored[-1][0]
+        late = await store("completed")
+        assert [(one.sequence, one.subject) for one in (await anext(batches)).headings] == [late]
 
 
 async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -> None:

@@ -1,16 +1,21 @@
 """Endless readers of a stream, whose ephemeral consumers are recreated after errors.
 
-A consumer reads one replica of the stream, which may lag. So a reader gets the newest matching sequence from the leader, and
-has not caught up before it has received that message.
+A consumer reads one replica of the stream, which may lag. So with replicas a reader gets the newest matching sequence from
+the leader, and has not caught up before it has received that message.
+
+For each message of a consumer with several filters, the server compares all subjects of a block with them, until the end of
+the block is near. So a reader that is far behind has one consumer for each filter first, and merges what they bring.
 """
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Final, Protocol, TypeVar
 
 from .... import subjects, telemetry
@@ -31,6 +36,8 @@ PORTION_BYTES: Final = 16_777_216
 
 A server disconnects a client that leaves 64 MB unread.
 """
+FAR: Final = 2_000
+"""The number of sequences behind the end from which a reader has one consumer for each filter."""
 HEARTBEAT_INTERVAL_S: Final = 2.0
 """The interval of an idle consumer's heartbeats. After twice this time without one, it is recreated."""
 _REQUEST: Final = 30.0
@@ -38,6 +45,7 @@ _INACTIVE: Final = 60.0
 """The server drops the consumer of a dead follower after this time."""
 _PAUSE: Final = 0.5
 _NANOSECONDS: Final = 1_000_000_000
+_SEQUENCE: Final = attrgetter("sequence")
 
 _log = telemetry.get_logger("tocsin.nats")
 
@@ -121,14 +129,19 @@ async def read(
     loop = asyncio.get_running_loop()
     has_caught_up, progress_at = False, loop.time()
     while True:
-        consumer = _Consumer(connection, names, stream, wire_filters, after, headers_only=headers_only)
+        consumer = _Consumer(connection, names, stream, wire_filters, headers_only=headers_only)
         try:
-            upto = await consumer.create()
-            if upto is not None:
-                after = upto
+            backlog = _backlog(connection, names, stream, wire_filters, after, headers_only=headers_only)
+            async with aclosing(backlog) as portions:
+                async for received, upto in portions:
+                    after, progress_at = upto, loop.time()
+                    yield make(received, False, upto)  # noqa: FBT003 - `Batch` has the same flag
+            covered = await consumer.create(after)
+            if covered is not None:
+                after = covered
                 if not has_caught_up:
                     has_caught_up = True
-                    yield make((), True, upto)  # noqa: FBT003 - `Batch` has the same flag
+                    yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
             while True:
                 received = await consumer.take(is_expected=not has_caught_up)
                 if not received:
@@ -139,14 +152,72 @@ async def read(
                 progress_at = loop.time()
         except (_LostError, LogUnavailable) as error:
             if max_lag is not None and loop.time() - progress_at > max_lag:
-                if isinstance(error, _MissingError):
-                    raise StaleRead.of(f"the stream {stream}") from error
-                if isinstance(error, LogUnavailable):
-                    raise
+                _give_up(stream, error)
             _log.info("reader restarted", action="follow-again", stream=stream, after=str(after), reason=str(error))
             await asyncio.sleep(_PAUSE)
         finally:
             await consumer.close()
+
+
+def _give_up(stream: Stream, error: _LostError | LogUnavailable) -> None:
+    if isinstance(error, _MissingError):
+        raise StaleRead.of(f"the stream {stream}") from error
+    if isinstance(error, LogUnavailable):
+        raise error
+
+
+async def _backlog(
+    connection: Connection,
+    names: Names,
+    stream: Stream,
+    filters: Sequence[str],
+    after: int | datetime | None,
+    *,
+    headers_only: bool,
+) -> AsyncGenerator[tuple[list[Received], int]]:
+    """Yield messages of several filters, and how far none is left.
+
+    It ends near the end of the stream.
+    """
+    if not isinstance(after, int) or len(filters) <= 1:
+        return
+    while (last := (await _state(connection, names.stream(stream)))[0]) - after > FAR:
+        async with AsyncExitStack() as stack:
+            consumers: list[_Consumer] = []
+            for one in filters:
+                consumer = _Consumer(connection, names, stream, (one,), headers_only=headers_only, parts=len(filters))
+                stack.push_async_callback(consumer.close)
+                if await consumer.create(after) is None:
+                    consumers.append(consumer)
+            async for received, upto in _merged(consumers, last):
+                yield received, upto
+        after = last
+        yield [], last
+
+
+async def _merged(consumers: Sequence["_Consumer"], last: int) -> AsyncIterator[tuple[list[Received], int]]:
+    """Yield the messages of consumers up to a sequence, and how far none is left."""
+    unread: dict[_Consumer, list[Received]] = {consumer: [] for consumer in consumers}
+    upto = 0
+    while unread and upto < last:
+        for consumer, received in unread.items():
+            while not received:
+                received.extend(await consumer.take(is_expected=True))
+        ended = {consumer for consumer, received in unread.items() if consumer.is_last(received[-1])}
+        upto = min([last, *(unread[consumer][-1].sequence for consumer in unread.keys() - ended)])
+        portion: list[Received] = []
+        for received in unread.values():
+            known = bisect_right(received, upto, key=_SEQUENCE)
+            portion += received[:known]
+            del received[:known]
+        yield sorted(portion, key=_SEQUENCE), upto
+        unread = {consumer: received for consumer, received in unread.items() if received or consumer not in ended}
+
+
+async def _state(connection: Connection, stream: str) -> tuple[int, bool]:
+    """Return the last sequence of a stream, and whether it has replicas."""
+    info = await connection.manage(f"STREAM.INFO.{stream}")
+    return info["state"]["last_seq"], info["config"]["num_replicas"] > 1
 
 
 class _Consumer:
@@ -158,16 +229,18 @@ class _Consumer:
         names: Names,
         stream: Stream,
         filters: Sequence[str],
-        after: int | datetime | None,
         *,
         headers_only: bool,
+        parts: int = 1,
     ) -> None:
+        """`parts`: the number of consumers that share the bytes that a follower may request."""
         self._connection = connection
         self._names = names
         self._stream = names.stream(stream)
         self._filters = filters
-        self._after = after
+        self._after: int | datetime | None = None
         self._headers_only = headers_only
+        self._portion_bytes = PORTION_BYTES // parts
         self._name = secrets.token_hex(8)
         self._inbox = PullInbox(connection, self._stream, self._name)
         self._requested = 0
@@ -177,13 +250,14 @@ class _Consumer:
         self._is_full = False
         """A request has ended before a message that would exceed its bytes, and no other was sent since."""
         self._newest = 0
-        """The sequence of the newest message that the consumer must bring; 0: none."""
+        """The sequence of the newest message that the consumer must bring, if the stream has replicas; 0: none."""
 
-    async def create(self) -> int | None:
+    async def create(self, after: int | datetime | None) -> int | None:
         """Create the consumer; return the last covered sequence if no message matches yet, else None."""
+        self._after = after
         # Read before the newest match, so that the reader misses no match up to here.
-        last: int = (await self._connection.manage(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"]
-        self._newest = await self._newest_match()
+        last, has_replicas = await _state(self._connection, self._stream)
+        self._newest = await self._newest_match() if has_replicas else 0
         verb = f"CONSUMER.CREATE.{self._stream}.{self._name}"
         reply = await self._connection.manage(verb, json.dumps(self._request()).encode())
         await self._inbox.open()
@@ -221,7 +295,7 @@ class _Consumer:
         if self._is_full and self._order == self._order_before:  # the next message alone is larger than a request
             await self._request_more(1, max_bytes=0)
         elif self._requested <= PORTION // 2:
-            await self._request_more(PORTION, max_bytes=PORTION_BYTES)
+            await self._request_more(PORTION, max_bytes=self._portion_bytes)
         is_alive = await inbox.wait(2 * HEARTBEAT_INTERVAL_S)
         is_used_up = self._read_statuses(inbox)
         if not inbox.messages and not is_alive:
