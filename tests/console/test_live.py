@@ -445,6 +445,26 @@ POST_SESSION: Final = """async (body) => {
 }"""
 
 
+TYPE_AT_ONCE: Final = """() => new Promise((typed) => {
+    new MutationObserver((_, observer) => {
+        const field = document.querySelector("textarea");
+        if (!field) return;
+        observer.disconnect();
+        field.value = "typed at once";
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+        setTimeout(typed, 500); // effects run after a frame
+    }).observe(document.body, { childList: true, subtree: true });
+    [...document.querySelectorAll("nav a")].find((link) => link.textContent.trim() === "What if").click();
+})"""
+
+
+def test_page_keeps_what_is_typed_before_its_effects(sign_in: SignIn) -> None:
+    page = sign_in()
+    page.get_by_role("navigation", name="Pages").wait_for()
+    page.evaluate(TYPE_AT_ONCE)
+    assert page.locator("textarea").input_value() == "typed at once"
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_page_goes_on_as_the_same_caller(sign_in: SignIn, console: Console, *, is_late: bool) -> None:
     """An identity provider issues another token at each sign-in. The server may be busy then."""

@@ -24,10 +24,10 @@ export function WhatIf({ query }) {
 
   useEffect(() => {
     let isGone = false;
-    setText("");
     setAnswer(null);
     setError(null);
     if (name) {
+      setText(""); // without a job, the page keeps what was typed: an effect may run late
       get(v1(["jobs", name]))
         .then((job) => textOf(job.definition))
         .then((written) => !isGone && setText(written), (refused) => !isGone && setError(refused));
