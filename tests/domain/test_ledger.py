@@ -59,7 +59,7 @@ class Log:
         return decisions
 
     def change(self, changes: Iterable[tuple[tuple[str, JobDefinition | None], int]], now: datetime) -> datetime:
-        """Make changes one after another, each some seconds after the one before, and return the time of the last."""
+        """Make changes one after another, each some seconds after its predecessor; return the time of the last."""
         for (change, definition), seconds in changes:
             now += seconds * SECOND
             if change == "define" and definition is not None:
