@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -205,6 +206,20 @@ async def test_execution_is_proposed_again_and_skipped(scene: Scene, stack: Asyn
     assert codes == [("queued", "quorum_not_reached"), ("skipped", "no_quorum")]
     assert not await scene.of(Admitted)
     await scene.checked()
+
+
+async def test_late_estimate_of_the_time_shortens_no_wait(scene: Scene, stack: AsyncExitStack) -> None:
+    for name in ("a", "b"):
+        await scene.agent(stack, name, answers=False)
+    await scene.world.trigger("pay")
+    await scene.world.run(scene.world.planner)
+    for _ in range(3):
+        await settle()
+        await scene.keepers[0].acknowledgements.run_once(scene.world.clock.now() - timedelta(seconds=5))
+    await scene.play(TIMEOUT_S - 1)
+    assert len(await scene.of(Proposed)) == 1
+    await scene.play(2)
+    assert len(await scene.of(Proposed)) == 2
 
 
 async def test_next_proposal_names_new_agent(scene: Scene, stack: AsyncExitStack) -> None:

@@ -61,8 +61,9 @@ class Proposal:
 
     def note_sent(self, now: datetime) -> None:
         """Note that the newest proposal is sent to its agents."""
-        if self.late_at is None:
-            self.late_at = now + timedelta(seconds=min(self.rule.timeout, MAX_DURATION_S))
+        if self.late_at is None and (newest := self.quorum.proposal) is not None:
+            # `now` is an estimate, and may be before the event.
+            self.late_at = max(now, newest.time) + timedelta(seconds=min(self.rule.timeout, MAX_DURATION_S))
 
     def is_late(self, now: datetime) -> bool:
         """Return whether the time for answers to the newest proposal is over."""
