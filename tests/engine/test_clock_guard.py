@@ -61,6 +61,7 @@ _machines = st.builds(
 @given(_machines, st.lists(_requests, min_size=1, max_size=8))
 @example(Machine(8.0, 0.0), [Request(0.0, 0.0, 0.0)])
 @example(Machine(-120.0, 5.0), [Request(0.0, 0.0, 30.0), Request(5.0, 30.0, 0.0)])
+@example(Machine(0.0, 0.0), [Request(0.0, 0.0, 0.0), Request(6e-8, 0.0, 1.0)])
 def test_bounds_contain_the_truth_over_any_link(machine: Machine, requests: list[Request]) -> None:
     true, known, least_error = 0.0, None, float("inf")
     for request in requests:

@@ -27,6 +27,8 @@ PRECISE_S: Final = 1.0
 ATTEMPTS: Final = 3
 MAX_DRIFT: Final = 0.001
 """Difference between the rates of two clocks, both of which may be slewed at 500 parts per million."""
+RESOLUTION_S: Final = 2e-6
+"""Two times of the log are compared, and each shows whole microseconds."""
 
 _log = telemetry.get_logger("tocsin.clock")
 _clock_offset: Final = telemetry.meter().create_gauge(
@@ -113,7 +115,7 @@ class LogTime:
         if earlier is None:
             return cls(log, shown)
         passed = (log - earlier.log).total_seconds()
-        drift = MAX_DRIFT * abs(passed)
+        drift = MAX_DRIFT * abs(passed) + RESOLUTION_S
         expected = Interval(earlier.shown.low + passed - drift, earlier.shown.high + passed + drift)
         return cls(log, expected.intersection(shown) or shown)
 
