@@ -41,7 +41,7 @@ class Worker:
 
     Each task runs at least once: it runs again if this process dies before the report is stored, but not if only an
     acknowledgement is lost. A handler that must not act twice uses `context.execution_id` as an idempotency key, or passes
-    `context.fence` to the system that it changes.
+    `context.fence` to the system that it changes. Installations with jobs of one name share the ids of occurrences.
     """
 
     connect_by_default: ClassVar[Connect | None] = None

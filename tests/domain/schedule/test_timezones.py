@@ -41,6 +41,7 @@ def test_cron_13_iana_names_are_taken(name: str) -> None:
         ("+05:00", "the zone of the place"),
         ("-08:00", "the zone of the place"),
         ("UTC+5", "the zone of the place"),
+        ("CET+1", "the zone of the place"),
         ("GMT-3", "the zone of the place"),
         ("UTC+05:30", "the zone of the place"),
         ("+0530", "the zone of the place"),

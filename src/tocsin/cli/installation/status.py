@@ -164,7 +164,10 @@ def _sums(seen: Status) -> Iterator[str]:
         lag = "up to date"
         if seen.history.since is not None:
             lag = f"{_age(seen, seen.history.since)} behind"
-        yield f"{counted(seen.history.open, 'execution')} open; the history is {lag} ({seen.history.place})"
+        if not seen.history.place and seen.history.since is not None:
+            yield "nothing of this installation is recorded in the history that this command reads"
+        else:
+            yield f"{counted(seen.history.open, 'execution')} open; the history is {lag} ({seen.history.place})"
 
 
 def _age(seen: Status, since: datetime) -> str:

@@ -246,7 +246,7 @@ def validate(name: str, names: frozenset[str]) -> str:
 def _meant(name: str, names: frozenset[str]) -> str:
     if name.upper() in _INSTEAD:
         return _INSTEAD[name.upper()]
-    if _OFFSET.fullmatch(name):
+    if _OFFSET.search(name):
         return "the zone of the place, as in America/New_York, or UTC"
     key = name.casefold().replace(" ", "_")
     cities = {known.rpartition("/")[2].casefold(): known for known in sorted(names, reverse=True)}

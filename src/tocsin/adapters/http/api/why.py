@@ -129,7 +129,7 @@ async def get_statistics(
         str | None, Query(min_length=1, max_length=255, description="Count only this job. The default is all jobs.")
     ] = None,
 ) -> StatisticsAnswer:
-    """Count the executions that reached a worker, were lost, and were recovered.
+    """Count the executions that workers received (with any outcome), lost executions, and recoveries.
 
     Only those that the caller may see. They come from the history, which lags a moment and has archived executions too.
     """

@@ -9,7 +9,7 @@ from ...agents import AgentRegistry
 from ...queue_decisions import pauses_of
 from ...unserved import Unserved, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
-from ..status import Durable, functions_waiting
+from ..status import SQLITE, Durable, functions_waiting
 
 LATE_AFTER: Final = timedelta(seconds=60)
 """Age from which an unacknowledged message of a stage is late."""
@@ -157,6 +157,13 @@ async def history(context: CheckContext) -> Finding | None:
     text = f"the history is at {place.place} of {place.newest}"
     if age < HISTORY_LATE_AFTER:
         return ok("history-behind", text)
+    if not place.place and (url := context.target.settings.database.url).startswith(SQLITE):
+        return warn(
+            "history-behind",
+            f"nothing of this installation is recorded in {url.removeprefix(SQLITE)}",
+            means="no recorder ever ran, or it writes another history than this program reads",
+            do="name the recorder's history by `--data-dir`, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL; without a recorder run `tocsin run recorder`",
+        )
     return (bad if age >= HISTORY_BAD_AFTER else warn)(
         "history-behind",
         f"{text}: {age.total_seconds():.0f} s behind",

@@ -117,7 +117,7 @@ function Late({ late }) {
 }
 
 function Upcoming({ upcoming }) {
-  return html`<${Card} title="Next hour" aside=${html`${counted(upcoming.count, "instant")} <a href=${to("schedule")}>Schedule</a>`}>
+  return html`<${Card} title="Next hour" aside=${html`${counted(upcoming.count, "job")} <a href=${to("schedule")}>Schedule</a>`}>
     <${Table} label="instants of the next hour" empty="No job has an instant in the next hour." keyOf=${(one) => `${one.at} ${one.job}`} rows=${upcoming.instants}
       columns=${[
         ["At", (one) => html`<time datetime=${one.at} title=${stamp(one.at, "UTC") + " UTC"}>${stamp(one.at).slice(11)}</time> <span class="far">${relative(one.at)}</span>`],
