@@ -375,33 +375,116 @@ def test_any_line_keeps_its_instants(
     assert instants(job, 30) == vixie(expression, zone, 30), (expression, job.schedule)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "*/10 * * * * * * ./probe",
-        "0 0 12 ? * MON-FRI ./noon",
-        "0 0 12 * * MON ./noon",
-        "0 30 4 1 * 5 ./first",
-        "0 0 12 ? * mon,wed 2026 ./noon",
-        "*/10 * * * * ? ./probe",
-    ],
+_SIXTH = (
+    *("*", "?", "*/2", "?/2", "5", "1-5", "2,4", "1-5/2", "2026", "2026-2030", "0~6", "1,*/2"),
+    *(
+        "L",
+        "l",
+        "6L",
+        "7l",
+        "W",
+        "1W",
+        "LW",
+        "L-3",
+        "6#3",
+        "2#1,4#3",
+        "5#L",
+        "H",
+        "h",
+        "H/2",
+        "H(1-5)",
+        "h(0-29)/10",
+        "R(0-59)",
+    ),
+    *(
+        "MON",
+        "Mon",
+        "mon",
+        "monday",
+        "Monday",
+        "SATURDAY",
+        "TUES",
+        "Thur",
+        "MON-FRI",
+        "mon,wed",
+        "mon-fri",
+        "Monday-Friday",
+    ),
+    *("MON#2", "mon#2", "FRIL", "friL", "MON-FRI/2", "SUN/2", "MON-FRI,SUN", "MON,WED#2", "MON,"),
 )
-def test_line_with_a_sixth_field_is_reported(line: str, tmp_path: Path) -> None:
+
+
+@pytest.mark.parametrize("sixth", _SIXTH)
+@pytest.mark.parametrize(
+    ("times", "command"), [("0 0 12 ? *", "./x"), ("0 15 10 * *", "2026 ./x"), ("*/10 * * * *", "")]
+)
+def test_line_with_a_sixth_field_is_reported(times: str, sixth: str, command: str, tmp_path: Path) -> None:
     """Such a line read as five fields would run at other times, with a script that begins with a field."""
-    for is_system in (False, True):
-        written, jobs = imported("crontab", f"{line}\n30 4 * * * root daily\n", tmp_path, is_system=is_system)
+    for is_system in (False, True, None):
+        text = f"{times} {sixth} {command}\n30 4 * * * root daily\n"
+        written, jobs = imported("crontab", text, tmp_path, is_system=is_system)
         assert [job.schedule for job in jobs.values()] == ["30 4 * * *"]
         [finding] = [each for each in written.findings if each.code == "entry-not-readable"]
         assert finding.source.endswith(":1")
+        assert f'"{sixth}"' in finding.text
 
 
-@pytest.mark.parametrize("blank", ["\f", "\v", "\u00a0", "\u0085", "\u2028", "\u3000", "\ufeff", "\f\v", "-", "- "])
-def test_line_of_odd_white_space_is_reported(blank: str, tmp_path: Path) -> None:
-    text = f"0 5 * * * root a\n{blank}\n0 6 * * * root b\n"
-    for is_system in (False, True, None):
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "h2load -n 1 x",
+            "lwp-request x",
+            "monitor",
+            "./l",
+            "./mon",
+            "/usr/bin/mon",
+            "w",
+            "w -h",
+            "monit",
+            "sunday.sh",
+            "R CMD BATCH x",
+        ),
+        *(
+            "7z a x y",
+            "2to3 .",
+            "who",
+            "ls -L",
+            "last",
+            "hourly",
+            "l2ping",
+            "satis build",
+            "fridayd",
+            "lw-agent",
+            "~/l",
+            "(l)",
+            "wl up",
+        ),
+        *("x 6L", "mon.sh", "mon/run", "sun-sync", "thumbs", "[ -f /x ] && y"),
+    ],
+)
+def test_command_that_resembles_a_field_is_kept(command: str, tmp_path: Path) -> None:
+    written, jobs = imported("crontab", f"15 4 * * 1 {command}\n", tmp_path, is_system=False)
+    [job] = jobs.values()
+    assert (job.schedule, job.command.script if job.command else None) == ("15 4 * * 1", command)
+    assert "entry-not-readable" not in codes(written)
+
+
+_INVISIBLE = ("\u00a0", "\f", "\u0085", "\v", "\u2028", "\u3000", "\u00a0 \f", "\ufeff", "\u200b")
+
+
+@pytest.mark.parametrize("blank", _INVISIBLE)
+@pytest.mark.parametrize(
+    "line", ["0 7 * * * {}{}", "@daily {}{}", "-0 7 * * * {}{} ", "0 7 * * * {}-q {}", "0 7 * * * {}{}%input"]
+)
+def test_command_of_odd_white_space_is_no_command(line: str, blank: str, tmp_path: Path) -> None:
+    for is_system, user in ((False, ""), (True, "root "), (None, ""), (None, "root ")):
+        text = f"{line.format(user, blank)}\n30 4 * * * root daily\n"
         written, jobs = imported("crontab", text, tmp_path, is_system=is_system)
-        assert [job.schedule for job in jobs.values()] == ["0 5 * * *", "0 6 * * *"]
-        assert [each.source[-2:] for each in written.findings if each.code == "entry-not-readable"] == [":2"]
+        [finding] = [each for each in written.findings if each.code == "entry-not-readable"]
+        assert finding.source.endswith(":1")
+        assert "no command" in finding.text
+        assert [job.schedule for job in jobs.values()] == ["30 4 * * *"]
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2028", "\v"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.definition import DefinitionError, DefinitionProblem, show
 from ...domain.schedule.expression import ALIASES
 
 MAX_ENTRIES: Final = 10_000
@@ -28,11 +28,11 @@ _FLAGS: Final = re.compile(rf"-([nqs]+)[{_BLANK}]+(?=[^{_BLANK}])")
 """Flags of OpenBSD and FreeBSD before the command."""
 _TIME: Final = re.compile(r"[\d*~@].*")
 """How an entry begins: names are of months and days only."""
-_DAYS: Final = "sun|mon|tue|wed|thu|fri|sat"
-_SIXTH: Final = re.compile(rf"[*?].*|\d[\d,/*-]*|{_DAYS.upper()}|(?i:(?:{_DAYS})(?:[-,](?:{_DAYS}))+)")
+_VALUE: Final = r"(?:(?:\d+|L|(?:sun|mon|tue|wed|thu|fri|sat)(?:[rs]{0,2}|[a-z]*day))[LW]?|(?-i:W)|[HR]\([\d-]*\)|H|\*)"
+"""A value of a field of time. Of a lower-case `w` no dialect has a day of the week or a year: it is the program."""
+_SIXTH: Final = re.compile(rf"[*?].*|(?i:{_VALUE}(?:[,/#~-]{_VALUE}?)*)")
 """A sixth field of time, which is no command: supercronic and Quartz have fields for seconds and years."""
 _TIMES: Final = 5
-_MANY: Final = 10
 _ACCOUNTS: Final = frozenset(
     {"root", "nobody", "daemon", "www-data", "nginx", "apache", "postgres", "mysql", "backup", "mail", "git", "ubuntu"}
 )
@@ -143,17 +143,18 @@ def _entry(number: int, text: str, environment: dict[str, str], *, is_system: bo
     command = rest.strip(_BLANK)
     if not times or not _TIME.fullmatch(times[0]):
         return Unreadable(number, "the line begins with no time: make it a comment, or write the time before it")
-    if len(times) == _TIMES and any(_SIXTH.fullmatch(each) for each in (user or "", *command.split(maxsplit=1)[:1])):
-        reason = "a sixth field of time follows the five of cron: write `schedule` by hand, with the second as its first field"
-        return Unreadable(number, reason)
-    if not command:
-        what = "a time, a user and a command" if is_system else "a time and a command"
-        return Unreadable(number, f"an entry has {what}, and this line has only {len(_words(text, _MANY)[0])} words")
-    if times[0].startswith("@") and times[0] != "@reboot" and times[0] not in ALIASES:
-        return Unreadable(number, f"cron does not know {times[0]}")
+    sixth = (user or "", *command.split(maxsplit=1)[:1]) if len(times) == _TIMES else ()
+    if field := next(filter(_SIXTH.fullmatch, sixth), None):
+        remedy = "write `schedule` by hand, with the second as its first field, or the path of the command if it is one"
+        return Unreadable(number, f"{show(field)} reads as a sixth field of time: {remedy}")
     flags = ""
     while found := _FLAGS.match(command):
         flags, command = flags + found[1], command[found.end() :]
+    if not any(sign.isprintable() and sign != " " for sign in split_input(command)[0]):
+        what = "a time, a user and a command" if is_system else "a time and a command"
+        return Unreadable(number, f"the line has no command: an entry has {what}")
+    if times[0].startswith("@") and times[0] != "@reboot" and times[0] not in ALIASES:
+        return Unreadable(number, f"cron does not know {times[0]}")
     return Entry(number, text, times, user, command, dict(environment), is_quiet, flags)
 
 
