@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.protobuf import descriptor_pool
 from google.protobuf.json_format import MessageToDict
@@ -174,6 +175,29 @@ async def test_tokens_and_visibility_are_those_of_http(stub: Any, served: Served
     assert await refusal(stub.PauseJob, pause, metadata=viewer) == (STATUS.PERMISSION_DENIED, "forbidden")
     hidden = pb.GetJobRequest(name="hidden")
     assert await refusal(stub.GetJob, hidden, metadata=viewer) == (STATUS.NOT_FOUND, "not-found")
+
+
+@pytest.mark.parametrize("is_protected", [True, False])
+async def test_call_with_two_tokens_is_refused_as_over_http(
+    stub: Any,  # noqa: ANN401
+    served: Served,
+    *,
+    is_protected: bool,
+) -> None:
+    await served.world.given(name=JOB)
+    await served.world.log.append(admitted(), expect=0)
+    valid = bearer(await served.world.token("ada", Role.ADMIN)) if is_protected else bearer("none is known")
+    transport = httpx.ASGITransport(served.world.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for metadata in (valid * 2, valid + bearer("wrong"), bearer("wrong") + valid, bearer("") + valid):
+            answer = await client.get("/v1/jobs", headers=[*metadata])
+            for name, request in requests_of(stub.pb).items():
+                call = getattr(stub, name)(request, metadata=metadata)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await (call.read() if name == "WatchEvents" else call)
+                assert caught.value.code() == STATUS.UNAUTHENTICATED
+                assert answer.json()["type"].endswith(dict(caught.value.trailing_metadata() or ())["tocsin-code"])
+                assert caught.value.details() == answer.json()["detail"]
 
 
 def requests_of(pb: Any) -> dict[str, Any]:  # noqa: ANN401 - messages

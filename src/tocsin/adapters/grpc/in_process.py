@@ -38,15 +38,16 @@ class Caller:
     """The caller of a gRPC call, as the API sees it."""
 
     address: str
-    authorization: str | None = None
+    authorization: tuple[bytes, ...] = ()
+    """The values of all its entries; the API refuses a call with several."""
     traceparent: str | None = None
     """The trace of the call (W3C Trace Context)."""
 
     @property
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> list[tuple[bytes, bytes]]:
         """The headers of the caller's requests."""
-        given = {"Host": "localhost", "Authorization": self.authorization, "traceparent": self.traceparent}
-        return {name: value for name, value in given.items() if value}
+        given = [(b"host", b"localhost"), *((b"authorization", value) for value in self.authorization)]
+        return given if self.traceparent is None else [*given, (b"traceparent", self.traceparent.encode())]
 
 
 class Api:
@@ -126,7 +127,7 @@ def _scope(caller: Caller, path: str, query: Query) -> dict[str, Any]:
         "raw_path": path.encode(),
         "root_path": "",
         "query_string": urlencode(query, doseq=True).encode(),
-        "headers": [(name.lower().encode(), value.encode()) for name, value in caller.headers.items()],
+        "headers": caller.headers,
         "client": (caller.address, 0),
         "server": ("localhost", 80),
     }

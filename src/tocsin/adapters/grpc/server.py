@@ -201,12 +201,12 @@ async def _abort(context: Any, refused: Refused) -> None:  # noqa: ANN401 - like
 
 
 def _caller_of(context: Any) -> Caller:  # noqa: ANN401 - likewise
-    metadata = dict(context.invocation_metadata() or ())
-    authorization = metadata.get("authorization")
-    trace = parse(metadata.get("traceparent"))
+    metadata = tuple(context.invocation_metadata() or ())
+    given = (value for name, value in metadata if name == "authorization")
+    trace = parse(dict(metadata).get("traceparent"))
     return Caller(
         address_of(context.peer()),
-        authorization if isinstance(authorization, str) else None,
+        tuple(value.encode() if isinstance(value, str) else value for value in given),
         None if trace is None else trace.traceparent,
     )
 
