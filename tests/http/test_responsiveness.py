@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -179,17 +179,28 @@ def code_of(message: Msg) -> str:
     return (message.headers or {}).get("Nats-Service-Error-Code", "")
 
 
+def refused(lines: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [line["refused"] for line in lines if line.get("action") == "nats-requests-refused"]
+
+
+async def told(lines: Sequence[Mapping[str, Any]], number: int) -> None:
+    """Wait until the lines tell so many refusals."""
+    while sum(refused(lines)) < number:  # noqa: ASYNC110 - a log line sets no event
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("is_request", [True, False])
 async def test_flood_over_nats_without_a_token(
     nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_request: bool
 ) -> None:
     server = {"port": 0, "over_nats": True}
     number, answers, done = 10_000, Counter[str](), asyncio.Event()
-    most_running, running_now, request = 0, 0, InProcessClient.request
+    most_running, running_now, requested, request = 0, 0, 0, InProcessClient.request
 
     async def observed(client: InProcessClient, *arguments: Any) -> Any:  # noqa: ANN401 - those of `request`
-        nonlocal most_running, running_now
+        nonlocal most_running, running_now, requested
         running_now += 1
+        requested += 1
         most_running = max(most_running, running_now)
         try:
             return await request(client, *arguments)
@@ -202,34 +213,37 @@ async def test_flood_over_nats_without_a_token(
             done.set()
 
     monkeypatch.setattr(InProcessClient, "request", observed)
-    async with (
-        running(
-            nats_url, tmp_path, server=server, auth={"admin_token": "a1" * 32}, metrics={"enabled": False}
-        ) as tocsin,
-        serving(tocsin.installation) as url,
-        httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client,
-        connect([nats_url]) as attacker,
-    ):
-        inbox = "" if not is_request else attacker.client.new_inbox()
-        if is_request:
-            await attacker.client.subscribe(inbox, cb=count)
-        subject = f"{tocsin.settings.root}.api.listJobs"
-        with structlog.testing.capture_logs() as lines:
+    if is_request:
+        monkeypatch.setattr(micro_service, "REFUSALS_LOG_INTERVAL_S", 0.2)
+    with structlog.testing.capture_logs() as lines:
+        async with (
+            running(
+                nats_url, tmp_path, server=server, auth={"admin_token": "a1" * 32}, metrics={"enabled": False}
+            ) as tocsin,
+            serving(tocsin.installation) as url,
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client,
+            connect([nats_url]) as attacker,
+        ):
+            inbox = "" if not is_request else attacker.client.new_inbox()
+            if is_request:
+                await attacker.client.subscribe(inbox, cb=count)
+            subject = f"{tocsin.settings.root}.api.listJobs"
             for _ in range(number):
                 await attacker.client.publish(subject, b"{}", reply=inbox)
             await attacker.client.flush()
             await healthy(client)
-            if is_request:
-                async with asyncio.timeout(DEADLINE):
-                    await done.wait()
-                assert answers.keys() == {"401", "503"}
             async with asyncio.timeout(DEADLINE):
+                if is_request:
+                    await done.wait()
+                    assert answers.keys() == {"401", "503"}
+                    await told(lines, answers["503"])  # though no other request is refused
                 while (code := code_of(await attacker.client.request(subject, b"{}", timeout=DEADLINE))) == "503":
-                    pass
+                    number += 1
             assert code == "401"  # after the flood
     assert most_running <= micro_service.MAX_RUNNING
-    refusals = [line for line in lines if line.get("action") == "nats-requests-refused"]
-    assert len(refusals) == 1
+    assert sum(refused(lines)) + requested == number + 1  # each was either refused or passed on
+    assert 0 not in refused(lines)
+    assert is_request or len(refused(lines)) == 1
     assert not [line for line in lines if line.get("action") in {"nats-error", "nats-request-failed"}]
 
 

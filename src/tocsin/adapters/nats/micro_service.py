@@ -11,7 +11,6 @@ read, before they cost more than their answer: a queue of them would delay every
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -96,27 +95,32 @@ async def serve_operations(
         yield
     finally:
         await service.stop()
+        refusals.tell()
         await asyncio.gather(*running, return_exceptions=True)
 
 
 class _Refusals:
-    """Logs many refusals in one line."""
+    """Logs the refusals of an interval in one line, at its end."""
 
     def __init__(self) -> None:
         self._number = 0
-        self._next_line = -math.inf
+        self._end: asyncio.TimerHandle | None = None
 
     def note(self) -> None:
         self._number += 1
-        now = asyncio.get_running_loop().time()
-        if now >= self._next_line:
+        if self._end is None:
+            self._end = asyncio.get_running_loop().call_later(REFUSALS_LOG_INTERVAL_S, self.tell)
+
+    def tell(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
             _log.warning(
                 "requests over NATS refused; too many at once",
                 action="nats-requests-refused",
                 refused=self._number,
                 at_once=MAX_RUNNING,
             )
-            self._number, self._next_line = 0, now + REFUSALS_LOG_INTERVAL_S
+            self._number, self._end = 0, None
 
 
 async def _answer(operation: Operation, request: Request, send: Send) -> None:
