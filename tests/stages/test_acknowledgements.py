@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.guards import guarded
 from tests.stages.test_dependency_keeper import keeping as keeping_dependencies
 from tests.stages.world import World
 from tocsin import subjects
@@ -592,6 +593,25 @@ async def test_status_counts_executions_that_wait(scene: Scene, monkeypatch: pyt
     monkeypatch.setattr(coordination, "MAX_WAITING", 2)
     shown = await waiting_proposals(log, projections)
     assert (shown.waiting, shown.is_complete) == (1, False)
+
+
+@pytest.mark.parametrize("event", ["proposed.1", "proposed.2", "quorum-settled", "dispatched.main.1"])
+async def test_status_leaves_out_executions_of_another_version(scene: Scene, event: str) -> None:
+    """Some of their events are unreadable."""
+    log, projections = scene.world.log, scene.world.projections
+    await scene.trigger("first")
+    [first] = await scene.of(Proposed)
+    await scene.play(1)
+    since = scene.world.clock.now()
+    for number in range(3):
+        await scene.trigger(f"m-{number}")
+    for execution_id in (first.execution_id, *map(id_of, range(12))):
+        scope = subjects.execution("pay", execution_id)
+        subject = f"{scope.removesuffix('>')}{event}"
+        log.receive(subject, b'{"v": 9}', headers=guarded(subject, expect=await log.tail(scope)))
+    await scene.trigger("last")
+    shown = await waiting_proposals(log, projections)
+    assert (shown.waiting, shown.oldest) == (4, since)
 
 
 async def test_status_reads_from_the_saved_place(scene: Scene) -> None:

@@ -1,7 +1,7 @@
 """Shards and proposals of an installation, counted for its status."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 from ... import subjects
 from ...domain import execution
 from ...domain.agent import AgentRecord
-from ...domain.events import ExecutionFact, OwnershipAssigned, ShardState
+from ...domain.events import Message, OwnershipAssigned, Recorded, ShardState
 from ...ports import EventLog, Projections
-from ...subjects import Bucket, Stream
+from ...subjects import Bucket, DecodeError, Stream
 from ..shard_owners import owners_of, without_owner
 from ..shards import ShardMap, ShardMaps
 
@@ -85,13 +85,23 @@ async def waiting_proposals(log: EventLog, projections: Projections) -> Proposal
     proposed, is_complete = await _scopes(log, "execution.proposed", after)
     candidates = [*islice((scope for scope in proposed if scope not in settled), MAX_WAITING + 1)]
     counted = candidates[:MAX_WAITING]
-    loaded = (await log.load_each(*counted)).facts if counted else ()
+    loaded = await _readable(log, counted)
     waiting = [facts for facts in loaded if execution.fold(facts).is_proposed]  # the others were cancelled
     return Proposals(
         waiting=len(waiting),
         oldest=min((facts[0].time for facts in waiting), default=None),
-        is_complete=is_complete and len(candidates) <= MAX_WAITING,
+        is_complete=is_complete and len(candidates) == len(loaded),
     )
+
+
+async def _readable(log: EventLog, scopes: Sequence[str]) -> Sequence[Sequence[Recorded[Message]]]:
+    """Return the events of the executions that this version can read."""
+    try:
+        return (await log.load_each(*scopes)).facts if scopes else ()
+    except DecodeError:
+        middle = len(scopes) // 2
+        parts = (scopes[:middle], scopes[middle:]) if middle else ()
+        return [facts for part in parts for facts in await _readable(log, part)]
 
 
 async def _scopes(log: EventLog, kind: str, after: int) -> tuple[dict[str, None], bool]:
@@ -100,13 +110,17 @@ async def _scopes(log: EventLog, kind: str, after: int) -> tuple[dict[str, None]
     The second value says whether these are all.
     """
     scopes: dict[str, None] = {}
-    for _ in range(MAX_READ // PAGE):
-        page = await log.read(subjects.filter_for(kind), after=after, limit=PAGE)
-        if not page:
-            return scopes, True
-        after = page[-1].sequence
-        facts = (recorded.message for recorded in page)
-        scopes |= dict.fromkeys(
-            subjects.execution(fact.job, fact.execution_id) for fact in facts if isinstance(fact, ExecutionFact)
-        )
+    left = MAX_READ
+    while left > 0:
+        try:
+            page = await log.read(subjects.filter_for(kind), after=after, limit=PAGE)
+            if not page:
+                return scopes, True
+            names, after = [recorded.subject for recorded in page], page[-1].sequence
+        except DecodeError as error:  # its subject names its execution too
+            if error.stored is None:
+                raise
+            names, after = [error.stored.subject], error.stored.sequence
+        left -= max(len(names), PAGE // 10)  # short pages are limited too
+        scopes |= dict.fromkeys(map(subjects.execution_scope, names))
     return scopes, False
