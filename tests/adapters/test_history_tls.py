@@ -21,6 +21,7 @@ from tests.conformance.test_history import A_FAILURE, story
 from tests.databases import HOST, PostgreSql, postgresql
 from tests.domain.given import recorded
 from tocsin.adapters.sql import open_history
+from tocsin.domain.events import Failure
 from tocsin.ports import HistoryUnavailable
 from tocsin.subjects import Stream
 
@@ -140,4 +141,11 @@ async def test_database_without_an_encoding_keeps_texts(server: PostgreSql) -> N
     """The driver returns bytes for the texts of a database in SQL_ASCII, unless the connection names an encoding."""
     server.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
     async with open_history(server.url("plain")) as history:
-        assert await history.count() == 0
+        error = Failure(type="Error", message="Größe \U0001f4a3")
+        update = {"error": error, "last_error": error, "input": {"größe": "Straße"}}
+        facts = recorded([fact.model_copy(update=update) for fact in story(*A_FAILURE)])
+        await history.record(Stream.LOG, facts, after=0, upto=len(facts))
+        row, [letter] = await history.execution("1"), (await history.dead_letters()).rows
+        assert row is not None
+        assert row.error == letter.last_error == "Error: Größe \U0001f4a3"
+        assert letter.input == {"größe": "Straße"}

@@ -194,6 +194,23 @@ async def test_types_of_postgresql_become_json(database: str) -> None:
     ]
 
 
+async def test_database_without_an_encoding_keeps_texts(server: PostgreSql) -> None:
+    """The driver returns bytes for the texts of a database in SQL_ASCII, unless the connection names an encoding."""
+    server.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    bench = SqlBench(server.url("plain"))
+    await bench.execute("CREATE TABLE days (day text)")
+    text = "Größe \U0001f4a3"
+    assert await bench.again().execute("INSERT INTO days VALUES (:day)", parameters={"day": text}) == affected(1)
+    assert await bench.again().execute("SELECT day FROM days", max_rows=5) == affected(1, rows=[{"day": text}])
+    rows(bench.url, "CREATE PROCEDURE refresh(INOUT day text) LANGUAGE plpgsql AS $$ BEGIN day := day || 'ö'; END $$")
+    assert text + "ö" in str(await bench.again().call("refresh", [text]))
+    await bench.again().execute("INSERT INTO days VALUES (E'\\xf6')")
+    failure = await bench.again().fail("SELECT day FROM days", max_rows=5)
+    assert (failure.type, failure.retryable) == ("sql_state_22021", False)
+    latin = SqlBench(f"{bench.url}?client_encoding=latin1")
+    assert (await latin.execute("SELECT day FROM days OFFSET 1", max_rows=5))["rows"] == [{"day": "ö"}]
+
+
 async def test_text_is_bound_without_a_type(database: str) -> None:
     read = await SqlBench(database).execute(
         "SELECT count(*) AS n FROM days WHERE :day > date '2026-01-01' AND amount = :amount",

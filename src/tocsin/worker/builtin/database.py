@@ -83,11 +83,12 @@ class Database:
         scheme, _, rest = url.partition("://")
         self.name = name
         self.is_sqlite = scheme == "sqlite"
-        options = (
-            {"timeout": _SQLITE_BUSY_S}
-            if self.is_sqlite
-            else {"connect_timeout": _CONNECT_TIMEOUT_S, "application_name": "tocsin"}
-        )
+        options: dict[str, Any] = {"timeout": _SQLITE_BUSY_S}
+        if not self.is_sqlite:
+            options = {"connect_timeout": _CONNECT_TIMEOUT_S, "application_name": "tocsin"}
+            if "client_encoding" not in rest.partition("?")[2]:
+                # A database in SQL_ASCII names no encoding, and the driver would return bytes for texts.
+                options["client_encoding"] = "utf8"
         self._engine = create_engine(
             f"{_DRIVERS[scheme]}://{rest}", poolclass=NullPool, hide_parameters=True, connect_args=options
         )
