@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -66,6 +67,24 @@ async def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
                 await history.offset(Stream.LOG)
             await history.offset(Stream.LOG)
             check_modes(tmp_path)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_existing_files_keep_no_rights_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+) -> None:
+    """The files of another user stay as they are, and are used."""
+    url, files = f"sqlite:///{tmp_path / 'history.db'}", ("history.db", "history.db-wal", "history.db-shm")
+    async with open_history(url, installation="", max_connections=2) as first:
+        await first.record(Stream.LOG, FACTS, after=0, upto=len(FACTS))
+        for name in files:
+            (tmp_path / name).chmod(0o664)
+        if not is_ours:
+            monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+        async with open_history(url, installation="", max_connections=2) as second:
+            assert await second.offset(Stream.LOG) == len(FACTS)
+            modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in files}
+    assert modes == dict.fromkeys(files, 0o600 if is_ours else 0o664)
 
 
 def check_modes(folder: Path) -> None:

@@ -81,6 +81,25 @@ async def test_only_the_owner_reads_the_folder(tmp_path: Path) -> None:
     assert [file.stat().st_mode & 0o777 for file in folder.iterdir()] == [0o600]
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_ours", "then"),
+    [(0o755, True, 0o700), (0o2777, True, 0o2700), (0o500, True, 0o500), (0o755, False, 0o755), (0o1777, True, 0o1777)],
+)
+async def test_existing_folder_keeps_no_rights_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, then: int, *, is_ours: bool
+) -> None:
+    """If it is this user's, and not of all users."""
+    folder = tmp_path / "archive"
+    store = FileArchiveStore(folder)
+    await store.put("a", b"segment")
+    folder.chmod(mode)
+    if not is_ours:
+        monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    await store.put("a", b"segment")  # it exists
+    assert folder.stat().st_mode & 0o7777 == then
+    assert await store.get("a") == b"segment"
+
+
 async def test_folder_that_is_no_folder_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "mount").write_text("")
     store = FileArchiveStore(tmp_path / "mount" / "archive")

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
+from stat import S_IMODE, S_ISVTX
 
 from ...ports import ArchiveUnavailable
 
@@ -44,9 +46,14 @@ class FileArchiveStore:
 
     def _write(self, name: str, body: bytes) -> None:
         path = self._folder / name
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(OSError):  # such as a file system without rights
+            state = self._folder.stat()
+            is_shared = state.st_uid != os.geteuid() or state.st_mode & S_ISVTX  # a folder of all users, such as /tmp
+            if not is_shared and state.st_mode & 0o077:
+                self._folder.chmod(S_IMODE(state.st_mode) & ~0o077)
         if path.exists():
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = self._folder / f".{name}.{secrets.token_hex(4)}"
         try:
             with os.fdopen(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:

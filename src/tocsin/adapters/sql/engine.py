@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from stat import S_IMODE
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -103,13 +104,18 @@ def writing(engine: Engine) -> Engine:
 
 
 def _make_file(path: str) -> None:
-    """Make a missing file that its owner alone reads.
+    """Make a missing file that its owner alone reads, and take the rights of other users from files of this user.
 
-    SQLite gives the same rights to its other files, and reports what cannot be opened.
+    SQLite gives the same rights to its other files, and reports what cannot be opened. An existing file is not opened here, because
+    its end would release the locks that SQLite holds on it in this process.
     """
     if path and not path.startswith((":memory:", "file:")):
         with suppress(OSError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        for file in map(Path, (path, f"{path}-wal", f"{path}-shm")):
+            with suppress(OSError):
+                if (state := file.stat()).st_uid == os.geteuid() and state.st_mode & 0o077:
+                    file.chmod(S_IMODE(state.st_mode) & ~0o077)
 
 
 def _make_folder(path: str) -> None:
