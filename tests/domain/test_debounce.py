@@ -60,11 +60,6 @@ def test_job_registered_again_begins_its_own_wait() -> None:
         assert debounce.is_of(heard.window, registered_at)
 
 
-def test_old_window_is_of_any_registration() -> None:
-    event = place(1, 0)
-    assert debounce.is_of(debounce.hear(None, request(event), event, RULE, "id").window, NOON)
-
-
 def test_stream_that_was_made_again_opens_a_window() -> None:
     last, after = place(1_000, 0), place(1, 60)
     window = debounce.ended(debounce.hear(None, request(last), last, RULE, "id").window)

@@ -196,7 +196,7 @@ KEPT: dict[str, Any] = {"plan_input": {"a": 1, "b": 2, "c": None}, "plan_args": 
         (letter(**KEPT), job(input={"a": 1, "b": 0}, args=[1]), {"b": 2, "c": None}, None),
         (letter(**KEPT), job(input={"c": None}), {"a": 1, "b": 2}, (1,)),
         (letter(**KEPT), None, KEPT["plan_input"], None),
-        (letter(input={"z": 1}), None, {"z": 1}, None),
+        (letter(input={"step": {"z": 1}}), None, {}, None),
         (letter(plan_input={"a": 1}, input={"z": 1}), None, {"a": 1}, None),
         (Trigger(input={"t": 1}, args=(3,)), job(input={"t": 1}), {"t": 1}, (3,)),
         (Trigger(), None, {}, None),

@@ -30,9 +30,9 @@ class Window(Message):
     is_closed: bool = False
     """True: its request is being stored, and no other event may replace it."""
     registered_at: datetime | None = None
-    """The time at which the job was registered first; absent: an old version stored this. A job that is registered again has another."""
+    """The time at which the job was registered first. A job that is registered again has another."""
     hour: int | None = None
-    """The hour (since 1970) in which the window opened, as it was counted; absent: an old version stored this."""
+    """The hour (since 1970) in which the window opened, as it was counted; None: it is not counted yet."""
 
 
 class KeyCount(Message):
@@ -122,7 +122,7 @@ def is_of(window: Window, registered_at: datetime | None) -> bool:
 
     `registered_at`: the time at which the job of that name was registered first.
     """
-    return window.registered_at in {None, registered_at}
+    return window.registered_at == registered_at
 
 
 def closed(window: Window) -> Window:

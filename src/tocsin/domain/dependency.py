@@ -57,10 +57,7 @@ def window(dependency: JobDependency, dependent: JobDefinition, at: datetime) ->
     """
     if dependency.within is not None:
         return Window(at - min(timedelta(seconds=dependency.within), LONGEST_WINDOW), at)
-    timetable = Timetable.of(dependent)
-    if timetable.schedule is None:  # an older version accepted it
-        return Window(at - LONGEST_WINDOW, at)
-    schedule = schedule_of(timetable)
+    schedule = schedule_of(Timetable.of(dependent))
     if schedule.interval is not None:
         return Window(at - min(schedule.interval, LONGEST_WINDOW), at)
     before = schedule.latest_until(at - _INSTANT, after=at - LONGEST_WINDOW, anchor=at)

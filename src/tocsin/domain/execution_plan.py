@@ -204,8 +204,8 @@ def replay_input(original: DeadLettered | Trigger, replayed: Replayed, before: J
     """Return the trigger of a replay: the original input, overridden by the replay's input."""
     if isinstance(original, Trigger):
         input_, args = original.input or {}, original.args
-    elif before is None:  # stored by an old version
-        input_, args = original.plan_input or original.input, None
+    elif before is None:  # the job was not registered
+        input_, args = original.plan_input, None
     else:
         known = before.input
         input_ = {key: value for key, value in original.plan_input.items() if key not in known or known[key] != value}
