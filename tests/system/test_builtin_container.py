@@ -5,14 +5,16 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.cli.test_terminals import HOMELESS
 from tests.kubernetes.double import ApiServer
-from tests.system.running import running
+from tests.system.running import Running, running
 from tocsin import Worker, subjects
-from tocsin.domain.events import Cancelled, CancelRequest, Completed, Started
+from tocsin.domain.events import Cancelled, CancelRequest, Completed, Failed, Started
 from tocsin.settings.builtin import ContainerRules
 from tocsin.worker.builtin.container import ContainerFunction
 
@@ -45,14 +47,7 @@ async def test_next_worker_follows_job_of_dead_worker(number: signal.Signals, na
         tocsin.patience = 120  # an agent that was killed is lost after 30 seconds of silence
         module = tmp_path / "worker.py"
         module.write_text("from tocsin import Worker\nworker = Worker(shutdown_timeout=1)\n")
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")},
-            "TOCSIN_NATS__URL": nats_url,
-            "TOCSIN_ROOT": tocsin.settings.root,
-            "TOCSIN_BUILTIN__CONTAINER__NAMESPACES": json.dumps(RULES["namespaces"]),
-            "TOCSIN_BUILTIN__CONTAINER__IMAGES": json.dumps(RULES["images"]),
-            "TOCSIN_BUILTIN__CONTAINER__KUBECONFIG": str(server.kubeconfig(tmp_path)),
-        }
+        environment = environment_with_rules(tocsin, KUBECONFIG=str(server.kubeconfig(tmp_path)))
         await tocsin.apply({"name": "etl", "container": {"image": IMAGE, "result": "json"}})
         await tocsin.trigger("etl")
         first = await container_worker(module, environment)
@@ -68,6 +63,54 @@ async def test_next_worker_follows_job_of_dead_worker(number: signal.Signals, na
         assert (len(server.store.created), server.store.deleted) == (1, [])
         second.send_signal(signal.SIGTERM)
         assert await second.wait() == 0
+
+
+HOMELESS_WORKER = f"""{HOMELESS}
+from tocsin import Context, Worker
+worker = Worker()
+
+@worker.task("probe")
+def probe(_: Context):
+    assert "HOME" not in os.environ
+"""
+
+
+@pytest.mark.parametrize("is_in_cluster", [False, True])
+async def test_worker_without_a_home_runs_containers(nats_url: str, tmp_path: Path, *, is_in_cluster: bool) -> None:
+    """A container's user may have no HOME and no entry in /etc/passwd. Here are no files of a service account."""
+    async with ApiServer().running() as server, running(nats_url, tmp_path) as tocsin:
+        module = tmp_path / "worker.py"
+        module.write_text(HOMELESS_WORKER)
+        rules = {} if is_in_cluster else {"KUBECONFIG": str(server.kubeconfig(tmp_path))}
+        environment = environment_with_rules(tocsin, **rules) | {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+        for work in ({"name": "etl", "container": IMAGE}, {"name": "probe", "function": "probe"}):
+            await tocsin.apply({**work, "retry": {"max_attempts": 1}})
+            await tocsin.trigger(str(work["name"]))
+        process = await container_worker(module, environment)
+        try:
+            await tocsin.ended("probe", Completed)
+            if is_in_cluster:
+                [failed] = await tocsin.ended("etl", Failed)
+                assert failed.error is not None
+                assert failed.error.type == "kubernetes_not_configured"
+            else:
+                await server.store.until(lambda: server.store.pods)
+                [pod] = server.store.pods
+                server.store.run(pod)
+                server.store.finish(pod)
+                await tocsin.ended("etl", Completed)
+        finally:
+            with suppress(ProcessLookupError):  # it failed
+                process.kill()
+            await process.wait()
+
+
+def environment_with_rules(tocsin: Running, **rules: str) -> dict[str, str]:
+    """Return the environment of a worker; `rules` are further rules of containers."""
+    own = {name.upper(): json.dumps(value) for name, value in RULES.items()}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
+    named = {f"TOCSIN_BUILTIN__CONTAINER__{name}": value for name, value in (own | rules).items()}
+    return variables | named | {"TOCSIN_NATS__URL": tocsin.settings.nats.url, "TOCSIN_ROOT": tocsin.settings.root}
 
 
 async def container_worker(module: Path, environment: dict[str, str]) -> asyncio.subprocess.Process:

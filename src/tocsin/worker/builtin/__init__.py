@@ -26,6 +26,7 @@ These modules talk to the API server.
     pod_log            the log of a pod as lines of the execution
 """
 
+import os
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Final
@@ -43,10 +44,16 @@ def _sql() -> ModuleType:
 
 
 def _container() -> ModuleType:
-    import kubernetes.aio  # noqa: F401, PLC0415 - a missing extra is named at the start
+    # The client refuses to be imported without a home folder, for the default kubeconfig, which is never used here.
+    if is_homeless := os.path.expanduser("~") == "~":  # noqa: PTH111 - pathlib raises an error
+        os.environ["HOME"] = "/"
+    try:
+        import kubernetes.aio  # noqa: F401, PLC0415 - a missing extra is named at the start
 
-    from . import container  # noqa: PLC0415 - few workers need it
-
+        from . import container  # noqa: PLC0415 - few workers need it
+    finally:
+        if is_homeless:
+            del os.environ["HOME"]  # handlers of this worker would take it for theirs
     return container
 
 
