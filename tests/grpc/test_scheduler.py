@@ -178,7 +178,7 @@ async def test_tokens_and_visibility_are_those_of_http(stub: Any, served: Served
 
 
 @pytest.mark.parametrize("is_protected", [True, False])
-async def test_call_with_two_tokens_is_refused_as_over_http(
+async def test_call_with_two_tokens_is_refused(
     stub: Any,  # noqa: ANN401
     served: Served,
     *,

@@ -128,10 +128,7 @@ def judge(trigger: EventTrigger, event: cel.Event) -> Verdict:
         for name, text in trigger.input.items():
             field = f"input.{name}"
             values[name] = _json(trigger, text, event)
-    except (
-        cel.EvaluationFailed,
-        cel.ExpressionError,
-    ) as error:  # another version of the CEL library may have accepted the expression
+    except (cel.EvaluationFailed, cel.ExpressionError) as error:  # another CEL library may have accepted it
         return Verdict("evaluation_failed", reason=str(error), field=field)
     if (size := size_of(values)) > MAX_INPUT_BYTES:
         reason = f"has {size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}"

@@ -5,7 +5,6 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from stat import S_IMODE, S_ISVTX
 
 from ...ports import ArchiveUnavailable
 
@@ -49,9 +48,8 @@ class FileArchiveStore:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(OSError):  # such as a file system without rights
             state = self._folder.stat()
-            is_shared = state.st_uid != os.geteuid() or state.st_mode & S_ISVTX  # a folder of all users, such as /tmp
-            if not is_shared and state.st_mode & 0o077:
-                self._folder.chmod(S_IMODE(state.st_mode) & ~0o077)
+            if state.st_uid == os.geteuid() and not state.st_mode & 0o1000:  # /tmp stays as it is
+                self._folder.chmod(state.st_mode & 0o7700)
         if path.exists():
             return
         unfinished = self._folder / f".{name}.{secrets.token_hex(4)}"

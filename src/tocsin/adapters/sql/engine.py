@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from stat import S_IMODE
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -104,18 +103,17 @@ def writing(engine: Engine) -> Engine:
 
 
 def _make_file(path: str) -> None:
-    """Make a missing file that its owner alone reads, and take the rights of other users from files of this user.
+    """Make a missing file for its owner, and take other users' rights from existing files.
 
-    SQLite gives the same rights to its other files, and reports what cannot be opened. An existing file is not opened here, because
-    its end would release the locks that SQLite holds on it in this process.
+    SQLite gives the same rights to its other files. An existing file is not opened: its end would release the locks of SQLite on it.
     """
     if path and not path.startswith((":memory:", "file:")):
-        with suppress(OSError):
+        with suppress(OSError):  # SQLite reports what cannot be opened
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        for file in map(Path, (path, f"{path}-wal", f"{path}-shm")):
+        for file in (path, f"{path}-wal", f"{path}-shm"):
             with suppress(OSError):
-                if (state := file.stat()).st_uid == os.geteuid() and state.st_mode & 0o077:
-                    file.chmod(S_IMODE(state.st_mode) & ~0o077)
+                if (state := Path(file).stat()).st_uid == os.geteuid():
+                    Path(file).chmod(state.st_mode & 0o7700)
 
 
 def _make_folder(path: str) -> None:

@@ -12,7 +12,7 @@ from ...domain import execution
 from ...domain.agent import AgentRecord
 from ...domain.events import Message, OwnershipAssigned, Recorded, ShardState
 from ...ports import EventLog, Projections
-from ...subjects import Bucket, DecodeError, Stream
+from ...subjects import Bucket, DecodeError, Stream, UnreadableMessage
 from ..shard_owners import owners_of, without_owner
 from ..shards import ShardMap, ShardMaps
 
@@ -84,8 +84,7 @@ async def waiting_proposals(log: EventLog, projections: Projections) -> Proposal
     settled, _ = await _scopes(log, "execution.quorum-settled", after)
     proposed, is_complete = await _scopes(log, "execution.proposed", after)
     candidates = [*islice((scope for scope in proposed if scope not in settled), MAX_WAITING + 1)]
-    counted = candidates[:MAX_WAITING]
-    loaded = await _readable(log, counted)
+    loaded = await _readable(log, candidates[:MAX_WAITING])
     waiting = [facts for facts in loaded if execution.fold(facts).is_proposed]  # the others were cancelled
     return Proposals(
         waiting=len(waiting),
@@ -109,18 +108,17 @@ async def _scopes(log: EventLog, kind: str, after: int) -> tuple[dict[str, None]
 
     The second value says whether these are all.
     """
-    scopes: dict[str, None] = {}
-    left = MAX_READ
+    scopes, left = dict[str, None](), MAX_READ
     while left > 0:
+        places: Sequence[Recorded[Message] | UnreadableMessage]
         try:
-            page = await log.read(subjects.filter_for(kind), after=after, limit=PAGE)
-            if not page:
-                return scopes, True
-            names, after = [recorded.subject for recorded in page], page[-1].sequence
-        except DecodeError as error:  # its subject names its execution too
+            places = await log.read(subjects.filter_for(kind), after=after, limit=PAGE)
+        except DecodeError as error:
             if error.stored is None:
                 raise
-            names, after = [error.stored.subject], error.stored.sequence
-        left -= max(len(names), PAGE // 10)  # short pages are limited too
-        scopes |= dict.fromkeys(map(subjects.execution_scope, names))
+            places = [error.stored]
+        if not places:
+            return scopes, True
+        after, left = places[-1].sequence, left - max(len(places), PAGE // 10)  # short pages are limited too
+        scopes |= dict.fromkeys(subjects.execution_scope(place.subject) for place in places)
     return scopes, False
