@@ -128,6 +128,8 @@ async def test_stopped_planner_keeps_the_lock_for_its_execution(world: World) ->
 EDITS: dict[str, dict[str, object]] = {
     "without a lock": {"overlap_policy": "allow"},
     "after other jobs": {"overlap_policy": "allow", "depends_on": ["load"]},
+    "for each shard": {"overlap_policy": "allow", "job_class": "LOCAL_SAFE", "partition": "ALL_SHARDS"},
+    "with another input": {"overlap_policy": "enqueue", "schedule": None, "input_schema": {"required": ["day"]}},
 }
 
 
@@ -136,6 +138,7 @@ EDITS: dict[str, dict[str, object]] = {
 async def test_holder_keeps_its_fence_after_an_edit(world: World, copy: str, edit: dict[str, object]) -> None:
     """The job is edited between the lock's event and the admission, while another execution waits for the lock."""
     triggers, old = world.planner.subscriptions[1], world.copy()
+    await world.given(ShardsDefined(shards=(Shard(shard_id="a"), Shard(shard_id="b"))))
     await world.define({"name": "load", "function": "f"})
     await world.define(job(overlap_policy="enqueue"))
     for message_id in ("before", "first", "second"):

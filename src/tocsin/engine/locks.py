@@ -98,17 +98,17 @@ def identified(first: First, states: States) -> First:
     return registered(first, states(REGISTERED_AT((first.job, sequence)))) if sequence else first
 
 
-def with_fence(first: Planned | Admitted, states: States) -> Planned | Admitted:
-    """Return the first event of an execution, with the fence if it has its lock.
+def taken_fence(job: str, execution_id: str, states: States) -> int | None:
+    """Return the fence of an execution that has its lock and no event yet.
 
-    An execution without need of a lock has it, if an earlier delivery of its trigger took it by a definition that was in force before. Another
-    process may have handled that delivery, so the lock is read again, once for all decisions of a wave.
+    None: it has not the lock. An earlier delivery of its trigger took the lock by the definition that was in force then, and passed its checks. Another process may
+    have handled that delivery, so the lock is read again, once for all decisions of a wave.
     """
-    is_begun = states.guess(execution_state(first.job, first.execution_id)).status is not Status.UNKNOWN
-    if isinstance(first, Planned) or not states.is_repeated or is_begun:
-        return first
-    fence = fence_of(first, states.fresh(lock_state(first.job, first.plan.shard)))
-    return first if fence is None else first.model_copy(update={"fence": fence})
+    if not states.is_repeated or states.guess(execution_state(job, execution_id)).status is not Status.UNKNOWN:
+        return None
+    ref = lock_state(job, None)
+    job_lock = states(ref) if states.has_changed(ref) else states.fresh(ref)
+    return job_lock.fence if job_lock.holder == execution_id else None
 
 
 def fence_of(request: Requested, job_lock: Lock) -> int | None:

@@ -36,7 +36,7 @@ from ..engine.daily_quotas import Counted, DailyQuotas
 from ..engine.fan_out import begin_divided, finish_fan_out
 from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
 from ..engine.lock_projection import LockProjection
-from ..engine.locks import begin, states_of_beginning, with_fence
+from ..engine.locks import begin, states_of_beginning, taken_fence
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
@@ -139,6 +139,13 @@ class Planner:
         if in_force is None:
             return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states, now)
         definition, sequence = in_force
+        fence = taken_fence(job, execution_plan.execution_id_of(trigger, job, publisher), states)
+        if fence is not None:
+            first = execution_plan.from_trigger(
+                trigger, definition.model_copy(update={"partition": None}), sequence, publisher
+            )
+            held = first.model_copy(update={"fence": fence}) if isinstance(first, Admitted) else first
+            return self._begin(held, states, now)
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
         try:
@@ -159,8 +166,7 @@ class Planner:
                 quotas=self._quotas,
                 sampling=self._sampling,
             )
-        first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
-        return self._begin(with_fence(first, states), states, now)
+        return self._begin(execution_plan.from_trigger(trigger, definition, sequence, publisher), states, now)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
