@@ -47,8 +47,7 @@ def _postgres(arguments: Sequence[str], environment: Mapping[str, str], address:
         _create(data, environment, user)
     options = {
         "listen_addresses": address,
-        "unix_socket_directories": tempfile.gettempdir(),
-        "unix_socket_permissions": "0700",
+        "unix_socket_directories": "",  # another cluster of this machine would have the same
         "fsync": "off",
     }
     given = [argument for name, value in options.items() for argument in ("-c", f"{name}={value}")]
