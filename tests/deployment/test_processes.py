@@ -40,7 +40,7 @@ class Caller:
         raise AssertionError(last)
 
     async def run(self, job: str = "hello") -> None:
-        """Trigger a job until an execution is completed; beside one of its schedule, it is skipped."""
+        """Trigger a job until an execution is completed; a scheduled run may cause a skip."""
         execution = await self._trigger(job)
 
         async def is_completed() -> bool:

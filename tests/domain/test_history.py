@@ -151,7 +151,7 @@ def test_run_completed_on_retry_keeps_the_first_error() -> None:
     [
         pytest.param([planned()], at(1), None, id="planned: when it was first heard of"),
         pytest.param([planned(), admitted()], at(2), None, id="admitted"),
-        pytest.param([admitted(), task(), completed()], at(1), None, id="over, and nobody claimed it"),
+        pytest.param([admitted(), task(), completed()], at(1), None, id="over and never claimed"),
         pytest.param([admitted(), task(), started(), started(delivery=2)], at(3), None, id="claimed twice"),
         pytest.param([started(), admitted(), completed()], at(1), 2_000, id="out of order"),
     ],

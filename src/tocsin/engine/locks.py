@@ -101,8 +101,8 @@ def identified(first: First, states: States) -> First:
 def taken_fence(job: str, execution_id: str, states: States) -> int | None:
     """Return the fence of an execution that has its lock and no event yet.
 
-    None: it has not the lock. An earlier delivery of its trigger took the lock by the definition that was in force then, and passed its checks. Another process may
-    have handled that delivery, so the lock is read again, once for all decisions of a wave.
+    None: it does not hold the lock. An earlier delivery of its trigger took the lock after the checks of an earlier definition. Another
+    process may have handled the earlier delivery, so the lock is read again, once for all decisions of a wave.
     """
     if not states.is_repeated or states.guess(execution_state(job, execution_id)).status is not Status.UNKNOWN:
         return None

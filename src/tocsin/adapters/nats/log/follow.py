@@ -4,7 +4,7 @@ A consumer reads one replica of the stream, which may lag. So with replicas a re
 the leader, and has not caught up before it has received that message.
 
 For each message of a consumer with several filters, the server compares all subjects of a block with them, until the end of
-the block is near. So a reader that is far behind has one consumer for each filter first, and merges what they bring.
+the block is near. So a reader far behind has a consumer for each filter first, and merges their messages.
 """
 
 import asyncio
@@ -175,7 +175,7 @@ async def _backlog(
     *,
     headers_only: bool,
 ) -> AsyncGenerator[tuple[list[Received], int]]:
-    """Yield messages of several filters, and how far none is left.
+    """Yield messages of several filters, and the last sequence that they cover.
 
     It ends near the end of the stream.
     """
@@ -196,7 +196,7 @@ async def _backlog(
 
 
 async def _merged(consumers: Sequence["_Consumer"], last: int) -> AsyncIterator[tuple[list[Received], int]]:
-    """Yield the messages of consumers up to a sequence, and how far none is left."""
+    """Yield messages of consumers up to a sequence, and the last sequence covered."""
     unread: dict[_Consumer, list[Received]] = {consumer: [] for consumer in consumers}
     upto = 0
     while unread and upto < last:
