@@ -1041,18 +1041,67 @@ async def _never() -> AsyncIterator[Any]:
     yield
 
 
-async def test_restart_reads_from_the_oldest_open_task(hall: Hall) -> None:
+async def left_open(hall: Hall, agent: Agent, kind: str) -> None:
+    """Open tasks of some kind, and leave them."""
+    await agent.announce(functions=[] if kind in {"waits", "crowd"} else ["load"])
+    for _ in range(3 if kind == "crowd" else 1):
+        await hall.trigger()
+    if kind == "released":
+        await agent.announce(functions=[])
+        await agent.announce(handed_back=[agent.got[-1][0].claim])
+        await hall.work()
+    await agent.announce(functions=["other"])
+
+
+@pytest.mark.parametrize("kind", ["waits", "claimed", "ended", "released", "crowd"])
+async def test_restart_reads_what_is_open_and_what_is_newer(
+    hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "READ_WHOLE", 2)
+    await hall.job()
+    await hall.job("after", function="other")
+    matcher, agent = await hall.matcher(), await hall.agent(max_concurrent_jobs=5)
+    await left_open(hall, agent, kind)
+    old = [task.sequence for task in await hall.world.recorded(Dispatched)]
+    await hall.trigger("after")
+    await agent.reports()
+    await hall.passes(SAVE_INTERVAL_S - 1)  # the agent is not lost
+    await agent.announce()
+    await hall.passes(1)
+    if kind == "ended":
+        await agent.reports(0)
+    board, newest = matcher.board, (await hall.world.recorded(Started))[-1].sequence
+    known = {task.key: (task.sequence, task.delivery, board.newest(task.scope)) for task in board}
+    claims_before = [claim.sequence for claim in board.claims_of(agent_key(agent.name, agent.agent_id))]
+    await hall.stop(matcher)
+    follow, starts = hall.world.log.follow, list[int]()
+
+    def noting(stream: Stream, *filters: str, after: Any, **more: Any) -> Any:  # noqa: ANN401 - as the port
+        starts.append(after)
+        return follow(stream, *filters, after=after, **more)
+
+    monkeypatch.setattr(hall.world.log, "follow", noting)
+    board = (await hall.matcher()).board
+    assert [each for each in starts if each is not None] == [old[2] - 1 if kind == "crowd" else newest]
+    assert {task.key: (task.sequence, task.delivery, board.newest(task.scope)) for task in board} == known
+    assert [claim.sequence for claim in board.claims_of(agent_key(agent.name, agent.agent_id))] == claims_before
+    await agent.announce(functions=["load"])
+    await hall.work()
+    assert len(await hall.started()) == {"crowd": 4, "released": 3}.get(kind, 2)
+
+
+async def test_matcher_that_stops_saves_its_place(hall: Hall) -> None:
     await hall.job()
     matcher = await hall.matcher()
     await hall.trigger()
     [task] = await hall.world.recorded(Dispatched)
-    await hall.passes(SAVE_INTERVAL_S)
-    stored = await hall.world.projections.get(Bucket.CURSORS, CURSOR)
-    assert stored is not None
-    assert int(stored[0]) == task.sequence - 1
-    await hall.stop(matcher)
-    await hall.matcher()
-    assert len((await hall.agent()).got) == 1
+    running = asyncio.create_task(matcher.run())
+    await settle()
+    running.cancel()
+    await settle()
+    entry = await hall.world.projections.get(Bucket.CURSORS, CURSOR)
+    assert entry is not None
+    assert entry[0].decode() == f"{task.sequence} {subjects.execution_scope(task.subject)}"
 
 
 async def test_turn_does_not_look_at_every_task(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

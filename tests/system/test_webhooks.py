@@ -78,7 +78,7 @@ async def test_accepted_request_survives_kills(nats_url: str, tmp_path: Path, mo
     """Requests wait for the first event listener too, and deliveries are sent again."""
     monkeypatch.setenv("GITHUB_SECRET", SECRET)
     async with (
-        site(nats_url, tmp_path, triggers=OPENED, metrics={"enabled": False}) as tocsin,
+        site(nats_url, tmp_path, triggers=OPENED, metrics={"enabled": False}, server={"rate": None}) as tocsin,
         api_of(tocsin) as client,
     ):
         await tocsin.apply(JOB)

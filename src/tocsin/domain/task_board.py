@@ -8,6 +8,7 @@ step goes on.
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -425,10 +426,13 @@ class TaskBoard:
         """The number of purged tasks whose executions are to be cancelled, by queue."""
         return Counter(task.queue for task in self._purged.values())
 
-    @property
-    def oldest(self) -> int | None:
-        """The sequence of the oldest task that is not over, if any."""
-        return min((task.sequence for task in self), default=None)
+    def oldest(self, *, but: int) -> tuple[list[str], int | None]:
+        """Return the scopes of the oldest tasks that are not over, at most `but`, and the sequence of the oldest of others."""
+        first: dict[str, int] = {}
+        for task in self:
+            first[task.scope] = min(task.sequence, first.get(task.scope, task.sequence))
+        oldest = nsmallest(but + 1, first, key=first.__getitem__)
+        return oldest[:but], first[oldest[but]] if len(oldest) > but else None
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task that is not over."""

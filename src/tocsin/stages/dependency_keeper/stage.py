@@ -90,7 +90,7 @@ class DependencyKeeper:
     async def follow(self) -> None:
         """Follow which executions wait."""
         filters = subjects.DEPENDENTS, *_ENDS
-        async for batch in self._log.follow(Stream.LOG, *filters, after=await self._place.load()):
+        async for batch in self._log.follow(Stream.LOG, *filters, after=(await self._place.load()).after):
             for recorded in batch.messages:
                 self.dependents.learn(recorded)
             self._upto = batch.upto
@@ -136,7 +136,7 @@ class DependencyKeeper:
                 self.dependents.look_again(dependent.scope, now + SOON)  # also after an error
             await self._examine(some, now)
         self._runs.keep_only(self.dependents.upstream)
-        await self._place.save(lambda: self.dependents.oldest, self._upto)
+        await self._place.save(lambda: ((), self.dependents.oldest), self._upto)
 
     async def _examine(self, some: Sequence[Dependent], now: datetime) -> None:
         known = _Known({}, {})

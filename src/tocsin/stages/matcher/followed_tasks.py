@@ -150,13 +150,13 @@ class FollowedTasks:
             del self._completed[scope]
 
     def learn(self, recorded: Recorded[Message]) -> None:
-        """Apply an event.
+        """Apply an event that follows, or one of an execution that is read whole.
 
         Raises:
             DecodeError: the body has not the fields of its event.
         """
-        assert isinstance(recorded.message, Unread)  # noqa: S101 - `unread` decoded it
-        body = recorded.message.body
+        fact = recorded.message
+        body = fact.body if isinstance(fact, Unread) else fact.encode()
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"
         if scope in self._completed:
@@ -167,7 +167,7 @@ class FollowedTasks:
                 self._dispatch(scope, rest, recorded, body)
             elif kind == "started":
                 self._claim(scope, rest, recorded.sequence, body)
-            elif kind in ENDINGS:
+            elif kind in ENDINGS or kind == "completed":
                 self._board.end_execution(scope)
             elif kind == "recovered":
                 for loss in _RECOVERIES.decode(body).lost:
@@ -183,7 +183,7 @@ class FollowedTasks:
                     sequence=recorded.sequence,
                     was_lost=release.reason == "lease_over",
                 )
-            else:
+            elif kind in STEP_ENDS:
                 self._board.end_step(scope, rest[0], sequence=recorded.sequence)
         except (msgspec.MsgspecError, ValidationError, IndexError, ValueError) as error:
             raise DecodeError(f"{recorded.subject}: {error}") from error

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
@@ -60,11 +61,13 @@ MAX_RATES: Final = 500
 """The number of groups of rates whose tokens are looked at in one turn."""
 PAUSE_S: Final = 0.05
 """The time after which a follower of completions that is far ahead of the tasks looks again."""
-LEASE_S: Final = 4.0
+LEASE_S: Final = 3.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
 
 FILTERS: Final = (*followed_tasks.FILTERS, *owners.FILTERS)
 """Filters over everything that the matcher follows in the log."""
+READ_WHOLE: Final = 100
+"""The number of executions with the oldest open tasks that a restart reads whole, so that it reads little else before them."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
@@ -148,7 +151,10 @@ class Matcher:
 
     async def follow(self) -> None:
         """Follow tasks, claims and ends."""
-        after = await self._place.load()
+        after, scopes = await self._place.load()
+        for history in await asyncio.gather(*(load_scope(self._log, scope) for scope in scopes)):
+            for recorded in history:
+                self.learn(recorded)
         if not self._starts_after.done():  # a leader may save a later place meanwhile
             self._starts_after.set_result(after)
         async for batch in self._log.follow(Stream.LOG, *FILTERS, after=after, decode=followed_tasks.unread):
@@ -207,6 +213,8 @@ class Matcher:
             finally:
                 with suppress(LogUnavailable, RequestRefused):
                     await self._checks.release_ended()
+                    if self._knows_all:
+                        await self._save_place(is_last=True)
 
     async def _run(self) -> None:
         while True:
@@ -255,6 +263,10 @@ class Matcher:
 
     # --- decisions -------------------------------------------------------------------------------------------------------
 
+    @property
+    def _knows_all(self) -> bool:
+        return self._is_complete and self._knows_completions and self._decisions.is_complete
+
     async def run_once(self) -> None:
         """Compare agents with their claims, and assign every task that an agent can take."""
         while await self._take_turn():
@@ -271,8 +283,7 @@ class Matcher:
         if not self._channel.connections:
             self._checks.begin()
             self._is_roll_called = False
-        is_complete = self._is_complete and self._knows_completions and self._decisions.is_complete
-        if not self._leadership.is_leading or not is_complete:
+        if not self._leadership.is_leading or not self._knows_all:
             self._is_roll_called = False
             self._checks.forget()
             self._fetches.forget()
@@ -293,8 +304,11 @@ class Matcher:
         has_more = any([await self._assign(), await self._purges.run_once()])
         await self._display.show(self.board, await self._rates.room())
         await self._http_workers.show()
-        await self._place.save(lambda: self.board.oldest, self._upto)
+        await self._save_place()
         return has_more
+
+    async def _save_place(self, *, is_last: bool = False) -> None:
+        await self._place.save(partial(self.board.oldest, but=READ_WHOLE), self._upto, is_last=is_last)
 
     async def _assign(self) -> bool:
         """Claim and hand over one wave of tasks; return whether there may be more."""

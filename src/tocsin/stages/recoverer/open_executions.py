@@ -81,7 +81,7 @@ class OpenExecutions:
         """Follow beginnings and ends until cancelled."""
         pauses_until = self._clock.monotonic() + MAX_PAUSED_S
         filters = (*subjects.OPENINGS, *subjects.ENDINGS)
-        async for batch in self._log.watch(Stream.LOG, *filters, after=await self._place.load()):
+        async for batch in self._log.watch(Stream.LOG, *filters, after=(await self._place.load()).after):
             for heading in batch.headings:
                 self.learn(heading)
             self._upto = batch.upto
@@ -151,7 +151,7 @@ class OpenExecutions:
     async def save(self) -> None:
         """Store the place from which a restart reads, from time to time."""
         try:
-            await self._place.save(lambda: next(iter(self._since.values()), None), self._upto)
+            await self._place.save(lambda: ((), next(iter(self._since.values()), None)), self._upto)
         except (LogUnavailable, SequenceConflict) as error:
             _log.info("cursor not stored; retrying later", action="cursor-not-kept", error=str(error))
 
