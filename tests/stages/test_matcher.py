@@ -1074,7 +1074,7 @@ async def test_restart_reads_what_is_open_and_what_is_newer(
     known = {task.key: (task.sequence, task.delivery, board.newest(task.scope)) for task in board}
     claims_before = [claim.sequence for claim in board.claims_of(agent_key(agent.name, agent.agent_id))]
     await hall.stop(matcher)
-    follow, starts = hall.world.log.follow, list[int]()
+    follow, starts = hall.world.log.follow, list[int | None]()
 
     def noting(stream: Stream, *filters: str, after: Any, **more: Any) -> Any:  # noqa: ANN401 - as the port
         starts.append(after)

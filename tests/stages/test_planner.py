@@ -18,6 +18,8 @@ from tocsin.domain.events import (
     Completed,
     CronSkipped,
     CronTriggered,
+    Defined,
+    Deleted,
     Dispatched,
     Due,
     Message,
@@ -125,18 +127,19 @@ async def test_stopped_planner_keeps_the_lock_for_its_execution(world: World) ->
     assert len(await world.stored(Acquired)) == 1
 
 
-EDITS: dict[str, dict[str, object]] = {
+EDITS: dict[str, dict[str, object] | None] = {
     "without a lock": {"overlap_policy": "allow"},
     "after other jobs": {"overlap_policy": "allow", "depends_on": ["load"]},
     "for each shard": {"overlap_policy": "allow", "job_class": "LOCAL_SAFE", "partition": "ALL_SHARDS"},
     "with another input": {"overlap_policy": "enqueue", "schedule": None, "input_schema": {"required": ["day"]}},
+    "deleted": None,
 }
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 @pytest.mark.parametrize("copy", ["an old copy", "a new copy"])
-async def test_holder_keeps_its_fence_after_an_edit(world: World, copy: str, edit: dict[str, object]) -> None:
-    """The job is edited between the lock's event and the admission, while another execution waits for the lock."""
+async def test_holder_keeps_its_fence_after_an_edit(world: World, copy: str, edit: dict[str, object] | None) -> None:
+    """The job is edited or deleted between the lock's event and the admission, while another execution waits for the lock."""
     triggers, old = world.planner.subscriptions[1], world.copy()
     await world.given(ShardsDefined(shards=(Shard(shard_id="a"), Shard(shard_id="b"))))
     await world.define({"name": "load", "function": "f"})
@@ -152,7 +155,10 @@ async def test_holder_keeps_its_fence_after_an_edit(world: World, copy: str, edi
     await world.deliver(triggers, second, log=world.log)
     await world.run(world.lock_keeper)
     assert len(await world.stored(Queued)) == 1
-    await world.define(job(**edit))
+    if edit is None:
+        await world.given(Deleted(job="nightly", previous=(await world.recorded(Defined))[-1].sequence))
+    else:
+        await world.define(job(**edit))
     await world.deliver(triggers, first, store=old if copy == "an old copy" else world.copy())
     scope = subjects.execution("nightly", acquired.message.execution_id)
     await world.given(*execution.settle(execution.fold(await world.log.load(scope)), "met", ()))

@@ -34,7 +34,7 @@ from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..engine.daily_quotas import Counted, DailyQuotas
 from ..engine.fan_out import begin_divided, finish_fan_out
-from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
+from ..engine.kinds import DEFINITION, IN_FORCE, IN_FORCE_NOW, TAIL, execution_state
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning, taken_fence
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
@@ -135,11 +135,13 @@ class Planner:
         self, trigger: Recorded[Trigger], job: str, publisher: str | None, states: States, now: datetime
     ) -> Step:
         message = trigger.message
+        fence = taken_fence(job, execution_plan.execution_id_of(trigger, job, publisher), states)
         in_force = states(IN_FORCE_NOW(job))
+        if in_force is None and fence is not None:  # the job was deleted since
+            in_force = states(IN_FORCE((job, states(TAIL(subjects.ledger(job))) - 1)))
         if in_force is None:
             return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states, now)
         definition, sequence = in_force
-        fence = taken_fence(job, execution_plan.execution_id_of(trigger, job, publisher), states)
         if fence is not None:
             first = execution_plan.from_trigger(
                 trigger, definition.model_copy(update={"partition": None}), sequence, publisher
