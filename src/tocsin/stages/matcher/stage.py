@@ -166,7 +166,7 @@ class Matcher:
             self._changed.set()
 
     async def follow_completions(self) -> None:
-        """Follow completions since the oldest open task; their reports may precede this matcher."""
+        """Follow completions since the saved place; their reports may precede this matcher."""
         async for batch in self._log.watch(Stream.LOG, *subjects.COMPLETIONS, after=await self._starts_after):
             for heading in batch.headings:
                 self._followed.complete(heading)
