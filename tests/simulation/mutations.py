@@ -616,7 +616,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "assign tasks before the decisions of operators are read",
-        Matcher._take_turn,
+        Matcher._knows_all,
         " and self._decisions.is_complete",
         "",
     ),

@@ -28,6 +28,8 @@ STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
 """Events of a step after which its task needs no worker, or is dispatched again."""
 ENDINGS: Final = ("failed", "cancelled")
 """Ends with their bodies. Completions hold results of any size, so only their headings are followed (`FollowedTasks.complete`)."""
+_ENDS: Final = frozenset({*ENDINGS, "completed"})
+_KINDS: Final = TASK_KINDS | {"started", "recovered", *STEP_ENDS} | _ENDS
 MAX_AHEAD: Final = 50_000
 """Completions whose tasks are not followed yet, before a matcher that starts reads no more of them."""
 
@@ -159,7 +161,7 @@ class FollowedTasks:
         body = fact.body if isinstance(fact, Unread) else fact.encode()
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"
-        if scope in self._completed:
+        if scope in self._completed or kind not in _KINDS:
             return
         self._board.see(scope, recorded.sequence)
         try:
@@ -167,7 +169,7 @@ class FollowedTasks:
                 self._dispatch(scope, rest, recorded, body)
             elif kind == "started":
                 self._claim(scope, rest, recorded.sequence, body)
-            elif kind in ENDINGS or kind == "completed":
+            elif kind in _ENDS:
                 self._board.end_execution(scope)
             elif kind == "recovered":
                 for loss in _RECOVERIES.decode(body).lost:
@@ -183,7 +185,7 @@ class FollowedTasks:
                     sequence=recorded.sequence,
                     was_lost=release.reason == "lease_over",
                 )
-            elif kind in STEP_ENDS:
+            else:
                 self._board.end_step(scope, rest[0], sequence=recorded.sequence)
         except (msgspec.MsgspecError, ValidationError, IndexError, ValueError) as error:
             raise DecodeError(f"{recorded.subject}: {error}") from error

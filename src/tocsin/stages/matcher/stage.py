@@ -213,7 +213,7 @@ class Matcher:
             finally:
                 with suppress(LogUnavailable, RequestRefused):
                     await self._checks.release_ended()
-                    if self._knows_all:
+                    if self._knows_all():
                         await self._save_place(is_last=True)
 
     async def _run(self) -> None:
@@ -263,7 +263,6 @@ class Matcher:
 
     # --- decisions -------------------------------------------------------------------------------------------------------
 
-    @property
     def _knows_all(self) -> bool:
         return self._is_complete and self._knows_completions and self._decisions.is_complete
 
@@ -283,7 +282,7 @@ class Matcher:
         if not self._channel.connections:
             self._checks.begin()
             self._is_roll_called = False
-        if not self._leadership.is_leading or not self._knows_all:
+        if not self._leadership.is_leading or not self._knows_all():
             self._is_roll_called = False
             self._checks.forget()
             self._fetches.forget()
@@ -404,6 +403,7 @@ MATCHER_STAGE: Final = Stage(
         follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
         writes=(
             *(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
+            (Bucket.CURSORS, subjects.cursor(Stream.LOG, "matcher")),  # of a version without scopes, during an update
             (Bucket.AGENTS, outside_key("http", "*")),
         ),
         assigns_tasks=True,
