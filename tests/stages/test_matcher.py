@@ -16,7 +16,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
-from tocsin.domain import ids
+from tocsin.domain import ids, task_board
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read_ends, unframed
 from tocsin.domain.events import (
     Completed,
@@ -1057,7 +1057,7 @@ async def left_open(hall: Hall, agent: Agent, kind: str) -> None:
 async def test_restart_reads_what_is_open_and_what_is_newer(
     hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "READ_WHOLE", 2)
+    monkeypatch.setattr(task_board, "READ_WHOLE", 2)
     await hall.job()
     await hall.job("after", function="other")
     matcher, agent = await hall.matcher(), await hall.agent(max_concurrent_jobs=5)

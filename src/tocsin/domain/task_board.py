@@ -8,8 +8,8 @@ step goes on.
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import nsmallest
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Final
 
 from .hold_up_time import HoldUpCause, stopped
@@ -20,6 +20,8 @@ from .queue_backlog import HeldBack, HeldGroup
 from .task_lanes import TaskLanes
 from .task_offers import Offer
 
+READ_WHOLE: Final = 100
+"""The number of executions with the oldest open tasks that a restart reads whole, so that it reads little else before them."""
 _REMEMBERED: Final = 10_000
 """The number of releases, of early reports and of ended claims that are remembered."""
 NO_AGENT: Final = ""
@@ -305,15 +307,11 @@ class TaskBoard:
 
     def take_ended(self) -> list[AgentClaim]:
         """Return the claims of agents that ended with their executions since the last call."""
-        ended = list(self._ended)
-        self._ended.clear()
-        return ended
+        return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def take_over(self) -> list[tuple[AgentClaim, bool]]:
         """Return the claims that are over since the last call, and whether each was released."""
-        over = list(self._over)
-        self._over.clear()
-        return over
+        return [self._over.popleft() for _ in range(len(self._over))]
 
     def is_reserved(self, task: OpenTask) -> bool:
         """Return whether a task is still reserved, because no event removed it."""
@@ -426,13 +424,11 @@ class TaskBoard:
         """The number of purged tasks whose executions are to be cancelled, by queue."""
         return Counter(task.queue for task in self._purged.values())
 
-    def oldest(self, *, but: int) -> tuple[list[str], int | None]:
-        """Return the scopes of the oldest tasks that are not over, at most `but`, and the sequence of the oldest of others."""
-        first: dict[str, int] = {}
-        for task in self:
-            first[task.scope] = min(task.sequence, first.get(task.scope, task.sequence))
-        oldest = nsmallest(but + 1, first, key=first.__getitem__)
-        return oldest[:but], first[oldest[but]] if len(oldest) > but else None
+    def oldest(self) -> tuple[list[str], int | None]:
+        """Return the executions of the oldest tasks that are not over, and the sequence of the oldest task of any other."""
+        tasks = sorted(self, key=attrgetter("sequence"))
+        scopes = [*dict.fromkeys(task.scope for task in tasks)][:READ_WHOLE]
+        return scopes, next((task.sequence for task in tasks if task.scope not in scopes), None)
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task that is not over."""

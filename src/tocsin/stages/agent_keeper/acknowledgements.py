@@ -110,7 +110,7 @@ class Acknowledgements:
         while some := list(islice(due, DECIDED_TOGETHER)):
             undecided = [proposal for proposal in some if proposal.needs_decision(now)]
             for proposal in some:
-                self.proposals.look_again(proposal, now + REPEAT)  # also after an error
+                self.proposals.look_again(proposal.scope, now + REPEAT)  # also after an error
                 if (newest := proposal.quorum.proposal) is not None:
                     proposal.note_sent(now)
                     for agent in proposal.quorum.unheard():

@@ -1,6 +1,5 @@
 """The executions that wait for acknowledgements of agents."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,8 +19,7 @@ from ...domain.events import (
     Terminal,
 )
 from ...domain.quorum import Quorum
-from ...engine.due_queue import DueQueue
-from ...engine.held_executions import DUE_NOW, HeldCounts, Kind
+from ...engine.held_executions import DUE_NOW, HeldExecutions, Kind
 
 FILTERS: Final = (
     subjects.DEPENDENTS,
@@ -76,24 +74,13 @@ class Proposal:
         return self.is_surplus or state.proposal is None or has_news or self.is_late(now)
 
 
-class Proposals:
-    """All executions that wait for acknowledgements, and when each is examined."""
+class Proposals(HeldExecutions[Proposal]):
+    """All executions that wait for acknowledgements."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Proposal] = {}  # in log order: the first entry is the oldest
+        super().__init__()
         self._scopes: dict[int, str] = {}
         """The executions by the sequences of their newest proposals."""
-        self._counts = HeldCounts()
-        self._agenda = DueQueue()
-
-    def __len__(self) -> int:
-        """Return the number of waiting executions."""
-        return len(self._waiting)
-
-    @property
-    def oldest(self) -> int | None:
-        """The sequence of the oldest execution that waits; None: none waits."""
-        return next((proposal.sequence for proposal in self._waiting.values()), None)
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event of an execution."""
@@ -110,7 +97,7 @@ class Proposals:
         rule = fact.plan.quorum
         if rule is None or scope in self._waiting:
             return
-        kind, is_surplus = self._counts.add(fact)
+        kind, is_surplus = self._count(fact)
         work = frozenset((step.queue, step.function) for step in fact.plan.steps)
         is_dependent = bool(fact.plan.depends_on)
         self._waiting[scope] = Proposal(scope, rule, work, sequence, kind, is_surplus, is_dependent)
@@ -134,13 +121,8 @@ class Proposals:
 
     def forget(self, scope: str) -> None:
         """Remove an execution that does not wait any more."""
-        if (proposal := self._waiting.pop(scope, None)) is None:
-            return
-        self._agenda.put(scope, None)
-        if proposal.quorum.proposal is not None:
+        if (proposal := self._remove(scope)) is not None and proposal.quorum.proposal is not None:
             self._scopes.pop(proposal.quorum.proposal.sequence, None)
-        if not proposal.is_surplus:
-            self._counts.remove(proposal.kind)
 
     def find(self, sequence: int, agent: str) -> Proposal | None:
         """Return the execution whose newest proposal has a sequence, if it waits for an agent."""
@@ -158,14 +140,3 @@ class Proposals:
         """Let the time for answers begin again, because this process does not lead."""
         for proposal in self._waiting.values():
             proposal.late_at = None
-
-    def take(self, now: datetime) -> Iterator[Proposal]:
-        """Yield the executions that are due for an examination."""
-        for scope in self._agenda.take(now):
-            if (proposal := self._waiting.get(scope)) is not None:
-                yield proposal
-
-    def look_again(self, proposal: Proposal, at: datetime) -> None:
-        """Examine an execution again at `at` (UTC), if it still waits."""
-        if proposal.scope in self._waiting:
-            self._agenda.put(proposal.scope, at)

@@ -1,6 +1,6 @@
 """The executions that wait for runs of other jobs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -9,8 +9,7 @@ from ...domain.definition import JobDependency
 from ...domain.dependency import Run, Window
 from ...domain.duration import MAX_DURATION_S
 from ...domain.events import ExecutionFact, Message, Planned, Recorded
-from ...engine.due_queue import DueQueue
-from ...engine.held_executions import DUE_NOW, HeldCounts, Kind
+from ...engine.held_executions import DUE_NOW, HeldExecutions, Kind
 
 
 class Dependent(NamedTuple):
@@ -37,19 +36,8 @@ class Dependent(NamedTuple):
         """Return an execution without its input, which is not needed here."""
         plan = fact.plan
         timeout = MAX_DURATION_S if plan.dependency_timeout is None else min(plan.dependency_timeout, MAX_DURATION_S)
-        deadline = time + timedelta(seconds=timeout)
-        return cls(
-            scope,
-            fact.job,
-            plan.definition,
-            fact.scheduled_time,
-            plan.depends_on,
-            sequence,
-            time,
-            deadline,
-            kind=kind,
-            is_surplus=is_surplus,
-        )
+        begun = plan.definition, fact.scheduled_time, plan.depends_on, sequence, time
+        return cls(scope, fact.job, *begun, time + timedelta(seconds=timeout), kind, is_surplus)
 
     def deadline_after(self, run: Run | None) -> datetime:
         """Return the time (UTC) at which it is skipped because of a run.
@@ -61,24 +49,13 @@ class Dependent(NamedTuple):
         return run.since + (self.deadline - self.since)
 
 
-class Dependents:
-    """All executions that wait for runs of other jobs, and when each is examined."""
+class Dependents(HeldExecutions[Dependent]):
+    """All executions that wait for runs of other jobs."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Dependent] = {}  # in log order: the first entry is the oldest
+        super().__init__()
         self._windows: dict[str, dict[str, Window | None]] = {}
         """The windows of the executions that wait for a job; None: not known yet."""
-        self._counts = HeldCounts()
-        self._agenda = DueQueue()
-
-    def __len__(self) -> int:
-        """Return the number of waiting executions."""
-        return len(self._waiting)
-
-    @property
-    def oldest(self) -> int | None:
-        """The sequence of the oldest execution that waits; None: none waits."""
-        return next((dependent.sequence for dependent in self._waiting.values()), None)
 
     @property
     def upstream(self) -> dict[str, dict[str, Window | None]]:
@@ -92,7 +69,7 @@ class Dependents:
             return
         scope = subjects.execution(fact.job, fact.execution_id)
         if isinstance(fact, Planned) and fact.plan.depends_on and scope not in self._waiting:
-            kind, is_surplus = self._counts.add(fact)
+            kind, is_surplus = self._count(fact)
             self._waiting[scope] = Dependent.of(
                 scope, fact, recorded.sequence, recorded.time, kind=kind, is_surplus=is_surplus
             )
@@ -105,12 +82,8 @@ class Dependents:
 
     def forget(self, scope: str) -> None:
         """Remove an execution that does not wait any more."""
-        if (dependent := self._waiting.pop(scope, None)) is None:
+        if (dependent := self._remove(scope)) is None or dependent.is_surplus:
             return
-        self._agenda.put(scope, None)
-        if dependent.is_surplus:
-            return
-        self._counts.remove(dependent.kind)
         for dependency in dependent.depends_on:
             waiting = self._windows.get(dependency.job, {})
             waiting.pop(scope, None)
@@ -134,14 +107,3 @@ class Dependents:
         for scope, window in self._windows.get(job, {}).items():
             if run is None or window is None or window.since < run.scheduled_time <= window.until:
                 self._agenda.put(scope, DUE_NOW)
-
-    def take(self, now: datetime) -> Iterator[Dependent]:
-        """Yield the executions that are due for an examination."""
-        for scope in self._agenda.take(now):
-            if (dependent := self._waiting.get(scope)) is not None:
-                yield dependent
-
-    def look_again(self, scope: str, at: datetime) -> None:
-        """Examine an execution again at `at` (UTC), if it still waits."""
-        if scope in self._waiting:
-            self._agenda.put(scope, at)

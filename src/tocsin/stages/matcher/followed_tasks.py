@@ -28,8 +28,7 @@ STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
 """Events of a step after which its task needs no worker, or is dispatched again."""
 ENDINGS: Final = ("failed", "cancelled")
 """Ends with their bodies. Completions hold results of any size, so only their headings are followed (`FollowedTasks.complete`)."""
-_ENDS: Final = frozenset({*ENDINGS, "completed"})
-_KINDS: Final = TASK_KINDS | {"started", "recovered", *STEP_ENDS} | _ENDS
+_KINDS: Final = TASK_KINDS | {"started", "recovered", *STEP_ENDS, *ENDINGS, "completed"}
 MAX_AHEAD: Final = 50_000
 """Completions whose tasks are not followed yet, before a matcher that starts reads no more of them."""
 
@@ -157,8 +156,7 @@ class FollowedTasks:
         Raises:
             DecodeError: the body has not the fields of its event.
         """
-        fact = recorded.message
-        body = fact.body if isinstance(fact, Unread) else fact.encode()
+        body = fact.body if isinstance(fact := recorded.message, Unread) else fact.encode()
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"
         if scope in self._completed or kind not in _KINDS:
@@ -169,7 +167,7 @@ class FollowedTasks:
                 self._dispatch(scope, rest, recorded, body)
             elif kind == "started":
                 self._claim(scope, rest, recorded.sequence, body)
-            elif kind in _ENDS:
+            elif kind in {*ENDINGS, "completed"}:
                 self._board.end_execution(scope)
             elif kind == "recovered":
                 for loss in _RECOVERIES.decode(body).lost:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
@@ -66,8 +66,6 @@ LEASE_S: Final = 3.0
 
 FILTERS: Final = (*followed_tasks.FILTERS, *owners.FILTERS)
 """Filters over everything that the matcher follows in the log."""
-READ_WHOLE: Final = 100
-"""The number of executions with the oldest open tasks that a restart reads whole, so that it reads little else before them."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
@@ -152,9 +150,8 @@ class Matcher:
     async def follow(self) -> None:
         """Follow tasks, claims and ends."""
         after, scopes = await self._place.load()
-        for history in await asyncio.gather(*(load_scope(self._log, scope) for scope in scopes)):
-            for recorded in history:
-                self.learn(recorded)
+        for recorded in chain(*await asyncio.gather(*(load_scope(self._log, scope) for scope in scopes))):
+            self.learn(recorded)
         if not self._starts_after.done():  # a leader may save a later place meanwhile
             self._starts_after.set_result(after)
         async for batch in self._log.follow(Stream.LOG, *FILTERS, after=after, decode=followed_tasks.unread):
@@ -214,7 +211,7 @@ class Matcher:
                 with suppress(LogUnavailable, RequestRefused):
                     await self._checks.release_ended()
                     if self._knows_all():
-                        await self._save_place(is_last=True)
+                        await self._place.save(self.board.oldest, self._upto, is_last=True)
 
     async def _run(self) -> None:
         while True:
@@ -303,11 +300,8 @@ class Matcher:
         has_more = any([await self._assign(), await self._purges.run_once()])
         await self._display.show(self.board, await self._rates.room())
         await self._http_workers.show()
-        await self._save_place()
+        await self._place.save(self.board.oldest, self._upto)
         return has_more
-
-    async def _save_place(self, *, is_last: bool = False) -> None:
-        await self._place.save(partial(self.board.oldest, but=READ_WHOLE), self._upto, is_last=is_last)
 
     async def _assign(self) -> bool:
         """Claim and hand over one wave of tasks; return whether there may be more."""
