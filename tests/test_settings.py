@@ -157,7 +157,7 @@ def test_file_is_named_by_option_variable_then_default(write: Write, monkeypatch
         ("nat: { url: x }", "unknown-field", "nat", None, "`nats`"),
         ("queues: { gpu: { transprt: mq } }", "unknown-field", "queues.gpu.transprt", None, "`queues.gpu.transport`"),
         ("leader: { ttl: 3x }", "invalid-value", "leader.ttl", '"3x"', "1h30m"),
-        ("leader: { ttl: 3s }", "invalid-value", "leader", None, "`renew_interval`"),
+        ("leader: { ttl: 1s }", "invalid-value", "leader", None, "`renew_interval`"),
         ("recovery: { treshold: 1m }", "unknown-field", "recovery.treshold", None, "`recovery.threshold`"),
         ("recovery: { max_age: 0s }", "invalid-value", "recovery.max_age", '"0s"', "0"),
         ("recovery: { max_attempts: -1 }", "invalid-value", "recovery.max_attempts", "-1", "0"),

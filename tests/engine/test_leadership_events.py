@@ -19,16 +19,18 @@ from tocsin.domain.events import (
     Recorded,
 )
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.leader_election import ACQUIRE_INTERVAL_S, RENEW_INTERVAL_S, TTL_S, LeaderElection
+from tocsin.engine.leader_election import ACQUIRE_INTERVAL_S, RENEW_INTERVAL_S, LeaderElection
 from tocsin.engine.leadership_events import TICKER_SIGNS, LeadershipEvents
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
+
+TTL_S = 15
 
 
 def candidate(world: World, holder: str) -> LeaderElection:
     facts = LeadershipEvents(world.log, world.clock, lease="ticker", holder=holder, signs=TICKER_SIGNS)
     return LeaderElection(
-        world.projections, ClockGuard(world.log, world.clock), key="ticker", holder=holder, ttl=15, events=facts
+        world.projections, ClockGuard(world.log, world.clock), key="ticker", holder=holder, ttl=TTL_S, events=facts
     )
 
 

@@ -1,7 +1,7 @@
 """Time without firings or starts after a leader is killed, measured on real processes from the log (`gaps`).
 
     python -m tests.system.failover --rounds 50 --kill ticker --leader 2s/500ms [--seed 1] [--json FILE]
-    python -m tests.system.failover --rounds 50 --kill matcher --leader 15s/5s
+    python -m tests.system.failover --rounds 50 --kill matcher --leader 4s/1s
 
 At a random moment, each round sends SIGKILL to the leading ticker, to the leading matcher or to the NATS node that leads the ledger's
 stream. It waits until the job fires again, or its tasks start again, and restarts the dead process. The lease of the matcher does not

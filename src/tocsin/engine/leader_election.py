@@ -20,9 +20,9 @@ from ..subjects import Bucket, aside_key, heir_key
 from .clock_guard import ClockGuard
 from .leadership_events import LeadershipEvents
 
-TTL_S: Final = 15.0
-RENEW_INTERVAL_S: Final = 5.0
-ACQUIRE_INTERVAL_S: Final = 1.0
+TTL_S: Final = 4.0
+RENEW_INTERVAL_S: Final = 1.0
+ACQUIRE_INTERVAL_S: Final = 0.5
 """Time between two tries to take a lease that another process holds; shorter if renewals are more frequent."""
 OVERDUE_TTLS: Final = 3
 """Lifetimes after which a lease that was not renewed is taken although the server still stores it."""
