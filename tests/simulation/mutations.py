@@ -820,7 +820,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "send a proposal once",
         Acknowledgements.run_once,
-        "self.proposals.look_again(proposal, now + REPEAT)",
+        "self.proposals.look_again(proposal.scope, now + REPEAT)",
         "pass",
     ),
     _bug(

@@ -1054,7 +1054,7 @@ async def left_open(hall: Hall, agent: Agent, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["waits", "claimed", "ended", "released", "crowd"])
-async def test_restart_reads_what_is_open_and_what_is_newer(
+async def test_restart_reads_open_tasks_and_newer_events(
     hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_board, "READ_WHOLE", 2)

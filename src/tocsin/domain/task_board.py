@@ -425,7 +425,7 @@ class TaskBoard:
         return Counter(task.queue for task in self._purged.values())
 
     def oldest(self) -> tuple[list[str], int | None]:
-        """Return the executions of the oldest tasks that are not over, and the sequence of the oldest task of any other."""
+        """Return the oldest executions of tasks, and the sequence of the next task."""
         tasks = sorted(self, key=attrgetter("sequence"))
         scopes = [*dict.fromkeys(task.scope for task in tasks)][:READ_WHOLE]
         return scopes, next((task.sequence for task in tasks if task.scope not in scopes), None)

@@ -13,7 +13,7 @@ _log = telemetry.get_logger("tocsin.stages")
 
 
 class Place(NamedTuple):
-    """What a stage reads after a restart: some scopes whole, and everything after a sequence."""
+    """The scopes that a restart reads whole, and the sequence after which it reads on."""
 
     after: int = 0
     scopes: Sequence[str] = ()
