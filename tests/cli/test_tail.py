@@ -1,7 +1,7 @@
 """Following: the facts of both streams as they come, and what of them is worth a line of the live view."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -66,7 +66,7 @@ async def test_trouble_of_either_stream_ends_the_following(log: InMemoryEventLog
         @override
         async def follow(
             self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-        ) -> AsyncIterator[Batch]:
+        ) -> AsyncGenerator[Batch, None]:
             yield Batch((), caught_up=True, upto=0)
             raise LogUnavailable("gone")
 

@@ -762,8 +762,7 @@ async def test_a_follower_decodes_as_requested(world: World) -> None:
 
     seen: list[Recorded[Message]] = []
     for stream in (Stream.LOG, Stream.LEDGER):
-        batches = cast("Following", world.log.follow(stream, after=None, decode=decode))
-        async with aclosing(batches):
+        async with aclosing(world.log.follow(stream, after=None, decode=decode)) as batches:
             seen += await _until_caught_up(batches)
 
     size = len(due().encode())
@@ -797,7 +796,7 @@ def _reading(world: World, subject: str, *, count: int = 1) -> Callable[[], Awai
 def _following(
     world: World, stream: Stream, *filters: str, after: int | None
 ) -> AbstractAsyncContextManager[Following]:
-    return aclosing(cast("Following", world.log.follow(stream, *filters, after=after)))
+    return aclosing(world.log.follow(stream, *filters, after=after))
 
 
 async def _until_caught_up(batches: Following) -> list[Recorded[Message]]:

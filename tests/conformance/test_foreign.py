@@ -1,8 +1,7 @@
 """Messages in the streams of decisions that no stage stored: readers skip them, and guards count them."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -156,9 +155,7 @@ async def test_follower_lists_foreign_messages_apart(world: World, after: int | 
     event = await world.log.append(due(), expect=0)
     foreign = await world.receive("ledger.a_job.due", due(hour=13).encode())
     seen, apart, upto = [], [], 0
-    async with aclosing(
-        cast("AsyncGenerator[Any, None]", world.log.follow(Stream.LEDGER, "ledger.>", after=after))
-    ) as batches:
+    async with aclosing(world.log.follow(Stream.LEDGER, "ledger.>", after=after)) as batches:
         while upto < foreign:
             batch = await anext(batches)
             seen += [one.sequence for one in batch.messages]
@@ -171,9 +168,7 @@ async def test_watcher_sees_no_foreign_message(world: World) -> None:
     await world.log.append(dispatched(), expect=0)
     foreign = await world.receive("execution.a_job.e1.completed", b"{}")
     seen, upto = [], 0
-    async with aclosing(
-        cast("AsyncGenerator[Any, None]", world.log.watch(Stream.LOG, "execution.>", after=0))
-    ) as portions:
+    async with aclosing(world.log.watch(Stream.LOG, "execution.>", after=0)) as portions:
         while upto < foreign:
             portion = await anext(portions)
             seen += [one.subject for one in portion.headings]

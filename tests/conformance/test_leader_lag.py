@@ -6,9 +6,8 @@ messages may be ahead of the leader, which confirms states and guards appends.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from typing import cast
 
 import pytest
 from faststream.nats import NatsBroker
@@ -30,7 +29,7 @@ from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
-from tocsin.ports import Batch, DurableSpec, Headings, LogUnavailable
+from tocsin.ports import DurableSpec, LogUnavailable
 from tocsin.stages.dag_advancer.stage import DagAdvancer
 from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
@@ -114,14 +113,14 @@ async def test_leader_is_awaited_for_received_messages(nats: NatsWorld) -> None:
 async def test_follower_notes_what_it_received(nats: NatsWorld) -> None:
     await nats.log.append(admitted(), expect=0)
     assert nats.marks[Stream.LOG] == 0
-    async with aclosing(cast("AsyncGenerator[Batch, None]", nats.log.follow(Stream.LOG, after=0))) as batches:
+    async with aclosing(nats.log.follow(Stream.LOG, after=0)) as batches:
         await anext(batches)
     assert nats.marks[Stream.LOG] == 1
 
 
 async def test_watcher_notes_what_it_received(nats: NatsWorld) -> None:
     await nats.log.append(admitted(), expect=0)
-    async with aclosing(cast("AsyncGenerator[Headings, None]", nats.log.watch(Stream.LOG, after=0))) as headings:
+    async with aclosing(nats.log.watch(Stream.LOG, after=0)) as headings:
         await anext(headings)
     assert nats.marks[Stream.LOG] == 1
 

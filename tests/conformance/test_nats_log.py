@@ -6,7 +6,6 @@ from contextlib import aclosing
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import cast
 
 import pytest
 from typing_extensions import override
@@ -58,7 +57,7 @@ async def test_public_trigger_arrives_as_a_trigger(nats: NatsWorld) -> None:
     assert await nats.log.last("public.trigger.a.job") == read
     [taken] = await durable.take(1, wait=10)
     assert (taken.sequence, taken.subject, subjects.job_of(taken.subject)) == (stored, read.subject, "a.job")
-    async with aclosing(cast("Following", nats.log.follow(Stream.INPUTS, "public.trigger.>", after=0))) as batches:
+    async with aclosing(nats.log.follow(Stream.INPUTS, "public.trigger.>", after=0)) as batches:
         assert [*(await _messages(batches)).messages] == [read]
 
 
@@ -170,7 +169,7 @@ async def test_closed_connection_is_reported_immediately(nats: NatsWorld) -> Non
 
 async def test_a_follower_outlives_its_consumer(nats: NatsWorld) -> None:
     stream = nats.names.stream(Stream.LOG)
-    async with aclosing(cast("Following", nats.log.follow(Stream.LOG, "execution.>", after=0))) as batches:
+    async with aclosing(nats.log.follow(Stream.LOG, "execution.>", after=0)) as batches:
         await nats.log.append(dispatched("e1"), expect=0)
         assert [one.message for one in (await _messages(batches)).messages] == [dispatched("e1")]
 
@@ -193,7 +192,7 @@ async def test_a_follower_removes_its_consumer_when_it_ends(nats: NatsWorld) -> 
         return await consumers() == before
 
     before = await consumers()
-    async with aclosing(cast("Following", nats.log.follow(Stream.LOG, after=None))) as batches:
+    async with aclosing(nats.log.follow(Stream.LOG, after=None)) as batches:
         await anext(batches)
         assert await consumers() == before + 1
 
@@ -227,7 +226,7 @@ async def test_follower_far_behind_brings_every_kind_in_order(
     ]
     found: list[tuple[int, str]] = []
     reached: list[int] = []
-    async with aclosing(cast("Watching", nats.log.watch(Stream.LOG, *followed, after=after))) as batches:
+    async with aclosing(nats.log.watch(Stream.LOG, *followed, after=after)) as batches:
         async for batch in batches:
             found += [(heading.sequence, heading.subject) for heading in batch.headings]
             reached.append(batch.upto)
@@ -248,7 +247,7 @@ async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -
             await provision(connection, names, durables=[TASKS])
             log, queue = NatsEventLog(connection, names), NatsDurable(connection, names, TASKS.stream, TASKS.name)
             first = await log.append(dispatched("e1"), expect=0)
-            async with aclosing(cast("Following", log.follow(Stream.LOG, "execution.>", after=0))) as batches:
+            async with aclosing(log.follow(Stream.LOG, "execution.>", after=0)) as batches:
                 assert (await _messages(batches)).upto == first
                 (task,) = await queue.take(1, wait=10)
                 await task.ack()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime, timedelta
-from typing import cast
 
 import pytest
 
@@ -21,7 +20,7 @@ TASKS = subjects.filter_for("execution.dispatched")
 def watching(
     world: World, stream: Stream, *filters: str, after: int | datetime
 ) -> AbstractAsyncContextManager["AsyncGenerator[Headings, None]"]:
-    return aclosing(cast("AsyncGenerator[Headings, None]", world.log.watch(stream, *filters, after=after)))
+    return aclosing(world.log.watch(stream, *filters, after=after))
 
 
 async def until_caught_up(batches: "AsyncGenerator[Headings, None]") -> list[Heading]:

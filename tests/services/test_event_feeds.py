@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -163,7 +163,7 @@ async def test_readers_of_older_events_take_turns(world: World, monkeypatch: pyt
         open_now += 1
         most_open = max(most_open, open_now)
         try:
-            async with aclosing(cast("AsyncGenerator[Any, None]", follow(stream, *filters, **options))) as batches:
+            async with aclosing(follow(stream, *filters, **options)) as batches:
                 async for batch in batches:
                     await asyncio.sleep(0)  # as a server answers
                     yield batch

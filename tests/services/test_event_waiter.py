@@ -1,7 +1,7 @@
 """A waiter receives an event when it is stored, or finds it by a read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -41,7 +41,7 @@ class WatchedLog(InMemoryEventLog):
 
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         if not self.followable:
             raise PermissionError("not you")
         async for batch in super().follow(stream, *filters, after=after, decode=decode):

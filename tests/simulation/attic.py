@@ -1,6 +1,6 @@
 """The archive in the simulation: its store, the purge, and an archiver with a window of seconds."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -103,7 +103,7 @@ class _Streams:
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         def answer() -> list[Sequence[StoredMessage]]:
             return at_once(self._collected(stream, filters, after, upto))
 

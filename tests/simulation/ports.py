@@ -1,12 +1,12 @@
 """The product's ports, as one process has them: every call goes over the network."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from tocsin import subjects
 from tocsin.adapters.memory.stored_stream import write_together
@@ -151,19 +151,15 @@ class SimulatedLog:
 
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-    ) -> AsyncIterator[Batch]:
-        followed = cast(
-            "AsyncGenerator[Batch, None]", self._server.follow(stream, *filters, after=after, decode=decode)
-        )
-        async with aclosing(followed):
+    ) -> AsyncGenerator[Batch, None]:
+        async with aclosing(self._server.follow(stream, *filters, after=after, decode=decode)) as followed:
             async for batch in followed:
                 await self._process.wait(self._network.following(self._process))
                 self._note_reading(filters, batch)
                 yield batch
 
-    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
-        watched = cast("AsyncGenerator[Headings, None]", self._server.watch(stream, *filters, after=after))
-        async with aclosing(watched):
+    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
+        async with aclosing(self._server.watch(stream, *filters, after=after)) as watched:
             async for headings in watched:
                 await self._process.wait(self._network.latency(self._process))
                 yield headings

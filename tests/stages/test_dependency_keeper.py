@@ -1,7 +1,7 @@
 """The dependency keeper: an execution waits for the last runs of the jobs on which it depends, and for nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -634,7 +634,7 @@ class Slow(InMemoryStoredLog):
     @override
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         if self.gate is not None:
             await self.gate.wait()
         async for portion in super().messages(stream, *filters, after=after, upto=upto):
@@ -683,7 +683,7 @@ class Flawed(InMemoryStoredLog):
     @override
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         if self.errors:
             raise self.errors.pop()
         async for portion in super().messages(stream, *filters, after=after, upto=upto):

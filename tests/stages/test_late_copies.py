@@ -4,7 +4,7 @@ The simulation (`tests/simulation`) found each case; each is replayed here step 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import cast
 
@@ -249,7 +249,7 @@ async def test_recoverer_starts_without_its_stored_position(world: World) -> Non
 async def test_recoverer_reads_its_backlog_with_pauses(world: World) -> None:
     headings = [Heading(f"execution.{JOB}.{number}.admitted.main.1", number, NOON) for number in range(1, 4)]
 
-    async def watch(*_: object, **__: object) -> AsyncIterator[Headings]:
+    async def watch(*_: object, **__: object) -> AsyncGenerator[Headings, None]:
         for heading in headings:
             yield Headings([heading], heading.sequence == len(headings), heading.sequence)
         await asyncio.Event().wait()
@@ -267,7 +267,7 @@ async def test_recoverer_reads_its_backlog_with_pauses(world: World) -> None:
 
 
 async def test_recoverer_pauses_for_a_limited_time(world: World) -> None:
-    async def watch(*_: object, **__: object) -> AsyncIterator[Headings]:
+    async def watch(*_: object, **__: object) -> AsyncGenerator[Headings, None]:
         for number in range(1, 4):
             yield Headings([Heading(f"execution.{JOB}.{number}.admitted.main.1", number, NOON)], False, number)
             world.clock.advance(MAX_PAUSED_S)

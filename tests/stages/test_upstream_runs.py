@@ -1,7 +1,7 @@
 """The runs of other jobs: their reader ends although a library loses a cancellation."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 
 from typing_extensions import override
@@ -20,7 +20,7 @@ class Deaf(InMemoryStoredLog):
     @override
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         self.reads.set()
         try:
             await asyncio.Event().wait()

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from heapq import heappop, heappush
-from typing import Final, cast
+from typing import Final
 
 from .. import subjects
 from ..ports import Extent, StoredLog, StoredMessage
@@ -52,7 +52,7 @@ class CombinedLog:
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield every message that matches, up to a sequence.
 
         The archiver may run meanwhile. It archives messages before it purges them, so messages that a portion of the stream
@@ -60,8 +60,7 @@ class CombinedLog:
         """
         archived = _Archived(self._archive, stream, filters, after, upto)
         await archived.look()
-        portions = self._streams.messages(stream, *filters, after=after, upto=upto)
-        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+        async with aclosing(self._streams.messages(stream, *filters, after=after, upto=upto)) as portions:
             async for portion in portions:
                 await archived.look()
                 messages: list[StoredMessage] = []

@@ -7,16 +7,16 @@ up to date, so that a list of jobs costs what has changed.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final
 
 from .. import subjects
 from ..domain import ledger
 from ..domain.definition import JobDefinition
 from ..domain.events import Defined, Message, Recorded
 from ..domain.ledger import Ledger, Regime
-from ..ports import Batch, EventLog, LaggingReplica, StaleRead
+from ..ports import EventLog, LaggingReplica, StaleRead
 from ..subjects import Stream
 
 CAPACITY: Final = 10_000
@@ -126,8 +126,7 @@ class LedgerReader:
             doubtful: dict[str, None] = {}
             newest = self._newest if is_continued else None
             after = known if is_continued else None
-            follower = cast("AsyncGenerator[Batch, None]", self._log.follow(Stream.LEDGER, *FACTS, after=after))
-            async with aclosing(follower):
+            async with aclosing(self._log.follow(Stream.LEDGER, *FACTS, after=after)) as follower:
                 async for batch in follower:
                     for recorded in batch.messages:
                         events.setdefault(subjects.job_of(recorded.subject), {})[recorded.sequence] = recorded

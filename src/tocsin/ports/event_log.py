@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
@@ -228,14 +228,14 @@ class EventLog(Publisher, Protocol):
 
     def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-    ) -> AsyncIterator["Batch"]:
+    ) -> AsyncGenerator["Batch", None]:
         """Yield all matching messages forever, through reconnects; without filters, the whole stream.
 
         It starts after the sequence `after`. For `None` it starts with the last message of each subject. `decode` makes
         a message of its subject and body, and may read less than the whole body. Unreadable messages are left out.
         """
 
-    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator["Headings"]:
+    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator["Headings", None]:
         """Yield headings of matching messages forever, through reconnects; no bodies are transferred.
 
         It starts after the sequence `after`, or with messages stored at or after that instant (UTC).

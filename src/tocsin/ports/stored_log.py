@@ -1,6 +1,6 @@
 """The log as stored in streams and archive, and the removal of archived messages."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -102,7 +102,7 @@ class StoredLog(Protocol):
 
     def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield all matching messages, oldest first, and stop; without filters, the whole stream.
 
         It starts after the sequence `after`, or with messages stored at or after that instant (UTC), and stops at the

@@ -18,7 +18,7 @@ import msgspec
 
 from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
-from ..ports import Batch, EventLog
+from ..ports import EventLog
 from ..subjects import DecodeError, Stream, decode, stream_of
 from . import tail
 
@@ -232,8 +232,7 @@ class EventFeeds:
     async def _read(self, stream: Stream, filters: Sequence[str], after: int, target: int) -> list[Recorded[Message]]:
         """Return the next messages up to `target`, undecoded; none: there are none."""
         read = list[Recorded[Message]]()
-        follower = self._log.follow(stream, *filters, after=after, decode=_undecoded)
-        async with aclosing(cast("AsyncGenerator[Batch, None]", follower)) as batches:
+        async with aclosing(self._log.follow(stream, *filters, after=after, decode=_undecoded)) as batches:
             async for batch in batches:
                 read += (recorded for recorded in batch.messages if recorded.sequence <= target)
                 if batch.caught_up or batch.upto >= target or len(read) >= OLDER_AT_ONCE:

@@ -5,11 +5,11 @@ Every candidate follows the whole ledger and keeps each job's ledger folded, so 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import Final
 
 from .. import telemetry
 from ..domain import ledger
@@ -25,7 +25,7 @@ from ..engine.leadership_events import TERM_EVENTS, TICKER_SIGNS
 from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_of
 from ..engine.ledger_snapshot import LedgerSnapshots
 from ..engine.stage import Access, Stage
-from ..ports import Append, Batch, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
+from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
 from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, filter_for, subject_of
 
 AT_ONCE: Final = 256
@@ -131,8 +131,7 @@ class Ticker:
 
         It waits until the log answers.
         """
-        follower = cast("AsyncGenerator[Batch, None]", self._log.follow(Stream.LEDGER, SHARD_MAPS, after=None))
-        async with aclosing(follower):
+        async with aclosing(self._log.follow(Stream.LEDGER, SHARD_MAPS, after=None)) as follower:
             async for batch in follower:
                 for recorded in batch.messages:
                     self.learn(recorded)

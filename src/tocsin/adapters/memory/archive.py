@@ -1,7 +1,7 @@
 """The archive and small read models in memory."""
 
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -49,7 +49,7 @@ class InMemoryStoredLog:
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         entries = [
             entry
             for entry in self._log.stream(stream).entries_after(after if isinstance(after, int) else 0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -267,7 +267,7 @@ class InMemoryEventLog:
 
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         stored = self._streams[stream]
         entries = stored.last_of_each(filters or (">",)) if after is None else _behind(stored, filters, after)
         is_first = True
@@ -283,7 +283,7 @@ class InMemoryEventLog:
                 await stored.stored.wait()
             entries = _behind(stored, filters, upto)
 
-    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
+    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
         stored = self._streams[stream]
         since = after if isinstance(after, datetime) else None
         upto = 0 if isinstance(after, datetime) else after

@@ -18,7 +18,7 @@ from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Reco
 from ...domain.execution_record import ExecutionRecord
 from ...domain.ledger import Ledger
 from ...engine.ledger_reader import LedgerReader
-from ...ports import EventLog, StoredLog, StoredMessage
+from ...ports import EventLog, StoredLog
 from ...ports.queries import require_year
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, in_place
@@ -155,7 +155,7 @@ class ExplainReader:
         """Yield events of the log with a part in their subjects, among about `MAX_SCANNED` messages."""
         upto = (await self._stored.extent(Stream.LOG)).last
         portions, scanned = self._stored.messages(Stream.LOG, *filters, after=after, upto=upto), 0
-        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+        async with aclosing(portions):
             async for portion in portions:
                 for recorded in unfold(decoded(message) for message in portion if part in message.subject):
                     yield recorded
@@ -233,7 +233,7 @@ async def read_decisions(
     filters = subjects.ledger_subjects(job, *_TIME)
     portions = stored.messages(Stream.LEDGER, *filters, after=begin - MARGIN, upto=upto)
     decisions: list[Recorded[Due | Passed]] = []
-    async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+    async with aclosing(portions):
         async for portion in portions:
             decisions += _decisions([decoded(message) for message in portion])
             if decisions and (

@@ -171,8 +171,7 @@ class PastReader:
         Raises:
             InvalidQuery: they are too many.
         """
-        portions = self.stored.messages(stream, *filters, after=after, upto=upto)
-        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+        async with aclosing(self.stored.messages(stream, *filters, after=after, upto=upto)) as portions:
             async for portion in portions:
                 messages = [message for message in portion if message.time <= self.until]
                 self._count(len(messages))

@@ -5,16 +5,16 @@ window are read once, from the streams and the archive.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from ... import subjects, telemetry
 from ...archive import decoded
 from ...domain.dependency import Run, Runs, Window
 from ...domain.events import Due, Message, Recorded
-from ...ports import Batch, Clock, EventLog, LogUnavailable, OutdatedState, StoredLog, StoredMessage
+from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, StoredLog, StoredMessage
 from ...subjects import DecodeError, Stream
 
 FILTERED: Final = 64
@@ -77,8 +77,9 @@ class UpstreamRuns:
         """
         _, runs = self._known[job]
         upto, subject = await self._log.end(Stream.LEDGER), f"{subjects.ledger(job).removesuffix('>')}due"
-        portions = self._stored.messages(Stream.LEDGER, subject, after=window.since - SLACK, upto=upto)
-        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+        async with aclosing(
+            self._stored.messages(Stream.LEDGER, subject, after=window.since - SLACK, upto=upto)
+        ) as portions:
             async for portion in portions:
                 for message in portion:
                     due = await self._read(message)
@@ -126,8 +127,7 @@ class UpstreamRuns:
         filters = tuple(name for job in jobs for name in subjects.runs(job))
         if len(jobs) > FILTERED:
             filters = subjects.runs(subjects.ANY)
-        follower = cast("AsyncGenerator[Batch, None]", self._log.follow(Stream.LOG, *filters, after=self._upto))
-        async with aclosing(follower):
+        async with aclosing(self._log.follow(Stream.LOG, *filters, after=self._upto)) as follower:
             async for batch in follower:
                 self._learn(batch.messages)
                 self._upto = max(self._upto, batch.upto)
@@ -144,8 +144,9 @@ class UpstreamRuns:
         if len(missing) > FILTERED:
             filters = subjects.runs(subjects.ANY)
         read = {job: Runs() for job in missing}
-        portions = self._stored.messages(Stream.LOG, *filters, after=min(missing.values()) - SLACK, upto=upto)
-        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+        async with aclosing(
+            self._stored.messages(Stream.LOG, *filters, after=min(missing.values()) - SLACK, upto=upto)
+        ) as portions:
             async for portion in portions:
                 for message in portion:
                     job = subjects.job_of(message.subject)

@@ -10,7 +10,7 @@ so that in effect a single recorder works and the others stand by.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final
 
 from ... import subjects, telemetry
 from ...archive.stream_reader import decoded
@@ -169,8 +169,7 @@ class Recorder:
                 after = end
         if upto is not None:
             return
-        follower = self._log.follow(self._stream, *RECORDED[self._stream], after=after)
-        async with aclosing(cast("AsyncGenerator[Batch, None]", follower)):
+        async with aclosing(self._log.follow(self._stream, *RECORDED[self._stream], after=after)) as follower:
             async for batch in follower:
                 yield batch
 

@@ -1,6 +1,6 @@
 """The log and the buckets of a backup, read from its files."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -56,7 +56,7 @@ class BackupLog:
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield all matching messages up to a sequence."""
         portion: list[StoredMessage] = []
         for message in self._stored(stream):

@@ -6,7 +6,7 @@ leader answers `tail`, `tails`, `end` and `has_newer`, after it has stored what 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -307,14 +307,14 @@ class NatsEventLog:
 
     def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         """Yield all matching messages without an end; skip unreadable messages."""
         noted, note = self._messages.noted, partial(self._marks.note, stream)
         return follow(
             self._connection, self._names, stream, filters, after=after, noted=noted, note=note, decode=decode
         )
 
-    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
+    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
         """Yield the headings of new messages without an end; the server sends no bodies."""
         note = partial(self._marks.note, stream)
         return watch(self._connection, self._names, stream, filters, after=after, note=note)

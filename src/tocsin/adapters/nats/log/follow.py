@@ -84,7 +84,7 @@ def follow(
     noted: ForeignMessages,
     note: Note,
     decode: Decode = subjects.decode,
-) -> AsyncIterator[Batch]:
+) -> AsyncGenerator[Batch, None]:
     """Follow a stream as `ports.EventLog.follow` specifies.
 
     After an error during the last messages of each subject, some older messages may follow too, in order. A fold of
@@ -99,7 +99,7 @@ def follow(
 
 def watch(
     connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | datetime, note: Note
-) -> AsyncIterator[Headings]:
+) -> AsyncGenerator[Headings, None]:
     """Watch a stream as `ports.EventLog.watch` specifies.
 
     Raises:
@@ -118,7 +118,7 @@ async def read(
     *,
     headers_only: bool,
     max_lag: float | None = None,
-) -> AsyncIterator[P]:
+) -> AsyncGenerator[P, None]:
     """Yield portions of matching messages, built by `make`, across reconnects.
 
     Raises:

@@ -1,11 +1,11 @@
 """The stored messages of the streams, read through ephemeral consumers."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError, ObjectDeletedError, ObjectNotFoundError
@@ -58,15 +58,14 @@ class NatsStoredLog:
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
-    ) -> AsyncIterator[Sequence[StoredMessage]]:
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield all matching messages up to a sequence."""
         if not upto or (isinstance(after, int) and after >= upto):
             return
         make = partial(_portion, stream)
-        portions = read(
-            self._connection, self._names, stream, filters, after, make, headers_only=False, max_lag=self._max_lag
-        )
-        async with aclosing(cast("AsyncGenerator[_Portion, None]", portions)):
+        async with aclosing(
+            read(self._connection, self._names, stream, filters, after, make, headers_only=False, max_lag=self._max_lag)
+        ) as portions:
             async for portion in portions:
                 matches = [message for message in portion.messages if message.sequence <= upto]
                 if matches:
