@@ -64,8 +64,8 @@ class HeldExecutions(Generic[H]):
         """Remove an execution that does not wait any more, and return it."""
         if (held := self._waiting.pop(scope, None)) is not None:
             self._agenda.put(scope, None)
-            if not held.is_surplus:
-                self._counts -= Counter((held.kind,))
+            if not held.is_surplus and (others := self._counts.pop(held.kind) - 1):
+                self._counts[held.kind] = others
         return held
 
     def take(self, now: datetime) -> Iterator[H]:
