@@ -171,7 +171,7 @@ def test_claim_uses_a_slot_until_its_report() -> None:
     assert board.used_slots("a") == 1
     board.answer(claim.task.scope, "main", 1, claim=claim.sequence)
     board.answer(claim.task.scope, "main", 1, claim=claim.sequence)
-    assert (board.used_slots("a"), board.agents, board.oldest()) == (0, (), ([], None))
+    assert (board.used_slots("a"), board.agents, board.oldest()) == (0, (), (0, [], None))
 
 
 def test_success_of_any_claim_ends_a_claim() -> None:
@@ -218,9 +218,9 @@ def test_claim_without_an_agent_lasts_until_its_report() -> None:
     of = task(1)
     board.dispatch(of)
     started(board, of, None, 2)
-    assert (len(board), board.agents, board.oldest()) == (0, (), ([of.scope], None))
+    assert (len(board), board.agents, board.oldest()) == (0, (), (0, [of.scope], None))
     board.answer(of.scope, of.step, 1, claim=None)
-    assert (board.oldest(), board.claims_of(NO_AGENT)) == (([], None), ())
+    assert (board.oldest(), board.claims_of(NO_AGENT)) == ((0, [], None), ())
 
 
 def test_event_about_an_older_task_changes_nothing() -> None:
@@ -315,4 +315,4 @@ def test_board_is_consistent_after_any_moves(given_moves: list[tuple[int, int, s
     for each in [*board]:
         board.end_execution(each.scope)
     assert [*board] == []
-    assert (board.waiting, board.agents, board.oldest(), board.used_slots("a")) == ({}, (), ([], None), 0)
+    assert (board.waiting, board.agents, board.oldest(), board.used_slots("a")) == ({}, (), (0, [], None), 0)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -1057,7 +1058,7 @@ async def left_open(hall: Hall, agent: Agent, kind: str) -> None:
 async def test_restart_reads_open_tasks_and_newer_events(
     hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_board, "READ_WHOLE", 2)
+    monkeypatch.setattr(task_board, "READ_FIRST", 2)
     await hall.job()
     await hall.job("after", function="other")
     matcher, agent = await hall.matcher(), await hall.agent(max_concurrent_jobs=5)
@@ -1082,12 +1083,52 @@ async def test_restart_reads_open_tasks_and_newer_events(
 
     monkeypatch.setattr(hall.world.log, "follow", noting)
     board = (await hall.matcher()).board
-    assert [each for each in starts if each is not None] == [old[2] - 1 if kind == "crowd" else newest]
+    since = [*(end.sequence for end in await hall.world.recorded(Released)), *old][0]
+    after = old[2] - 1 if kind == "crowd" else newest
+    assert [each for each in starts if each is not None] == [since - 1, after]
     assert {task.key: (task.sequence, task.delivery, board.newest(task.scope)) for task in board} == known
     assert [claim.sequence for claim in board.claims_of(agent_key(agent.name, agent.agent_id))] == claims_before
     await agent.announce(functions=["load"])
     await hall.work()
     assert len(await hall.started()) == {"crowd": 4, "released": 3}.get(kind, 2)
+
+
+@pytest.mark.parametrize("kind", ["foreign", "unreadable", "lagging"])
+async def test_restart_keeps_a_task_beside_what_no_fold_needs(
+    hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    await hall.trigger()
+    [task] = await hall.world.recorded(Dispatched)
+    scope = subjects.execution_scope(task.subject)
+    guard = {subjects.EXPECTED_SEQUENCE: str(task.sequence), subjects.EXPECTED_SUBJECT: scope}
+    if kind == "foreign":
+        hall.world.log.receive(scope.replace(">", "cancelled"), b"{}")
+    if kind == "unreadable":  # by this version
+        hall.world.log.receive(scope.replace(">", "postponed"), b"{}", headers=guard)
+    await hall.passes(SAVE_INTERVAL_S)
+    await hall.stop(matcher)
+    if kind == "lagging":
+        monkeypatch.setattr(hall.world.log, "load", AsyncMock(return_value=[]))
+    assert [each.key for each in (await hall.matcher()).board] == [(scope, "main")]
+
+
+async def test_restart_keeps_the_order_of_tasks(hall: Hall) -> None:
+    steps = [{"name": "x", "function": "other"}, {"name": "y", "function": "load"}]
+    last = {"name": "z", "function": "load", "depends_on": ["y"]}
+    await hall.job("graph", function=None, dag=[*steps, last])
+    matcher, agent = await hall.matcher(), await hall.agent()
+    await hall.trigger("graph")
+    await agent.announce(functions=[])
+    await hall.trigger("graph")
+    await agent.reports()
+    await hall.passes(SAVE_INTERVAL_S)
+    await hall.stop(matcher)
+    await hall.matcher()
+    await agent.announce(functions=["load"], max_concurrent_jobs=2)
+    await hall.work()
+    assert [task.step for _, task in agent.got] == ["y", "y", "z"]
 
 
 async def test_matcher_that_stops_saves_its_place(hall: Hall) -> None:
@@ -1101,7 +1142,7 @@ async def test_matcher_that_stops_saves_its_place(hall: Hall) -> None:
     await settle()
     entry = await hall.world.projections.get(Bucket.CURSORS, CURSOR)
     assert entry is not None
-    assert entry[0].decode() == f"{task.sequence} {subjects.execution_scope(task.subject)}"
+    assert entry[0].decode() == f"{task.sequence} {task.sequence - 1} {subjects.execution_scope(task.subject)}"
 
 
 async def test_turn_does_not_look_at_every_task(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,14 @@ _log = telemetry.get_logger("tocsin.stages")
 
 
 class Place(NamedTuple):
-    """The scopes that a restart reads whole, and the sequence after which it reads on."""
+    """What a stage reads after a restart.
+
+    It reads everything after the sequence `after`, and before that the scopes of older events that still count, after `since`.
+    """
 
     after: int = 0
+    since: int = 0
     scopes: Sequence[str] = ()
-    """The scopes of older events that still count."""
 
 
 class SavedPlace:
@@ -36,26 +39,26 @@ class SavedPlace:
         try:
             # Not the stream's own cursor: what is decided up to there may still be open.
             if (entry := await self._projections.get(Bucket.CURSORS, self._cursor)) is not None:
-                after, *scopes = entry[0].decode().split()
-                return Place(int(after), scopes)
+                after, since, *scopes = *entry[0].decode().split(), "0"
+                return Place(int(after), int(since), scopes[:-1])
         except LogUnavailable as error:
             _log.warning("cursor not readable", action="cursor-not-known", error=str(error))
         return Place()
 
     async def save(
-        self, find_oldest: Callable[[], tuple[Sequence[str], int | None]], upto: int, *, is_last: bool = False
+        self, find_oldest: Callable[[], tuple[int, Sequence[str], int | None]], upto: int, *, is_last: bool = False
     ) -> None:
         """Store the place of a stage, at most every 30 seconds unless it `is_last`.
 
-        The stage read the events up to the sequence `upto`. `find_oldest` returns scopes to read whole, and the sequence of the
-        oldest other event that still counts, or None. It may be slow.
+        The stage read the events up to the sequence `upto`. `find_oldest` returns a sequence, the scopes to read after it, and the
+        sequence of the oldest other event that still counts, or None. It may be slow.
         """
         if self._clock.monotonic() - self._saved_at < SAVE_INTERVAL_S and not is_last:
             return
         self._saved_at = self._clock.monotonic()
-        scopes, oldest = find_oldest()
+        since, scopes, oldest = find_oldest()
         after = upto if oldest is None else min(upto, oldest - 1)
-        cursor = " ".join((str(after), *scopes)).encode()
+        cursor = " ".join((str(after), *((str(since), *scopes) if scopes else ()))).encode()
         if cursor != self._saved:
             await self._projections.put(Bucket.CURSORS, self._cursor, cursor)
             self._saved = cursor

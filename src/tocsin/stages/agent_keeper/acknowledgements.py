@@ -118,7 +118,7 @@ class Acknowledgements:
             await self._decide(undecided, candidates, now)
         for agent, sequences in sent.items():
             await self._send(agent, sequences[:MAX_PROPOSALS])
-        await self._place.save(lambda: ((), self.proposals.oldest), self._upto)
+        await self._place.save(lambda: (0, (), self.proposals.oldest), self._upto)
 
     async def _decide(self, some: Sequence[Proposal], candidates: dict[Work, list[str]], now: datetime) -> None:
         """Store what follows for executions; what another writer changed is examined again."""

@@ -136,7 +136,7 @@ class DependencyKeeper:
                 self.dependents.look_again(dependent.scope, now + SOON)  # also after an error
             await self._examine(some, now)
         self._runs.keep_only(self.dependents.upstream)
-        await self._place.save(lambda: ((), self.dependents.oldest), self._upto)
+        await self._place.save(lambda: (0, (), self.dependents.oldest), self._upto)
 
     async def _examine(self, some: Sequence[Dependent], now: datetime) -> None:
         known = _Known({}, {})

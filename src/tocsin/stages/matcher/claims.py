@@ -5,25 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from ... import subjects, telemetry
 from ...domain import execution
 from ...domain.agent import agent_key
-from ...domain.events import (
-    Advanced,
-    Cancelled,
-    Completed,
-    Exhausted,
-    Failed,
-    LeaseTimer,
-    Message,
-    PastHoldUp,
-    Recorded,
-    Recovered,
-    Released,
-    ReleasedReason,
-    RetryScheduled,
-    Started,
-)
+from ...domain.events import LeaseTimer, Message, PastHoldUp, Recorded, ReleasedReason, Started
 from ...domain.execution import Phase
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
@@ -32,6 +19,19 @@ from .agents import HeardAgents
 from .operator_decisions import OperatorDecisions
 from .owners import Owners
 from .queue_rates import QueueRates, Rated
+
+
+class _Release(msgspec.Struct):
+    delivery: int
+    reason: str = ""
+
+
+class _Loss(msgspec.Struct):
+    step: str | None = None
+
+
+class _Recovery(msgspec.Struct):
+    lost: tuple[_Loss, ...] = ()
 
 
 class StoredClaim(NamedTuple):
@@ -45,6 +45,10 @@ Assigned: TypeAlias = Sequence[tuple[OpenTask, Started]]
 """Reserved tasks and their claims."""
 LEAST_HOLD_UP_S: Final = 0.001
 """Shorter hold-ups are not recorded."""
+STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
+"""Events of a step after which its task needs no worker, or is dispatched again."""
+_RELEASES: Final = msgspec.json.Decoder(_Release)
+_RECOVERIES: Final = msgspec.json.Decoder(_Recovery)
 TRIES: Final = 3
 """Writes of the claims of one execution in a row; other writers may be faster at each."""
 
@@ -200,30 +204,42 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
     A task is opened only when it is followed.
     """
     fact, sequence = recorded.message, recorded.sequence
-    match fact:
-        case Started():
-            board.claim(
-                scope,
-                fact.step,
-                fact.attempt,
-                delivery=fact.delivery,
-                sequence=sequence,
-                agent=agent_of(fact.worker, fact.agent),
-                epoch=fact.epoch,
-            )
-        case Released():
-            was_lost = fact.reason == "lease_over"
-            board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence, was_lost=was_lost)
-        case RetryScheduled() | Advanced() | Exhausted():
-            board.end_step(scope, fact.step, sequence=sequence)
-        case Completed() | Failed() | Cancelled():
-            board.end_execution(scope)
-        case Recovered():
-            for loss in fact.lost:
-                if loss.step is not None:
-                    board.end_step(scope, loss.step, sequence=sequence)
-        case _:
-            pass
+    if isinstance(fact, Started):
+        board.claim(
+            scope,
+            fact.step,
+            fact.attempt,
+            delivery=fact.delivery,
+            sequence=sequence,
+            agent=agent_of(fact.worker, fact.agent),
+            epoch=fact.epoch,
+        )
+    elif not subjects.is_foreign(recorded):
+        _, _, _, kind, *rest = recorded.subject.split(".")
+        learn_end(board, scope, kind, rest, sequence, fact.encode())
+
+
+def learn_end(board: TaskBoard, scope: str, kind: str, rest: Sequence[str], sequence: int, body: bytes) -> None:
+    """Apply an event after which a task needs no worker; any other changes nothing.
+
+    `kind`, `rest`: the tokens of its subject after those of its execution.
+    """
+    if kind in {"completed", "failed", "cancelled"}:
+        board.end_execution(scope)
+    elif kind == "recovered":
+        for loss in _RECOVERIES.decode(body).lost:
+            if loss.step is not None:
+                board.end_step(scope, loss.step, sequence=sequence)
+    elif kind == "released":
+        end = _RELEASES.decode(body)
+        board.release(
+            *(scope, rest[0], int(rest[1])),
+            delivery=end.delivery,
+            sequence=sequence,
+            was_lost=end.reason == "lease_over",
+        )
+    elif kind in STEP_ENDS:
+        board.end_step(scope, rest[0], sequence=sequence)
 
 
 def agent_of(worker: str, agent_id: str | None) -> str | None:

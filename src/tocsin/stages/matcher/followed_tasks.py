@@ -19,16 +19,13 @@ from ...domain.token_bucket import TokenBucket
 from ...engine.report_authentication import authentic_subject
 from ...ports import Heading
 from ...subjects import DecodeError
-from .claims import agent_of
+from .claims import STEP_ENDS, agent_of, learn_end
 from .fetches import Fetches
 from .http_workers import HttpWorkers
 
 TASK_KINDS: Final = frozenset({"dispatched", "admitted"})
-STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
-"""Events of a step after which its task needs no worker, or is dispatched again."""
 ENDINGS: Final = ("failed", "cancelled")
 """Ends with their bodies. Completions hold results of any size, so only their headings are followed (`FollowedTasks.complete`)."""
-_KINDS: Final = TASK_KINDS | {"started", "recovered", *STEP_ENDS, *ENDINGS, "completed"}
 MAX_AHEAD: Final = 50_000
 """Completions whose tasks are not followed yet, before a matcher that starts reads no more of them."""
 
@@ -77,23 +74,8 @@ class _Claim(msgspec.Struct):
     epoch: int | None = None
 
 
-class _Release(msgspec.Struct):
-    delivery: int
-    reason: str = ""
-
-
-class _Loss(msgspec.Struct):
-    step: str | None = None
-
-
-class _Recovery(msgspec.Struct):
-    lost: tuple[_Loss, ...] = ()
-
-
 _HEADS: Final = msgspec.json.Decoder(_Head)
 _CLAIMS: Final = msgspec.json.Decoder(_Claim)
-_RELEASES: Final = msgspec.json.Decoder(_Release)
-_RECOVERIES: Final = msgspec.json.Decoder(_Recovery)
 
 
 class Unread(Message):
@@ -146,45 +128,29 @@ class FollowedTasks:
 
     def reach(self, upto: int) -> None:
         """Forget the completions up to a sequence: no task of them is followed any more."""
-        reached = list(takewhile(lambda scope: self._completed[scope] <= upto, self._completed))
-        for scope in reached:
+        for scope in list(takewhile(lambda scope: self._completed[scope] <= upto, self._completed)):
             del self._completed[scope]
 
     def learn(self, recorded: Recorded[Message]) -> None:
-        """Apply an event that follows, or one of an execution that is read whole.
+        """Apply an event; those that say nothing about tasks change nothing.
 
         Raises:
             DecodeError: the body has not the fields of its event.
         """
-        body = fact.body if isinstance(fact := recorded.message, Unread) else fact.encode()
+        assert isinstance(recorded.message, Unread)  # noqa: S101 - `unread` decoded it
+        body = recorded.message.body
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"
-        if scope in self._completed or kind not in _KINDS:
+        if scope in self._completed:
             return
         self._board.see(scope, recorded.sequence)
         try:
-            if kind in TASK_KINDS:
+            if kind in TASK_KINDS and rest:
                 self._dispatch(scope, rest, recorded, body)
             elif kind == "started":
                 self._claim(scope, rest, recorded.sequence, body)
-            elif kind in {*ENDINGS, "completed"}:
-                self._board.end_execution(scope)
-            elif kind == "recovered":
-                for loss in _RECOVERIES.decode(body).lost:
-                    if loss.step is not None:
-                        self._board.end_step(scope, loss.step, sequence=recorded.sequence)
-            elif kind == "released":
-                release = _RELEASES.decode(body)
-                self._board.release(
-                    scope,
-                    rest[0],
-                    int(rest[1]),
-                    delivery=release.delivery,
-                    sequence=recorded.sequence,
-                    was_lost=release.reason == "lease_over",
-                )
             else:
-                self._board.end_step(scope, rest[0], sequence=recorded.sequence)
+                learn_end(self._board, scope, kind, rest, recorded.sequence, body)
         except (msgspec.MsgspecError, ValidationError, IndexError, ValueError) as error:
             raise DecodeError(f"{recorded.subject}: {error}") from error
 

@@ -10,9 +10,8 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import datetime
-from itertools import chain
 from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
@@ -22,7 +21,7 @@ from ...domain.task_offers import Offer
 from ...engine.foreign_reports import load_scope, scopes_of
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.leadership_events import TERM_EVENTS
-from ...engine.saved_place import SavedPlace
+from ...engine.saved_place import Place, SavedPlace
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
     AgentChannel,
@@ -149,18 +148,30 @@ class Matcher:
 
     async def follow(self) -> None:
         """Follow tasks, claims and ends."""
-        after, scopes = await self._place.load()
-        for recorded in chain(*await asyncio.gather(*(load_scope(self._log, scope) for scope in scopes))):
-            self.learn(recorded)
+        place = await self._place.load()
+        if place.scopes:
+            await self._read_oldest(place)
         if not self._starts_after.done():  # a leader may save a later place meanwhile
-            self._starts_after.set_result(after)
-        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=after, decode=followed_tasks.unread):
+            self._starts_after.set_result(place.after)
+        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=place.after, decode=followed_tasks.unread):
             for recorded in batch.messages:
                 self.learn(recorded)
             self._upto = batch.upto
             self._followed.reach(batch.upto)
             self._is_complete = self._is_complete or batch.caught_up
             self._changed.set()
+
+    async def _read_oldest(self, place: Place) -> None:
+        """Read the oldest open tasks as they are followed, up to the saved place."""
+        async with aclosing(
+            self._log.follow(Stream.LOG, *place.scopes, after=place.since, decode=followed_tasks.unread)
+        ) as batches:
+            async for batch in batches:
+                for recorded in batch.messages:
+                    if recorded.sequence <= place.after:
+                        self.learn(recorded)
+                if batch.caught_up or batch.upto >= place.after:
+                    return
 
     async def follow_completions(self) -> None:
         """Follow completions since the saved place; their reports may precede this matcher."""

@@ -215,7 +215,7 @@ class Sender:
             if name in self._channels:
                 for message in lane.due(now):
                     self._begin(self._channels[name], message)
-        await self._place.save(lambda: ((), self.backlog.oldest), self._upto)
+        await self._place.save(lambda: (0, (), self.backlog.oldest), self._upto)
 
     async def settled(self) -> None:
         """Wait until nothing is being sent."""

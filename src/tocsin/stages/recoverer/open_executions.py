@@ -151,7 +151,7 @@ class OpenExecutions:
     async def save(self) -> None:
         """Store the place from which a restart reads, from time to time."""
         try:
-            await self._place.save(lambda: ((), next(iter(self._since.values()), None)), self._upto)
+            await self._place.save(lambda: (0, (), next(iter(self._since.values()), None)), self._upto)
         except (LogUnavailable, SequenceConflict) as error:
             _log.info("cursor not stored; retrying later", action="cursor-not-kept", error=str(error))
 
