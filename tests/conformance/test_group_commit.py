@@ -11,18 +11,19 @@ from typing import Final
 import pytest
 
 from tests.conformance.given import dispatched, started
-from tests.conformance.worlds import NatsWorld, fresh_names
+from tests.conformance.worlds import NatsWorld, fresh_names, until_replicated
 from tests.servers import REPLICAS
 from tocsin import subjects
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.transport import Outgoing
+from tocsin.adapters.nats.log.direct_get import DirectGet
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.group_commits import MANY, SEVERAL, GroupCommit
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import Message
 from tocsin.ports import Append, SequenceConflict
-from tocsin.subjects import execution, scope_of, subject_of
+from tocsin.subjects import Stream, execution, scope_of, subject_of
 
 LEAST: Final = MANY if REPLICAS is None else SEVERAL
 
@@ -78,6 +79,7 @@ async def test_refused_batch_is_stored_one_by_one(nats: NatsWorld, monkeypatch: 
     assert [n for n, one in enumerate(written) if one.error is not None] == [5]
     assert isinstance(written[5].error, SequenceConflict)
     assert written[5].sequences == ()
+    await until_replicated(DirectGet(nats.connection, nats.names.stream(Stream.LOG)), await log.end(Stream.LOG))
     for n, one in enumerate(written):
         found = await log.load(execution("a.job", f"e{n}"))
         assert len(found) == (1 if n == 5 else 2)

@@ -37,7 +37,7 @@ from tocsin.ports import (
     Write,
     Written,
 )
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import Bucket, Stream, stream_of
 from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,
@@ -151,19 +151,22 @@ class _SettledLog(NatsEventLog):
 
     async def publish_together(self, inputs: Sequence[Publish]) -> None:
         await super().publish_together(inputs)
-        await self._settle()
+        await self._settle(inputs[0].subject)
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         written = await super().write(writes)
         await self._settle()
         return written
 
-    async def _settle(self) -> None:
+    async def _settle(self, published: str | None = None) -> None:
         async with self._turn:  # what was written together is waited for once
-            await self._settle_all()
+            stored = dict(self._writer.newest)
+            if published is not None:
+                stored[stream_of(published)] = await self.end(stream_of(published))
+            await self._settle_all(stored)
 
-    async def _settle_all(self) -> None:
-        for stream, newest in tuple(self._writer.newest.items()):
+    async def _settle_all(self, stored: Mapping[Stream, int]) -> None:
+        for stream, newest in stored.items():
             if self._settled.get(stream, 0) == newest:
                 continue
             with suppress(TimeoutError):  # perhaps it was removed since
