@@ -1094,9 +1094,7 @@ async def test_restart_reads_open_tasks_and_newer_events(
 
 
 @pytest.mark.parametrize("kind", ["foreign", "unreadable", "lagging"])
-async def test_restart_keeps_a_task_beside_what_no_fold_needs(
-    hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_restart_keeps_a_task_beside_odd_events(hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await hall.job()
     matcher = await hall.matcher()
     await hall.trigger()

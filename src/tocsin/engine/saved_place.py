@@ -13,9 +13,9 @@ _log = telemetry.get_logger("tocsin.stages")
 
 
 class Place(NamedTuple):
-    """What a stage reads after a restart.
+    """The place from which a restart reads.
 
-    It reads everything after the sequence `after`, and before that the scopes of older events that still count, after `since`.
+    Before the sequence `after` it reads only the scopes of events that still count, and only what comes after `since`.
     """
 
     after: int = 0
