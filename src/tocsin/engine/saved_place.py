@@ -15,7 +15,7 @@ _log = telemetry.get_logger("tocsin.stages")
 class Place(NamedTuple):
     """The place from which a restart reads.
 
-    Before the sequence `after` it reads only the scopes of events that still count, and only what comes after `since`.
+    Before the sequence `after` it reads only the scopes of events that still count, from the sequence `since` on.
     """
 
     after: int = 0
