@@ -55,7 +55,7 @@ MINOR = (
 )
 """Bugs that only `--mutations` tries: for some of them hundreds of schedules are played."""
 COINCIDENCES = tuple(name for name in FOCUSED if name not in {*MINOR, *FOUND_BY_ONE_RULE})
-MANY = 1_000
+MANY = 460
 PATIENCE_S = 600
 """Many schedules are computed until one catches the bug; a busy machine takes several times as long."""
 

@@ -357,7 +357,8 @@ async def test_hold_list_counts_from_the_next_wave_on(hall: Hall, monkeypatch: p
     assert len(await hall.started()) == 1
 
 
-async def test_chosen_agent_that_drains_gets_nothing(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["draining", "disabled"])
+async def test_chosen_agent_that_drains_gets_nothing(hall: Hall, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """A hold list may arrive after an agent is chosen, while the tokens of a rate are taken."""
     hall.queues["default"] = Queue(rate=QueueRate(limit=100, per=1.0))
     await hall.job()
@@ -367,7 +368,7 @@ async def test_chosen_agent_that_drains_gets_nothing(hall: Hall, monkeypatch: py
 
     async def drain_meanwhile(bucket: Bucket, key: str, value: bytes, **fields: Any) -> int:  # noqa: ANN401
         if key == rate_key("default"):
-            await agent.announce(mode="draining")
+            await agent.announce(mode=mode)
         return await put(bucket, key, value, **fields)
 
     monkeypatch.setattr(hall.world.projections, "put", drain_meanwhile)
