@@ -295,7 +295,11 @@ class Simulation:
     def _restart_server(self) -> None:
         self._note("server", "** restarts, and counts deliveries anew")
         for durable in self.around.server._durables.values():
-            durable.recount()
+            for sequence, out in durable._out.items():
+                out.delivered = 0
+                if out.alarm is not None:
+                    out.alarm.cancel()
+                durable._requeue(sequence)
 
     def _redeliver(self) -> None:
         durables = list(self.around.server._durables.values())

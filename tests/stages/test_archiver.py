@@ -46,8 +46,7 @@ from tocsin.services.operations.execution_output import MAX_LINES, ExecutionOutp
 from tocsin.services.operations.lookup import find
 from tocsin.stages.archiver import finished_output
 from tocsin.stages.archiver.archive_eligibility import CLOCK_SKEW, ArchiveEligibility, Keeping
-from tocsin.stages.archiver.finished_output import FinishedOutput
-from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
+from tocsin.stages.archiver.finished_output import FinishedHeartbeats, FinishedOutput
 from tocsin.stages.archiver.stage import LEAST, Archiver, PacedPurge
 from tocsin.stages.archiver.unproven_reports import UnprovenReports
 from tocsin.stages.recorder.stage import Recorder

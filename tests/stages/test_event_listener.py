@@ -39,9 +39,8 @@ from tocsin.settings import Settings, Triggers
 from tocsin.stages.event_listener.batcher import Batcher
 from tocsin.stages.event_listener.debouncer import Debouncer
 from tocsin.stages.event_listener.read_progress import ReadProgress
-from tocsin.stages.event_listener.stage import EventListener
+from tocsin.stages.event_listener.stage import EventListener, TriggerMetrics
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
-from tocsin.stages.event_listener.trigger_metrics import TriggerMetrics
 from tocsin.stages.event_listener.waiting_room import WaitingRoom
 
 TRIGGER = {"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}

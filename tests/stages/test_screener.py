@@ -2,16 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 
 import pytest
 
 from tocsin import subjects
-from tocsin.adapters.memory.submissions import InMemoryScreeningChannel
+from tocsin.adapters.memory.agents import listening
 from tocsin.domain.events import Trigger
 from tocsin.domain.trace_context import parse
-from tocsin.ports import Answer, Refusal, Submission
+from tocsin.ports import Answer, LogUnavailable, Refusal, RequestRefused, Submission
 from tocsin.settings import Settings
 from tocsin.stages.screener import (
     BUSY,
@@ -25,7 +26,7 @@ from tocsin.stages.screener import (
     Screener,
     screened,
 )
-from tocsin.subjects import MAX_INPUT_SIZE, MESSAGE_ID, Stream
+from tocsin.subjects import MAX_INPUT_SIZE, MESSAGE_ID, Stream, stream_of
 from tocsin.testing import InMemoryEventLog, settle
 
 TRIGGER = "outside.shop.trigger.job"
@@ -44,6 +45,53 @@ COMMANDS = {
     "nats-msg-id": "other",
     "Nats-Request-Info": "{}",
 }
+
+
+class InMemoryScreeningChannel:
+    """A `ports.ScreeningChannel` that all screeners and the publisher of a test share."""
+
+    def __init__(self, log: InMemoryEventLog) -> None:
+        self.is_available = True
+        self._log = log
+        self._screeners: list[Callable[[Submission], None]] = []
+        self._answers: dict[str, asyncio.Future[Answer]] = {}
+        self._numbers = count(1)
+
+    def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, reply: str = "") -> None:
+        if not self._screeners:
+            raise LogUnavailable(f"{subject}: no screener listens")
+        self._screeners.append(self._screeners.pop(0))
+        self._screeners[-1](Submission(subject, body, headers or {}, reply))
+
+    async def request(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+        reply = str(next(self._numbers))
+        self._answers[reply] = asyncio.get_running_loop().create_future()
+        self.publish(subject, body, headers, reply)
+        return await self._answers[reply]
+
+    def submissions(self, receive: Callable[[Submission], None]) -> AbstractAsyncContextManager[None]:
+        return listening(self._screeners, receive)
+
+    async def store(self, submissions: Sequence[Submission]) -> list[Answer]:
+        await asyncio.sleep(0)
+        return list(map(self._stored, submissions))
+
+    async def answer(self, submissions: Sequence[tuple[Submission, Answer]]) -> None:
+        for submission, answer in submissions:
+            if submission.reply:
+                self._answers.pop(submission.reply).set_result(answer)
+
+    def _stored(self, submission: Submission) -> Answer:
+        subject, body, headers, _ = submission
+        if not self.is_available:
+            return Refusal(503, "the stream did not answer")
+        newest = self._log.stream(stream_of(subject)).last_sequence
+        try:
+            sequence = self._log.receive(subject, body, message_id=headers.get(MESSAGE_ID), headers=headers)
+        except RequestRefused as error:
+            return Refusal(400, str(error))
+        is_duplicate = {"duplicate": True} if sequence <= newest else {}
+        return json.dumps({"seq": sequence, **is_duplicate}).encode()
 
 
 @pytest.fixture

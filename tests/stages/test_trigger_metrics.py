@@ -7,7 +7,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.stages.test_event_listener import JOB, MAX_JOBS, listening, messages
 from tests.stages.world import World
 from tocsin.domain.totals import OTHER
-from tocsin.stages.event_listener.trigger_metrics import TriggerMetrics
+from tocsin.stages.event_listener.stage import TriggerMetrics
 
 
 def values(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], float]:

@@ -1,15 +1,16 @@
 """Load job definitions from files, folders and standard input, and report all problems at once."""
 
+import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final, TextIO, TypeAlias
+from typing import Final, NoReturn, TextIO, TypeAlias
 
-from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition, show
 from ...domain.formats import read, refuse_duplicates
-from . import json_text, yaml_text
+from . import yaml_text
 from .calendars import CalendarSection, Resolved
 from .text_files import decoded, read_bytes
 
@@ -21,10 +22,55 @@ STDIN_NAME: Final = "standard input"
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """A registry of ten thousand jobs has a third of this size. A larger file is not a job file."""
 
+
+class NotJSON(DefinitionError):
+    """The text is not JSON."""
+
+    code = "invalid-json"
+
+
+def _parse_json(text: str) -> list[object]:
+    """Return the document in `text`, as a list of one; no key is repeated, and no number is NaN or infinite.
+
+    Raises:
+        NotJSON: the text cannot be parsed; the problem's source is `:line`.
+        DefinitionError: a key is repeated, or a number is NaN, infinite or too long.
+    """
+    try:
+        return [json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)]
+    except json.JSONDecodeError as error:
+        raise NotJSON(
+            DefinitionProblem(
+                f"not JSON: {error.msg}, column {error.colno}", source=f":{error.lineno}", code=NotJSON.code
+            )
+        ) from None
+    except RecursionError:
+        raise DefinitionError(DefinitionProblem("nested too deep", code="nested-too-deep")) from None
+    except DefinitionError:
+        raise
+    except ValueError as error:  # an integer of thousands of digits
+        raise DefinitionError(DefinitionProblem(str(error), code="invalid-number")) from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in unique if names.count(name) > 1)
+        called = f" of {show(unique['name'])}" if twice != "name" and "name" in unique else ""
+        reason = f"the key{called} is given twice"
+        raise DefinitionError(DefinitionProblem(reason, field=twice, code="duplicate-key"))
+    return unique
+
+
+def _constant(name: str) -> NoReturn:
+    raise DefinitionError(DefinitionProblem("JSON has no such number", field=name, code="invalid-number"))
+
+
 _PARSERS: Final[dict[str, Callable[[str], list[object]]]] = {
     ".yaml": yaml_text.parse,
     ".yml": yaml_text.parse,
-    ".json": json_text.parse,
+    ".json": _parse_json,
 }
 
 
@@ -150,8 +196,8 @@ def _parse_either(text: str) -> list[object]:
     # Text that starts like JSON may still be YAML in flow style.
     if text.lstrip().startswith(("{", "[")):
         try:
-            return json_text.parse(text)
-        except json_text.NotJSON:
+            return _parse_json(text)
+        except NotJSON:
             pass
     return yaml_text.parse(text)
 

@@ -56,14 +56,6 @@ class InMemoryDurable:
             alarm.cancel()
         return deliveries
 
-    def recount(self) -> None:
-        """Redeliver all unsettled messages and restart their delivery counts, as a crashed server may."""
-        for sequence, out in self._out.items():
-            out.delivered = 0
-            if out.alarm is not None:
-                out.alarm.cancel()
-            self._requeue(sequence)
-
     def again(self, sequence: int) -> None:
         """Redeliver a settled message, as a server does that lost the acknowledgement."""
         entry = self._stream.get(sequence)

@@ -9,6 +9,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
@@ -27,7 +29,7 @@ from sqlalchemy import (
 
 from ...domain.events import Message, Recorded
 from ...domain.totals import Total
-from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
@@ -43,7 +45,6 @@ from . import tables, totals
 from .batch_writer import BatchWriter
 from .conditions import dead_letter_conditions, execution_conditions
 from .counts import COUNTED, CountsWriter, expire_passed, without
-from .database_file import DatabaseFile
 from .engine import Encoding, connect, writing
 from .migration import migrate
 from .rows import Row, dead_letter_row, execution_row, job_row
@@ -320,3 +321,43 @@ async def open_history(url: str, *, installation: str = "", max_connections: int
         yield history
     finally:
         await history.close()
+
+
+class DatabaseFile:
+    """Watches the file of an SQLite database, if it has one, which may be removed while it is open.
+
+    Connections to a removed file go on in a file without a name, which no other process sees.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Remember the present file of an engine."""
+        self._engine = engine
+        name = engine.url.database
+        self._path = Path(name) if engine.dialect.name == "sqlite" and name and name != ":memory:" else None
+        self._number = self._present()
+        self._making = Lock()
+
+    def check(self, begin_again: Callable[[], None]) -> None:
+        """Open the present file if it is another; make a missing one.
+
+        Raises:
+            HistoryUnavailable: it is another. The next call finds its content, and its own offset.
+        """
+        if self._present() == self._number:
+            return
+        with self._making:
+            if self._present() == self._number:  # another thread was here
+                return
+            self._engine.dispose()
+            migrate(self._engine)
+            begin_again()
+            self._number = self._present()
+        raise HistoryUnavailable(
+            f"{self._path} was removed or replaced; the history continues from the file's own place"
+        )
+
+    def _present(self) -> int | None:
+        try:
+            return None if self._path is None else self._path.stat().st_ino
+        except OSError:
+            return None

@@ -28,8 +28,7 @@ from ...ports import (
 from ...settings import Settings
 from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
 from .archive_eligibility import ArchiveEligibility, Keeping
-from .finished_output import FinishedOutput
-from .heartbeats import FinishedHeartbeats
+from .finished_output import FinishedHeartbeats, FinishedOutput
 from .unproven_reports import INTERVAL_S, UnprovenReports
 
 LEAST: Final = timedelta(minutes=2)

@@ -6,6 +6,7 @@ meanwhile becomes one message.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypedDict
@@ -41,7 +42,6 @@ from ...ports import (
 from ...subjects import DecodeError, Stream
 from .backlog import Backlog, OpenMessage, Waiting
 from .decisions import NO_CHANNEL, Decision, decisions
-from .log_fields import fields, note_outcome
 
 AT_ONCE: Final = 256
 """Decisions that are stored in one write."""
@@ -58,6 +58,7 @@ LEASE_S: Final = 4.0
 CURSOR: Final = subjects.cursor(Stream.NOTIFICATIONS, subjects.NOTIFIER)
 
 _log = telemetry.get_logger("tocsin.notifier")
+_level: Final = logging.getLogger("tocsin.notifier")
 _counter: Final = telemetry.meter().create_counter(
     "tocsin_notifications",
     unit="{notification}",
@@ -224,7 +225,7 @@ class Sender:
 
     def _drop(self, lost: NotificationFact | Waiting) -> None:
         """Forget a notification that its stream dropped."""
-        _log.warning("notification dropped by a full stream", action="notification-lost", **fields(lost))
+        _log.warning("notification dropped by a full stream", action="notification-lost", **_fields(lost))
         self.backlog.forget(lost.id)
 
     async def _store(self, decided: Sequence[Decision]) -> None:
@@ -236,7 +237,7 @@ class Sender:
         for decision, result in zip(decided, results, strict=True):
             if result.error is None:
                 _count(decision.channel, decision.fact)
-                note_outcome(decision.channel, decision.fact, decision.grouped)
+                _note_outcome(decision.channel, decision.fact, decision.grouped)
                 if decision.lane is None:
                     self.backlog.forget(
                         decision.fact.id
@@ -268,13 +269,13 @@ class Sender:
             outcome = await self._outcome(channel, message, raised)
             await self._log.append(outcome, expect=message.sequence)
             _count(raised.channel, outcome)
-            note_outcome(raised.channel, outcome, message.grouped)
+            _note_outcome(raised.channel, outcome, message.grouped)
         except (LogUnavailable, OutdatedState) as error:
             _log.info(
                 "outcome of a notification not stored; sending it again",
                 action="log-unavailable",
                 error=str(error),
-                **fields(message.first),
+                **_fields(message.first),
             )
             message.due, message.is_busy = self._clock.now() + SOON, False
 
@@ -312,7 +313,7 @@ class Sender:
             channel=raised.channel,
             attempt=attempt,
             error=reason,
-            **fields(raised),
+            **_fields(raised),
         )
         if again is None:
             return NotificationAbandoned(**about, attempt=attempt, error=reason)
@@ -345,3 +346,36 @@ def _page(public_url: str | None, raised: NotificationRaised) -> str | None:
         return None
     page = f"jobs/{quote(raised.job)}" if raised.execution_id is None else f"executions/{quote(raised.execution_id)}"
     return f"{public_url.rstrip('/')}/{page}"
+
+
+def _fields(about: NotificationFact | Waiting) -> dict[str, str]:
+    """Return the fields of log lines about a notification."""
+    execution_id = {} if about.execution_id is None else {"execution_id": about.execution_id}
+    return {"job": about.job, "notification": about.id, **execution_id}
+
+
+def _note_outcome(channel: str, fact: NotificationFact, grouped: Sequence[Waiting]) -> None:
+    """Write the lines about a stored event that stands for a whole message.
+
+    Answers that accept nothing have had a warning already. Each further notification of the message has a line of its own at debug, so that
+    the lines about an execution show its notification also if the event names another.
+    """
+    if isinstance(fact, NotificationDelivered):
+        numbers = {"attempt": fact.attempt, "others": len(grouped)}
+        _log.info(
+            "notification delivered", action="notification-delivered", channel=channel, **numbers, **_fields(fact)
+        )
+    elif isinstance(fact, NotificationSilenced):
+        action = "notification-silenced"
+        _log.info("notification silenced", action=action, channel=channel, silence=fact.silence, **_fields(fact))
+    if not _level.isEnabledFor(logging.DEBUG):
+        return
+    for waiting in grouped:
+        _log.debug(
+            "notification is in the message of another",
+            action="notification-grouped",
+            outcome=str(getattr(fact, "type", "")),
+            channel=waiting.channel,
+            message=fact.id,
+            **_fields(waiting),
+        )
