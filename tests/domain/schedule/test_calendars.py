@@ -25,7 +25,7 @@ from tocsin.domain.schedule.day_rules import FAR, OpenDays, date_of, weekday_of
 from tocsin.domain.schedule.moved_pattern import MovedPattern
 from tocsin.domain.schedule.pattern import DAY, Pattern
 
-from .oracle import zone
+from .brute_force import zone
 
 PRAGUE = "Europe/Prague"
 CZ = NamedDays(

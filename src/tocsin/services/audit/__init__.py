@@ -3,8 +3,8 @@
     recorded events ──▶ Auditor ──▶ checks (time, executions, requests, locks, agents, public events) ──▶ Report
 
 The checks read no clock, no log and no database, so that they judge a live stream, a file and an archive alike. Only
-`ProjectionReader` queries read models. The checks share the domain's event classes, names and calendar, and implement every rule
-independently of the domain.
+`ProjectionReader` queries read models. The checks share the domain's event classes and names, and implement every rule independently
+of the domain, the instants of schedules included (`enumerator`).
 
 | invariant | checked by |
 |---|---|

@@ -35,12 +35,11 @@ from .coordination import Agents, Locks
 from .dependencies import Dependencies
 from .execution_reports import is_proven
 from .executions import Executions
-from .fan_outs import FanOuts
 from .ledger_time import LedgerTime
 from .ownership import Ownership
 from .public_events import PublicEvents
 from .queues import Queues
-from .requests import Requests
+from .requests import FanOuts, Requests
 from .unique_keys import UniqueKeys
 
 SHOWN: Final = 1_000

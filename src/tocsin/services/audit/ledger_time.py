@@ -1,68 +1,37 @@
 """The ledger is complete (I2): each instant is in exactly one `due` or `passed`.
 
-The instants are recomputed from the definitions in force. Memory: for each job, the definitions that govern undecided time.
-
-A timeline recomputes them with the calendar alone. From the decisions it takes only their reach, and the last firing, from which `@every`
-counts.
+The instants are recomputed from the definitions in force, without the calendar of the ticker (`enumerator`). From the decisions a
+timeline takes only their reach, and the last firing, from which `@every` counts. Memory: for each job, the definitions that govern
+undecided time.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
-from ...domain.definition import Calendar, JobDefinition
+from ...domain.definition import JobDefinition
 from ...domain.events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
-from ...domain.schedule import DstPolicy, Occurrence, ScheduleError, parse, parse_moment
-from ...domain.schedule.clock_changes import local_time
 from . import check
 from .check import Check, Debt, Proof, Taken, on
+from .enumerator import instants, interval_of
 
 
-# `closing` shares no code with the search of the schedule, which looks at spans of closed days, so each checks the other.
-def closing(rule: JobDefinition, at: datetime) -> str | None:
-    """Return why a job may not fire at an instant; None: it may."""
-    if not rule.exclude and not rule.only and not rule.blackout:
-        return None
-    local = local_time(rule.timezone, at)
-    day, weekday = local.date().isoformat(), f"{local:%A}".lower()
-    for calendar in rule.exclude:
-        if _has(calendar, day, weekday):
-            return f"{day} is a day of {calendar.name}"
-    if rule.only and not any(_has(calendar, day, weekday) for calendar in rule.only):
-        return f"{day} is no day of {' or '.join(calendar.name for calendar in rule.only)}"
-    for span in rule.blackout:
-        start, end = (parse_moment(text, rule.timezone, DstPolicy(gap="shift")) for text in (span.start, span.end))
-        if start <= at < end:
-            return f"a blackout lasts from {span.start} to {span.end}"
-    return None
-
-
-def _has(calendar: Calendar, day: str, weekday: str) -> bool:
-    # ISO dates are ordered as texts.
-    ranges = ((text.partition("/")[0], text.rpartition("/")[2]) for text in calendar.days)
-    return weekday in calendar.weekdays or any(first <= day <= last for first, last in ranges)
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A named instant: a firing, or a local time that does not exist.
-
-    `excluded`: it stands for so many instants, which calendars exclude.
-    """
+class Named(NamedTuple):
+    """A named instant: a firing, or a local time that does not exist."""
 
     at: datetime
-    fires: bool
+    is_skipped: bool
+    """Whether it is a local time that does not exist."""
+    excluded: int
+    """The number of instants for which it stands, which calendars exclude; 0: none excludes it."""
     paused: bool
     definition: int
-    excluded: int = 0
-    closing: str | None = None
-    """How the calendars of the definition contradict it; None: they do not."""
 
     @property
-    def is_skipped(self) -> bool:
-        """Whether it is a local time that does not exist."""
-        return not self.fires and not self.excluded
+    def fires(self) -> bool:
+        return not self.is_skipped and not self.excluded
 
 
 @dataclass(slots=True)
@@ -113,8 +82,8 @@ class Timeline:
                 pass
         since, rule = self.definitions.get(sequence, (recorded.time, None))
         registered = self._registered(recorded)
-        anchors = self._anchors(registered, since)
-        self.regimes.append(Regime(recorded.time, sequence, rule, paused, registered, anchors))
+        anchor = self.last_fired if self.last_fired is not None and self.last_fired > registered else since
+        self.regimes.append(Regime(recorded.time, sequence, rule, paused, registered, [anchor]))
         self._forget()
         return rule is not None or not sequence
 
@@ -128,15 +97,6 @@ class Timeline:
             return getattr(recorded.message, "created_at", None) or recorded.time
         return before.registered if before.definition else recorded.time
 
-    def _anchors(self, registered: datetime, since: datetime) -> list[datetime]:
-        """Return the possible starts of the intervals of a definition.
-
-        Earlier versions counted those of a job that was registered again from the last firing before its deletion.
-        """
-        if self.last_fired is None:
-            return [since]
-        return [self.last_fired] if self.last_fired > registered else [since, self.last_fired]
-
     def _start(self, time: datetime, fact: Defined) -> datetime:
         """Return the start of the intervals of a definition until the job fires.
 
@@ -145,8 +105,8 @@ class Timeline:
         if not self.regimes:
             return fact.anchor or time
         before = self.definitions.get(self.regimes[-1].definition)
-        interval = _interval(fact.definition)
-        is_kept = before is not None and interval is not None and _interval(before[1]) == interval
+        interval = interval_of(fact.definition.schedule)
+        is_kept = before is not None and interval is not None and interval_of(before[1].schedule) == interval
         return before[0] if before is not None and is_kept else time
 
     def decide(self, upto: datetime, *, fired: bool) -> None:
@@ -159,8 +119,6 @@ class Timeline:
                     regime.anchors = [upto]
                 elif regime.registered < upto:
                     regime.anchors = [upto, *regime.anchors]
-                else:
-                    regime.anchors = [*regime.anchors, upto]
         self.watermark = upto if self.watermark is None else max(self.watermark, upto)
         self._forget()
 
@@ -169,7 +127,8 @@ class Timeline:
 
         There is one result for each possible start of the intervals.
         """
-        most = max((len(regime.anchors) for regime in self.regimes if _counts(regime)), default=1)
+        rules = ((regime, regime.rule) for regime in self.regimes if regime.rule is not None)
+        most = max((len(regime.anchors) for regime, rule in rules if interval_of(rule.schedule)), default=1)
         return [list(islice(self._named(upto, anchor), limit)) for anchor in range(most)]
 
     def _named(self, upto: datetime, anchor: int) -> Iterator[Named]:
@@ -181,18 +140,10 @@ class Timeline:
             if rule is None or rule.schedule is None:
                 continue
             start = max(self.watermark, regime.since) if self.watermark else regime.since
-            schedule = parse(rule.schedule, rule.timezone, dst=rule.dst, days=rule.day_rules)
             origin = regime.anchors[min(anchor, len(regime.anchors) - 1)]
             paused = regime.paused or not rule.enabled
-            for occurrence in schedule.occurrences(start, min(end, upto), anchor=origin):
-                yield Named(
-                    occurrence.at,
-                    occurrence.fires,
-                    paused and not occurrence.excluded,
-                    regime.definition,
-                    occurrence.excluded,
-                    _contradiction(rule, occurrence),
-                )
+            for (at, is_skipped), excluded in instants(rule, start, min(end, upto), origin):
+                yield Named(at, is_skipped, excluded, paused and not excluded, regime.definition)
 
     def _forget(self) -> None:
         if self.watermark is None:
@@ -202,31 +153,6 @@ class Timeline:
         definitions = {regime.definition for regime in self.regimes}
         for sequence in self.definitions.keys() - definitions:
             del self.definitions[sequence]
-
-
-def _contradiction(rule: JobDefinition, occurrence: Occurrence) -> str | None:
-    """Return why the definition contradicts an instant.
-
-    Its day is closed and it fires, or its day is open and it is excluded.
-    """
-    reason = closing(rule, occurrence.at)
-    if occurrence.excluded:
-        return None if reason is not None else "no calendar and no blackout excludes it"
-    return reason if occurrence.fires else None
-
-
-def _interval(rule: JobDefinition) -> timedelta | None:
-    try:
-        return (
-            parse(rule.schedule, rule.timezone, dst=rule.dst, days=rule.day_rules).interval if rule.schedule else None
-        )
-    except ScheduleError:
-        return None
-
-
-def _counts(regime: Regime) -> bool:
-    """Return whether the start of the intervals matters to a regime."""
-    return regime.rule is not None and (regime.rule.schedule or "").lstrip().lower().startswith("@every")
 
 
 COUNTED: int = 1_000
@@ -271,7 +197,7 @@ class LedgerTime(Check):
         fact = recorded.message
         begin = self._jobs[fact.job].begin if fact.job in self._jobs else None
         if begin is not None and fact.start != begin and not self._is_first(fact.job):
-            reason = f"its span begins at {_iso(fact.start)}, and {_iso(begin)} is how far time was decided"
+            reason = f"its span begins at {fact.start.isoformat()}, and {begin.isoformat()} is how far time was decided"
             yield check.violation("I2", check.job(fact.job), reason, recorded)
         yield from self._decided(recorded, fact.job, fact.until, fired=False)
 
@@ -280,7 +206,7 @@ class LedgerTime(Check):
         if not timeline.regimes and self._since is None:
             yield check.violation("I2", check.job(job), "no definition was ever in force", recorded)
         elif timeline.watermark is not None and upto <= timeline.watermark:
-            reason = f"decided again: all up to {_iso(timeline.watermark)} was"
+            reason = f"decided again: all up to {timeline.watermark.isoformat()} was"
             yield check.violation("I2", check.job(job), reason, recorded)
         elif not self._is_first(job):
             yield from self._compared(timeline, recorded, upto)
@@ -300,10 +226,9 @@ class LedgerTime(Check):
     def _named(self, timeline: Timeline, upto: datetime, limit: int) -> Sequence[Sequence[Named]]:
         try:
             return timeline.named(upto, limit)
-        except ScheduleError as error:
-            self.remarks[timeline.job] = (
-                f"{check.job(timeline.job)}: its instants cannot be recomputed: {error.problem}"
-            )
+        except ValueError as error:
+            reason = str(error).partition("\n")[0]
+            self.remarks[timeline.job] = f"{check.job(timeline.job)}: its instants cannot be recomputed: {reason}"
             return ()
 
     def _is_first(self, job: str) -> bool:
@@ -322,7 +247,7 @@ class LedgerTime(Check):
                 undecided.pop()  # its day may still have others, which are decided together
             if undecided:
                 first, number = undecided[0].at, len({instants.at for instants in undecided})
-                reason = f"{_counted(number)} not decided yet, the first at {_iso(first)}"
+                reason = f"{_counted(number)} not decided yet, the first at {first.isoformat()}"
                 yield Debt("I2", check.job(job), reason, first, facts=(Proof.of(self._last[job]),))
 
 
@@ -340,12 +265,11 @@ def _wrong(recorded: Recorded[Due | Passed], named: Sequence[Named]) -> Iterator
 def _wrong_due(fact: Due, named: Sequence[Named]) -> Iterator[str]:
     at = fact.scheduled_time
     if forgotten := [instant.at for instant in named if instant.at != at]:
-        yield f"{_counted(len(forgotten))} never decided, the first at {_iso(forgotten[0])}"
+        yield f"{_counted(len(forgotten))} never decided, the first at {forgotten[0].isoformat()}"
     if not any(instant.fires and instant.at == at for instant in named):
         yield "it fired, and no definition in force named that instant"
     if any(instant.paused for instant in named if instant.at == at):
         yield "it fired while the job was paused or disabled"
-    yield from (f"it fired: {instant.closing}" for instant in named if instant.at == at and instant.closing)
     if fact.dst_skip != any(instant.is_skipped and instant.at == at for instant in named):
         yield "a local time that does not exist falls there, or does not, and it says otherwise"
 
@@ -357,30 +281,21 @@ def _wrong_passed(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
     if fact.count != number:
         yield f"{fact.count:,} passed, and {_counted(number)} named"
     elif not named or named[-1].at != fact.until:
-        yield f"its span ends at {_iso(fact.until)}, which is no instant that was named"
+        yield f"its span ends at {fact.until.isoformat()}, which is no instant that was named"
     paused = sum(instant.paused for instant in named)
     if paused != (len(named) if fact.reason == "paused" else 0):
         yield f"they passed as {fact.reason!r}, and {paused} of {len(named)} were paused or disabled"
     elif fact.reason == "dst_skip" and any(instant.fires for instant in named):
         yield "they passed as local times that do not exist, and some do"
-    yield from _wrong_exclusion(fact, named)
+    counted = [instant for instant in named if not instant.is_skipped]
+    excluded = sum(bool(instant.excluded) for instant in counted)
+    if excluded != (len(counted) if fact.reason == "excluded" else 0):
+        yield f"they passed as {fact.reason!r}, and {excluded} of {len(counted)} were excluded"
     expected = [instant.at for instant in named if fact.reason == "paused" or instant.is_skipped]
     if [*fact.scheduled_times] != expected:
         yield "the public events name other instants"
 
 
-def _wrong_exclusion(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
-    excluded = [instant for instant in named if instant.excluded]
-    counted = [instant for instant in named if not instant.is_skipped]
-    if len(excluded) != (len(counted) if fact.reason == "excluded" else 0):
-        yield f"they passed as {fact.reason!r}, and {len(excluded)} of {len(counted)} were excluded"
-    yield from (f"{_iso(instant.at)} passed as excluded: {instant.closing}" for instant in excluded if instant.closing)
-
-
 def _counted(number: int) -> str:
     many = f"{number:,}{' or more' * (number >= COUNTED)}"
     return f"{many} instant was" if number == 1 else f"{many} instants were"
-
-
-def _iso(at: datetime) -> str:
-    return at.isoformat()

@@ -24,7 +24,6 @@ from . import check
 from .check import Check, Debt, Key, Proof, Taken, on
 
 _OPEN: Final = QueueResumed.model_fields["type"].default
-_PAUSED: Final = QueuePaused.model_fields["type"].default
 
 
 class Queues(Check):
