@@ -32,7 +32,7 @@ from tests.properties import examples
 from tocsin.adapters.redis import open_history as open_redis
 from tocsin.adapters.sql import open_history
 from tocsin.adapters.sql.history import SqlHistory
-from tocsin.adapters.sql.memory import InlineExecutor, empty_engine
+from tocsin.adapters.sql.memory import empty_engine
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,
@@ -132,7 +132,7 @@ class MemoryDatabase:
     @asynccontextmanager
     async def open(self, installation: str = "") -> AsyncIterator[History]:
         """One process's history in it."""
-        yield SqlHistory(self._engine, installation=installation, executor=InlineExecutor())
+        yield SqlHistory(self._engine, installation=installation, threads=0)
 
     crashing = SqliteDatabase.crashing
 
@@ -590,16 +590,16 @@ async def test_history_that_is_off_ends_what_it_has(empty_database: EmptyDatabas
     before = recorded([*story("admitted", "started", execution_id="1")])
     while_off = recorded(
         [
-            *story("completed", execution_id="1"),
+            *story("admitted", "completed", execution_id="1"),
             *story(*A_FAILURE, execution_id="2"),
             *story("admitted", execution_id="3"),
         ]
     )
     after = recorded([*story("started", "completed", execution_id="3"), *story(*A_SUCCESS, execution_id="4")])
     upto = 0
-    async with empty_database() as database, database.open() as history:
-        for facts, opens in ((before, True), (while_off, False), (after, True)):
-            await history.record(Stream.LOG, facts, after=upto, upto=upto + len(facts), opens=opens)
+    async with empty_database() as database, database.open() as history, database.open() as other:
+        for recorder, facts, opens in ((history, before, True), (other, while_off, False), (history, after, True)):
+            await recorder.record(Stream.LOG, facts, after=upto, upto=upto + len(facts), opens=opens)
             upto += len(facts)
         rows = {row.execution_id: row.status for row in (await history.executions()).rows}
         assert rows == {"1": "completed", "3": "completed", "4": "completed"}
@@ -1025,21 +1025,22 @@ async def test_id_of_another_job_changes_no_row(empty_database: EmptyDatabase) -
     ours = Admitted(job="ours", execution_id="1", scheduled_time=NOON, trigger="cron", plan=plan())
     theirs = ours.model_copy(update={"job": "theirs", "trigger": "api"})
     end: dict[str, Any] = {"execution_id": "1", "scheduled_time": NOON}
+    other = ours.model_copy(update={"execution_id": "2"})
     batches: list[list[Message]] = [
-        [ours, theirs],
+        [ours],
+        [other, theirs],
         [Failed(job="theirs", trigger="api", error=BOOM, **end)],
         [Completed(job="ours", trigger="cron", **end)],
     ]
-    async with empty_database() as database, database.open() as history:
+    async with empty_database() as database, database.open() as history, database.open() as successor:
         for number, facts in enumerate(batches):
-            await history.record(
-                Stream.LOG, recorded(facts), after=number and 1 + number, upto=2 + number, opens=number != 1
-            )
+            recorder = successor if number % 2 else history  # it has no row in memory
+            await recorder.record(Stream.LOG, recorded(facts), after=number, upto=1 + number, opens=number != 2)
             row = await history.execution("1")
             assert row is not None
-            expected = ("ours", "cron", None, "completed" if number == 2 else "pending")
+            expected = ("ours", "cron", None, "completed" if number == 3 else "pending")
             assert (row.job_name, row.trigger, row.error, row.status) == expected
-        assert await history.count() == 1
+        assert await history.count() == 2
         totals = await history.totals()
         assert totals is not None
         ends = {total: count for total, count in totals.items() if total.kind == "executions" and total.job}
@@ -1047,6 +1048,20 @@ async def test_id_of_another_job_changes_no_row(empty_database: EmptyDatabase) -
             ("ours", "completed", 1),
             ("theirs", "failed", 1),
         ]
+
+
+async def test_new_executions_are_written_without_a_look_for_their_rows() -> None:
+    engine, statements = empty_engine(), list[str]()
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    history = SqlHistory(engine, threads=0)
+    try:
+        begun = [fact for n in range(1_200) for fact in story("admitted", execution_id=str(n))]
+        await history.record(Stream.LOG, recorded(begun), after=0, upto=len(begun))
+        assert [text for text in statements if "FROM scheduler_executions" in text] == []
+        assert len([text for text in statements if "scheduler_executions " in text]) == 1  # one for all rows
+        assert await history.count() == 1_200
+    finally:
+        await history.close()
 
 
 async def test_ends_are_totals_also_without_rows(empty_database: EmptyDatabase) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import JsonValue
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started, task
+from tocsin.adapters.history.rows import dead_letter_columns, json_text
 from tocsin.domain import dead_letter, execution, history, uniqueness
 from tocsin.domain.events import (
     Advanced,
@@ -246,8 +246,17 @@ def test_a_dead_letter_of_an_execution() -> None:
         first_attempt=at(10),
         last_attempt=at(20),
     )
-    assert dead_letter.dead_letters(recorded([letter, admitted()])) == {
-        (JOB, ID): dead_letter.DeadLetterRecord(ID, JOB, ID, attempts, "ValueError: boom", {"n": 1}, at(10), at(20))
+    [kept] = dead_letter.dead_letters(recorded([letter, admitted()])).values()
+    assert dead_letter_columns(kept) == {
+        "job_name": JOB,
+        "execution_id": ID,
+        "definition": None,
+        "attempts": len(attempts),
+        "input": '{"n":1}',
+        "last_error": "ValueError: boom",
+        "first_attempt": at(10),
+        "last_attempt": at(20),
+        "attempt_history": json_text(attempts),
     }
 
 
@@ -255,9 +264,17 @@ def test_poison_message_gives_a_dead_letter() -> None:
     letter = PoisonMessage(
         job=JOB, id="planner-7", reason="unreadable", durable="planner", subject="ledger.x.due", sequence=7, body="e30="
     )
-    kept: dict[str, JsonValue] = {"durable": "planner", "subject": "ledger.x.due", "sequence": 7, "body": "e30="}
-    assert dead_letter.dead_letters(recorded([letter])) == {
-        (JOB, "planner-7"): dead_letter.DeadLetterRecord("planner-7", JOB, None, (), "unreadable", kept, at(1), at(1))
+    [kept] = dead_letter.dead_letters(recorded([letter])).values()
+    assert dead_letter_columns(kept) == {
+        "job_name": JOB,
+        "execution_id": None,
+        "definition": None,
+        "attempts": 0,
+        "attempt_history": "[]",
+        "last_error": "unreadable",
+        "first_attempt": at(1),
+        "last_attempt": at(1),
+        "input": '{"durable":"planner","subject":"ledger.x.due","sequence":7,"body":"e30="}',
     }
 
 

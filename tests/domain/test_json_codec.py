@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from tests.properties import examples
 from tocsin import subjects
-from tocsin.domain import events, json_codec
+from tocsin.domain import events, history, json_codec
 from tocsin.domain.definition import (
     STORED,
     Batch,
@@ -289,6 +289,32 @@ def test_codecs_agree_on_every_damaged_body(model: type[BaseModel], data: DataOb
     if read is not None:  # otherwise pydantic decides, as it does here
         assert expected is not None, "msgspec accepts no body that pydantic rejects"
         assert same(read, expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("admitted", events.Dispatched), ("started", events.Started), ("completed", events.Completed)]
+)
+@settings(max_examples=examples(60))
+@given(data=st.data())
+def test_plain_events_equal_whole_events(kind: str, model: type[BaseModel], data: DataObject) -> None:
+    plain = history.PLAIN[kind]
+    usual = json.loads(json_codec.written(data.draw(messages(model))))
+    if kind == "admitted":
+        admits = json.loads(json_codec.written(data.draw(messages(events.Admission))))
+        usual |= {"v": 2, "admits": {name: admits[name] for name in ("plan", "by") if name in admits}}
+    usual = {name: value for name, value in usual.items() if name in plain.__struct_fields__}
+    body = json.dumps(usual).encode()
+    read = json_codec.read(plain, body)
+    assert read is not None
+    if data.draw(st.booleans()):
+        body = data.draw(_damaged(model, usual))
+    whole = validated(model, body)
+    if (read := json_codec.read(plain, body)) is not None:
+        assert whole is not None, "no body is accepted that is no whole event"
+        for part, of in ((read, whole), (getattr(read, "admits", None), getattr(whole, "admits", None))):
+            for name in set(getattr(part, "__struct_fields__", ())) - {"admits"}:
+                value, expected = getattr(part, name), getattr(of, name)
+                assert value == expected and type(value) is type(expected)  # noqa: PT018 - True equals 1
 
 
 @st.composite

@@ -32,8 +32,8 @@ from tocsin.services.shards import ShardMaps
 from tocsin.settings import Leader, Queue, Settings
 from tocsin.settings.model import Recovery, Stages
 from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
-from tocsin.stages.recorder.stage import RECORDER, Recorders
-from tocsin.subjects import ARCHIVER_LEASE
+from tocsin.stages.recorder.stage import RECORDER, Recorder, Recorders
+from tocsin.subjects import ARCHIVER_LEASE, Stream
 from tocsin.testing import ManualClock
 from tocsin.worker.connection import Connection, Options
 from tocsin.worker.handlers import Handlers
@@ -131,7 +131,8 @@ class Node:
         stages = bootstrap.compose(ports, names, states, key=KEY, agents=channel, fetches=channel)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
-            stages.append(RECORDER.bind(Recorders(log, cast("Any", history), clock, past=attic.whole)))
+            recorder = partial(Recorder, log, cast("Any", history), clock, past=attic.whole)
+            stages.append(RECORDER.bind(Recorders(recorder(Stream.LOG), recorder(Stream.LEDGER), None)))
         if "archiver" in names and around.is_archived:
             stages.append(attic.archiver(history, candidate(ports, ClockGuard(log, clock), ARCHIVER_LEASE), clock))
         self._outcomes = DeliveryPolicy(

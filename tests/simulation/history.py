@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tocsin.domain import dead_letter, history
-from tocsin.domain.dead_letter import DeadLetterRecord
+from tocsin.domain.dead_letter import Letter
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.execution_record import ExecutionRecord
 from tocsin.ports import SequenceConflict
@@ -16,7 +16,7 @@ class InMemoryHistory:
     def __init__(self) -> None:
         """Empty."""
         self.executions: dict[str, ExecutionRecord] = {}
-        self.dead_letters: dict[tuple[str, str], DeadLetterRecord] = {}
+        self.dead_letters: dict[tuple[str, str], Letter] = {}
         self._offsets = dict.fromkeys(Stream, 0)
 
     def offset_now(self, stream: Stream) -> int:

@@ -39,7 +39,7 @@ class ScriptedLog:
         self.messages = messages
         self.followed_from: list[int] = []
 
-    async def follow(self, stream: Stream, *filters: str, after: int) -> AsyncIterator[Batch]:
+    async def follow(self, stream: Stream, *filters: str, after: int, **_: object) -> AsyncIterator[Batch]:
         """Return the messages of an `EventLog` as its followers receive them."""
         assert stream is Stream.LOG
         self.followed_from.append(after)
@@ -232,7 +232,7 @@ async def test_it_ends_when_cancelled(tmp_path: Path) -> None:
 
     class WaitingLog(ScriptedLog):
         @override
-        async def follow(self, stream: Stream, *filters: str, after: int) -> AsyncIterator[Batch]:
+        async def follow(self, stream: Stream, *filters: str, after: int, **_: object) -> AsyncIterator[Batch]:
             async for batch in super().follow(stream, *filters, after=after):
                 yield batch
             waiting.set()

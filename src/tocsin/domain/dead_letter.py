@@ -5,13 +5,11 @@ However often a replay is requested, delivered or handled, it is one execution. 
 dead letter. Implements hip-62, Dead Letter Handling.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from typing import Any, Final, TypeAlias, cast
-
-from pydantic import JsonValue
 
 from . import ids
 from .events import (
@@ -249,33 +247,16 @@ def _fields_of(request: Requested) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterRecord:
-    """One dead letter: a failed execution or a poison message (hip-62, Dead Letter Handling).
-
-    A poison message has no execution and no attempts; its `input` holds the message and its position in the log.
-    """
-
-    id: str
-    job: str
-    execution_id: str | None
-    attempts: tuple[Attempt, ...]
-    last_error: str | None
-    input: Mapping[str, JsonValue]
-    first_attempt: datetime
-    last_attempt: datetime
-    definition: int | None = None
-    """The sequence of the definition that the execution ran under, if it is known."""
-
-
+Letter: TypeAlias = Recorded[DeadLettered | PoisonMessage]
+"""The first event of a dead letter."""
 LetterName: TypeAlias = tuple[str, str]
 """The job and the id of a dead letter. A client may bring the id that an execution of another job has."""
 
 
-def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[LetterName, DeadLetterRecord]:
-    """Return the dead letters among messages, by job and id."""
-    letters = (_dead_letter(recorded) for recorded in messages if type(recorded.message) in _LETTERS)
-    return {(letter.job, letter.id): letter for letter in letters if letter is not None}
+def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[LetterName, Letter]:
+    """Return the first events of dead letters among messages, by job and id."""
+    letters = (cast("Letter", recorded) for recorded in messages if type(recorded.message) in _LETTERS)
+    return {(letter.message.job, letter.message.id): letter for letter in letters}
 
 
 def resolved(messages: Iterable[Recorded[Message]]) -> set[LetterName]:
@@ -284,32 +265,3 @@ def resolved(messages: Iterable[Recorded[Message]]) -> set[LetterName]:
 
 
 _LETTERS: Final[frozenset[type[Message]]] = frozenset({DeadLettered, PoisonMessage})
-
-
-def _dead_letter(recorded: Recorded[Message]) -> DeadLetterRecord | None:
-    match recorded.message:
-        case DeadLettered() as fact:
-            return DeadLetterRecord(
-                id=fact.id,
-                job=fact.job,
-                execution_id=fact.execution_id,
-                attempts=fact.attempts,
-                last_error=fact.last_error.summary if fact.last_error else None,
-                input=fact.input,
-                first_attempt=fact.first_attempt,
-                last_attempt=fact.last_attempt,
-                definition=fact.definition or None,
-            )
-        case PoisonMessage() as fact:
-            return DeadLetterRecord(
-                id=fact.id,
-                job=fact.job,
-                execution_id=None,
-                attempts=(),
-                last_error=fact.reason,
-                input=fact.model_dump(include={"durable", "subject", "sequence", "body"}),
-                first_attempt=recorded.time,
-                last_attempt=recorded.time,
-            )
-        case _:
-            return None

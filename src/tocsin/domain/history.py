@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
+from . import json_codec
 from .events import (
+    Admission,
     Admitted,
     Advanced,
     Cancelled,
@@ -39,14 +41,31 @@ from .events import (
 from .execution_record import OPEN, UNKNOWN_TRIGGER, ExecutionRecord, Recoveries, Status, StepRecord
 from .recovery import ABANDONED, TIMED_OUT
 
+_COMMON: Final = ("type", "job", "execution_id", "step", "attempt")
+_END: Final = (*_COMMON, "scheduled_time", "trigger", "fence")
+_TASK: Final = (*_END, "max_attempts", "function", "queue", "priority", "timeout", "token", "sole", "replay_of")
+PlainTask: Final = json_codec.plain(
+    Dispatched, *_TASK, v=Literal[2], admits=json_codec.plain(Admission, "plan", "by", "catch_up")
+)
+PLAIN: Final = {
+    "admitted": PlainTask,
+    "started": json_codec.plain(Started, "v", *_COMMON, "delivery", "worker", "lease", "agent"),
+    "completed": json_codec.plain(Completed, "v", *_END, "result", "cancelled_steps"),
+}
+"""The events of most executions, by the kind in their subject."""
 
-def executions_of(messages: Iterable[Recorded[Message]]) -> set[str]:
-    """Return the ids of the executions that messages may change."""
-    return {
-        cast("ExecutionFact", recorded.message).execution_id
-        for recorded in messages
-        if type(recorded.message) in _EVOLVE
-    }
+
+def executions_of(messages: Iterable[Recorded[Message]]) -> dict[str, bool]:
+    """Return the ids of the executions that messages may change, and whether each most likely begins with these messages."""
+    found: dict[str, bool] = {}
+    for recorded in messages:
+        fact: Any = recorded.message
+        kind = type(fact)
+        if kind in _EVOLVE and fact.execution_id not in found:
+            admits = kind is Admitted or kind is PlainTask or (kind is Dispatched and fact.admits is not None)
+            # The admission of an execution that waited for its lock has a fencing token.
+            found[fact.execution_id] = kind is Planned or (admits and fact.fence is None)
+    return found
 
 
 def fold(
@@ -59,20 +78,17 @@ def fold(
     """
     records: dict[str, ExecutionRecord] = {}
     for recorded in messages:
-        if (change := _EVOLVE.get(type(recorded.message))) is None:
+        fact: Any = recorded.message
+        if (change := _EVOLVE.get(type(fact))) is None:
             continue
-        fact = cast("ExecutionFact", recorded.message)
         if (record := records.get(fact.execution_id)) is None:
             before = old_records.get(fact.execution_id)
             if before is None and not opens:
                 continue
             record = _heard(fact, recorded.time) if before is None else _copy(before)
-            if record.job != fact.job:
-                continue
+        if record.job == fact.job:
             records[fact.execution_id] = record
-        elif record.job != fact.job:
-            continue
-        change(record, fact, recorded.time)
+            change(record, fact, recorded.time)
     return records
 
 
@@ -106,24 +122,23 @@ def _copy(record: ExecutionRecord) -> ExecutionRecord:
     return copy
 
 
-def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
-    if isinstance(fact, Admitted) and not record.has_started:
+def _requested(record: ExecutionRecord, fact: Requested | Dispatched, at: datetime) -> None:
+    """Note the request; a task that also admits has a part of its fields, and `admits` the others."""
+    request: Any = cast("Dispatched", fact).admits if type(fact) in _TASKS else fact
+    plan, steps, is_admitted = request.plan, record.steps, type(fact) is not Planned
+    if is_admitted and not record.has_started:
         record.started_at = at
     record.trigger, record.scheduled_time = fact.trigger, fact.scheduled_time
-    record.tags = fact.plan.tags
-    record.replay_of, record.definition = fact.replay_of, fact.plan.definition
-    record.shard, record.occurrence_id = fact.plan.shard, fact.plan.occurrence
-    delay = fact.plan.start_delay
-    record.start_delay_ms = None if delay is None else round(delay * 1_000)
-    record.queue = fact.plan.steps[0].queue if fact.plan.steps else None
-    if fact.by is not None:
-        record.created_by = fact.by.identity
-    steps = record.steps  # in the order of the plan, followed by steps that the plan does not name
-    record.steps = {
-        step.name: steps[step.name] if step.name in steps else StepRecord() for step in fact.plan.steps
-    } | steps
-    if isinstance(fact, Admitted) and fact.plan.start_at is not None:
-        for planned in fact.plan.steps:
+    record.replay_of, record.tags, record.definition = fact.replay_of, plan.tags, plan.definition
+    record.shard, record.occurrence_id = plan.shard, plan.occurrence
+    record.start_delay_ms = None if plan.start_delay is None else round(plan.start_delay * 1_000)
+    record.queue = plan.steps[0].queue if plan.steps else None
+    if request.by is not None:
+        record.created_by = request.by.identity
+    # In the order of the plan, followed by steps that the plan does not name.
+    record.steps = {step.name: steps.get(step.name) or StepRecord() for step in plan.steps} | steps
+    if is_admitted and plan.start_at is not None:
+        for planned in plan.steps:
             step = record.steps[planned.name]
             if not planned.depends_on and step.status == "pending" and not step.attempt:
                 step.phase = "scheduled"
@@ -135,8 +150,8 @@ def _told(record: ExecutionRecord, fact: Dispatched | Skipped | Terminal) -> Non
 
 
 def _dispatched(record: ExecutionRecord, fact: Dispatched, at: datetime) -> None:
-    if (admission := fact.admitted) is not None:
-        _requested(record, admission, at)
+    if fact.admits is not None:
+        _requested(record, fact, at)
     _told(record, fact)
     if (step := _open_step(record, fact.step, fact.attempt)) is not None:
         step.phase = None
@@ -251,8 +266,9 @@ def _ends(record: ExecutionRecord, fact: Skipped | Terminal) -> bool:
 def _over(record: ExecutionRecord, status: Status, at: datetime, *, step_status: Status | None = None) -> None:
     """End the execution; its open steps get the status `step_status`."""
     record.status, record.completed_at = status, at
-    record.attempt = max((step.attempt for step in record.steps.values()), default=0)  # 0: no attempt was made
+    record.attempt = 0  # no attempt was made
     for step in record.steps.values():
+        record.attempt = max(record.attempt, step.attempt)
         if step.status in OPEN:
             _end(step, step_status or status, at)
 
@@ -285,7 +301,8 @@ def _open_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecord |
 
 _Change: TypeAlias = Callable[[ExecutionRecord, Any, datetime], None]
 
-_EVOLVE: Final[Mapping[type[Message], _Change]] = {
+_TASKS: Final = frozenset({Dispatched, PlainTask})
+_EVOLVE: Final[Mapping[Any, _Change]] = {
     Planned: _requested,
     Admitted: _requested,
     Skipped: _called_off,
@@ -299,6 +316,7 @@ _EVOLVE: Final[Mapping[type[Message], _Change]] = {
     Completed: _completed,
     Failed: _failed,
     Cancelled: _called_off,
+    **dict(zip(PLAIN.values(), (_dispatched, _started, _completed), strict=True)),
 }
 """The effect of each event type; other types are ignored."""
 

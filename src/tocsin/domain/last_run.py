@@ -36,24 +36,26 @@ def last_runs(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRe
 
     `before` holds the earlier records by id. Executions without a definition are left out, so that names from outside are not kept.
     """
-    last: dict[str, LastRun] = {}
+    last: dict[str, tuple[datetime, ExecutionRecord]] = {}
     for record in after:
-        old = before.get(record.execution_id)
-        if record.completed_at is None or not record.definition or (old is not None and old.completed_at is not None):
+        ended_at, old = record.completed_at, before.get(record.execution_id)
+        if ended_at is None or not record.definition or (old is not None and old.completed_at is not None):
             continue
-        completed_at = record.completed_at
-        run = LastRun(
-            execution_id=record.execution_id,
-            status=record.status,
-            ended_at=completed_at if completed_at.tzinfo else completed_at.replace(tzinfo=UTC),
-            duration_ms=record.duration_ms,
-            error=_shortened(record.error),
-            reason=_shortened(record.reason),
-            definition=record.definition,
+        ended_at = ended_at if ended_at.tzinfo else ended_at.replace(tzinfo=UTC)
+        if record.job not in last or last[record.job][0] <= ended_at:
+            last[record.job] = ended_at, record
+    return {
+        job: LastRun(
+            execution_id=run.execution_id,
+            status=run.status,
+            ended_at=ended_at,
+            duration_ms=run.duration_ms,
+            error=_shortened(run.error),
+            reason=_shortened(run.reason),
+            definition=run.definition or 0,
         )
-        if (other := last.get(record.job)) is None or other.ended_at <= run.ended_at:
-            last[record.job] = run
-    return last
+        for job, (ended_at, run) in last.items()
+    }
 
 
 def _shortened(text: str | None) -> str | None:

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from .dead_letter import DeadLetterRecord
+from .dead_letter import Letter
 from .events import (
     MISSED_REASONS,
-    Cancelled,
-    Completed,
     ExecutionFact,
     Failed,
     Message,
@@ -23,7 +21,6 @@ from .events import (
     Recorded,
     Recovered,
     RetryScheduled,
-    Skipped,
 )
 from .execution_record import OPEN, ExecutionRecord
 
@@ -139,7 +136,7 @@ def growth_of_log(
     before: Mapping[str, ExecutionRecord],
     after: Mapping[str, ExecutionRecord],
     messages: Iterable[Recorded[Message]],
-    letters: Iterable[DeadLetterRecord],
+    letters: Iterable[Letter],
 ) -> Growth:
     """Return the growth by a batch of the log.
 
@@ -150,14 +147,14 @@ def growth_of_log(
     for execution_id, record in after.items():
         _count_execution(growth.of(record.definition), before.get(execution_id), record)
     for letter in letters:
-        growth.of(letter.definition)[Total("dead_letters", letter.job)] += 1
+        growth.of(getattr(letter.message, "definition", None))[Total("dead_letters", letter.message.job)] += 1
     for recorded in messages:
         fact: Any = recorded.message
         if type(fact) is RetryScheduled:
             retried = _record(after, fact)
             growth.of(None if retried is None else retried.definition)[Total("retries", fact.job)] += 1
         elif (
-            type(fact) in _ENDS and _record(after, fact) is None
+            fact.type in _ENDS and _record(after, fact) is None
         ):  # the policy keeps no history, or the id is another job's
             growth.of_others[Total("executions", fact.job, fact.trigger, fact.type)] += 1
         if type(fact) is Recovered:
@@ -202,7 +199,7 @@ def _count_time(totals: Counter[Total], kind: Kind, sum_kind: Kind, job: str, mi
     totals[Total(sum_kind, job)] += milliseconds
 
 
-_ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
+_ENDS: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 
 def bucket(kind: Kind, seconds: float) -> str:

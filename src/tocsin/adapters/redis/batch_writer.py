@@ -179,11 +179,11 @@ def _sets(record: ExecutionRecord) -> Iterator[str]:
         yield keys.results_of(record.job, record.status)
 
 
-def _write_dead_letter(transaction: Pipeline, letter: dead_letter.DeadLetterRecord, key: str) -> None:
+def _write_dead_letter(transaction: Pipeline, letter: dead_letter.Letter, key: str) -> None:
     transaction.hset(keys.dead_letter(key), mapping=keys.dead_letter_hash(letter))
     transaction.zadd(keys.DEAD_LETTER_IDS, {key: 0})
-    at = microseconds(keys.aware(letter.last_attempt))
-    for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.job)):
+    at = microseconds(keys.aware(getattr(letter.message, "last_attempt", letter.time)))
+    for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.message.job)):
         transaction.zadd(sorted_set, {key: at})
 
 

@@ -35,7 +35,7 @@ from pydantic_core import from_json
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from ...domain.dead_letter import DeadLetterRecord
+from ...domain.dead_letter import Letter
 from ...domain.events import JobState
 from ...domain.execution_record import ExecutionRecord, Recoveries, StepRecord
 from ...domain.job_record import JobRecord
@@ -147,6 +147,20 @@ invariant.
 """
 
 _ABSENT: Final[dict[str, Any]] = dict.fromkeys(("completed_at", "duration_ms", "worker", "error"))
+_VALUES: Final = (
+    *(
+        "execution_id",
+        "trigger",
+        "scheduled_time",
+        "replay_of",
+        "definition",
+        "shard",
+        "occurrence_id",
+        "start_delay_ms",
+    ),
+    *("started_at", "completed_at", "status", "duration_ms", "attempt", "was_handed_over"),
+)
+_TEXTS: Final = ("created_by", "queue", "error", "worker", "error_type", "traceback", "reason", "agent")
 _STEPS: Final = TypeAdapter(dict[str, StepRecord])
 _LETTER: Final = TypeAdapter(DeadLetterRow)
 _JOB: Final = TypeAdapter(JobRow)
@@ -156,8 +170,16 @@ _JOB: Final = TypeAdapter(JobRow)
 
 def execution_hash(record: ExecutionRecord) -> Values:
     """Return the hash of an execution."""
-    recoveries = json_text(record.recoveries) if any(record.recoveries) else None
-    return _hash(rows.request_columns(record) | rows.progress_columns(record) | {"recoveries": recoveries})
+    values: dict[str, Any] = {name: getattr(record, name) for name in _VALUES}
+    texts = {name: plain(getattr(record, name)) for name in _TEXTS}
+    parts = {
+        "job_name": record.job,
+        "tags": json_text(record.tags) if record.tags else None,
+        "dag_state": json_text(record.steps),
+        "result": None if record.result is None else json_text(record.result),
+        "recoveries": json_text(record.recoveries) if any(record.recoveries) else None,
+    }
+    return _hash(values | texts | parts)
 
 
 def execution_record(stored: Hash) -> ExecutionRecord:
@@ -211,9 +233,9 @@ def _execution(stored: Hash) -> dict[str, Any]:
 # --- dead letters ----------------------------------------------------------------------------------------------------
 
 
-def dead_letter_hash(record: DeadLetterRecord) -> Values:
+def dead_letter_hash(letter: Letter) -> Values:
     """Return the hash of a dead letter, without `resolved`, which a later fact sets."""
-    return _hash({"id": record.id, **rows.dead_letter_columns(record)})
+    return _hash({"id": letter.message.id, **rows.dead_letter_columns(letter)})
 
 
 def dead_letter_row(stored: Hash) -> DeadLetterRow:

@@ -8,31 +8,26 @@ this cache with the first transaction that fails.
 A row is written as a whole once, and then only its progress, because most of its indexes do not contain progress.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Table, select, update
+from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
 
 from ...domain import dead_letter, history, job_record, totals
-from ...domain.dead_letter import DeadLetterRecord, LetterName
+from ...domain.dead_letter import Letter, LetterName
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes
-from ...domain.execution_record import ExecutionRecord
 from ...domain.last_run import last_runs
 from ...subjects import Stream
 from ..history.rows import LetterKeys, RecorderCache, offset_conflict
 from . import rows
 from .counts import CountsWriter
-from .engine import Encoding, write_rows
+from .engine import Encoding, read_rows, write_rows
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 from .tables import last_runs as last_runs_table
 from .totals import TotalsWriter
-
-CHUNK: Final = 500
-"""The number of rows in one request; databases limit the parameters of a statement."""
 
 
 class BatchWriter:
@@ -43,7 +38,8 @@ class BatchWriter:
         self._encoding = Encoding(dialect)
         self.cache = RecorderCache()
         encoding = self._encoding
-        self._execution = encoding.upsert(executions, (*rows.PROGRESS, *rows.REQUEST), "execution_id")
+        self._new = encoding.into(executions, (*rows.PROGRESS, *rows.REQUEST))
+        self._execution = encoding.update(executions, (*rows.PROGRESS, *rows.REQUEST[:-1]), "execution_id")
         self._progress = encoding.update(executions, rows.PROGRESS, "execution_id")
         self._tag = encoding.insert(execution_tags, rows.TAG)
         self._letter = encoding.upsert(dead_letters, rows.DEAD_LETTER, "letter_id")
@@ -76,23 +72,44 @@ class BatchWriter:
         else:
             self._record_executions(connection, messages, opens=opens)
 
-    def _record_executions(self, connection: Connection, messages: Sequence[Recorded[Message]], *, opens: bool) -> None:
-        known, missing = self.cache.executions.recall(history.executions_of(messages))
-        for row in _stored(connection, executions, executions.c.execution_id, missing):
+    def _record_executions(
+        self, connection: Connection, messages: Sequence[Recorded[Message]], *, opens: bool, reads_all: bool = False
+    ) -> None:
+        """Record executions; without `reads_all`, expect no rows of those that begin with these messages."""
+        begins = history.executions_of(messages)
+        known, missing = self.cache.executions.recall(begins)
+        # Without `opens`, nothing would be inserted, and so no conflict would show a row that was expected wrongly.
+        stored = (name for name in missing if reads_all or not opens or not begins[name])
+        for row in read_rows(connection, select(executions), executions.c.execution_id, stored):
             known[row.execution_id] = rows.execution_record(row)
         changed = history.fold(known, messages, opens=opens)
         encoding = self._encoding
-        complete_rows, progress = list[rows.Values](), list[rows.Values]()
+        new_rows, complete_rows, progress = list[rows.Values](), list[rows.Values](), list[rows.Values]()
         for name, record in changed.items():
-            before = known.get(name)
-            if before is not None and before.request_fields == record.request_fields:
+            if (before := known.get(name)) is None:
+                new_rows.append(rows.execution_values(record, encoding))
+            elif before.request_fields == record.request_fields:
                 progress.append(rows.progress_values(record, encoding))
             else:
                 complete_rows.append(rows.execution_values(record, encoding))
-        for statement, values in ((self._execution, complete_rows), (self._progress, progress)):
+        for values in (new_rows, complete_rows, progress):
             values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
-            write_rows(connection, statement, values)
-        write_rows(connection, self._tag, list(self._tags(known, changed)))
+        try:
+            connection.exec_driver_sql("SAVEPOINT new_rows")
+            write_rows(connection, self._new, new_rows)
+            connection.exec_driver_sql("RELEASE SAVEPOINT new_rows")
+        except IntegrityError:  # another job, or the same in another installation, has an execution of this id
+            if reads_all:
+                raise
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT new_rows")
+            self._record_executions(connection, messages, opens=opens, reads_all=True)
+            return
+        write_rows(connection, self._execution, complete_rows)
+        write_rows(connection, self._progress, progress)
+        tagged = (
+            new for name, new in changed.items() if new.tags and (name not in known or known[name].tags != new.tags)
+        )
+        write_rows(connection, self._tag, [tag for record in tagged for tag in rows.tag_values(record, encoding)])
         self._counts.change(connection, count_changes(known, changed.values()))
         letters = dead_letter.dead_letters(messages)
         self._record_letters(connection, letters, dead_letter.resolved(messages))
@@ -102,29 +119,22 @@ class BatchWriter:
         self.cache.executions.keep(changed)
 
     def _record_letters(
-        self, connection: Connection, letters: Mapping[LetterName, DeadLetterRecord], resolved: Collection[LetterName]
+        self, connection: Connection, letters: Mapping[LetterName, Letter], resolved: Collection[LetterName]
     ) -> None:
         if not letters and not resolved:
             return
-        keys = LetterKeys(_letter_jobs(connection, LetterKeys.candidates({*letters, *resolved})))
+        letter, candidates = dead_letters.c, LetterKeys.candidates({*letters, *resolved})
+        stored = read_rows(connection, select(letter.letter_id, letter.job_name), letter.letter_id, candidates)
+        keys = LetterKeys({row.letter_id: row.job_name for row in stored})
         values = [rows.dead_letter_values(letter, keys.of(*name), self._encoding) for name, letter in letters.items()]
         write_rows(connection, self._letter, values)
-        letter = dead_letters.c
         for job, letter_id in sorted(resolved):
             conditions = letter.letter_id == keys.of(job, letter_id), letter.job_name == job
             connection.execute(update(dead_letters).where(*conditions).values(resolved=True))
 
-    def _tags(
-        self, known: Mapping[str, ExecutionRecord], changed: Mapping[str, ExecutionRecord]
-    ) -> Iterator[rows.Values]:
-        for name, record in changed.items():
-            before = known.get(name)
-            if record.tags and (before is None or before.tags != record.tags):
-                yield from rows.tag_values(record, self._encoding)
-
     def _record_jobs(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
         known, missing = self.cache.jobs.recall(job_record.jobs_of(messages))
-        for row in _stored(connection, jobs, jobs.c.job_name, missing):
+        for row in read_rows(connection, select(jobs), jobs.c.job_name, missing):
             known[row.job_name] = rows.job_record(row)
         changed = job_record.fold(known, messages)
         encoding = self._encoding
@@ -156,19 +166,3 @@ class BatchWriter:
             is_moved = connection.execute(first).first() is not None
         if not is_moved:
             raise offset_conflict(stream, after)
-
-
-def _letter_jobs(connection: Connection, candidates: Iterable[str]) -> dict[str, str]:
-    rest = iter(candidates)
-    found: dict[str, str] = {}
-    while chunk := list(islice(rest, CHUNK)):
-        letter = dead_letters.c
-        stored = connection.execute(select(letter.letter_id, letter.job_name).where(letter.letter_id.in_(chunk)))
-        found |= {row.letter_id: row.job_name for row in stored}
-    return found
-
-
-def _stored(connection: Connection, table: Table, key: Column[Any], names: Iterable[str]) -> Iterator[rows.Row]:
-    rest = iter(names)
-    while chunk := list(islice(rest, CHUNK)):
-        yield from connection.execute(select(table).where(key.in_(chunk)))

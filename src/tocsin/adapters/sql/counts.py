@@ -4,8 +4,7 @@ A per-second job has 2.6 million executions in a month. To count them by time ta
 has all columns, so the recorder keeps the ended executions counted.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
@@ -32,7 +31,6 @@ from ...domain.execution_counts import (
     NO_DEFINITION,
     PERIOD,
     CountKey,
-    counted_status,
     period_of,
 )
 from ...ports import Duration, ExecutionCount, PassedSpan
@@ -166,29 +164,10 @@ def durations(
 
 
 COUNTED: Final = (
-    _EXECUTIONS.job_name,
-    _EXECUTIONS.scheduled_time,
-    _EXECUTIONS.definition,
-    _EXECUTIONS.trigger,
-    _EXECUTIONS.status,
-    _EXECUTIONS.reason,
+    *(_EXECUTIONS.job_name.label("job"), _EXECUTIONS.scheduled_time, _EXECUTIONS.completed_at),
+    *(_EXECUTIONS.definition, _EXECUTIONS.trigger, _EXECUTIONS.status, _EXECUTIONS.reason),
 )
 """The columns that decide where an ended execution is counted."""
-
-
-def without(rows: Iterable[Any]) -> dict[CountKey, int]:
-    """Return by how much counts change if rows of ended executions (`COUNTED`) are removed."""
-    keys = Counter(
-        CountKey(
-            row.job_name,
-            period_of(row.scheduled_time),
-            NO_DEFINITION if row.definition is None else row.definition,
-            row.trigger,
-            counted_status(row.status, row.reason),
-        )
-        for row in rows
-    )
-    return {key: -count for key, count in keys.items()}
 
 
 def expire_passed(connection: Connection, before: datetime, *conditions: ColumnElement[bool], limit: int) -> int:

@@ -5,17 +5,19 @@ Values and statements bypass SQLAlchemy's processing of each value, because reco
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Final
 
+from msgspec import to_builtins
 from pydantic_core import from_json
-from sqlalchemy import JSON, Connection, Engine, Table, create_engine, event
+from sqlalchemy import JSON, Column, Connection, Engine, Select, Table, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
@@ -46,7 +48,12 @@ The pages of open executions are written many times before.
 MAX_FILE_CONNECTIONS: Final = 4
 """Connections to an SQLite file: one writes, the others read."""
 
+CHUNK: Final = 500
+"""The number of rows in one request."""
+
 _WRITES: Final = "tocsin_writes"
+_UTC_LENGTH: Final = len("2026-03-01T00:00:00.000001Z")
+"""The length of an instant in UTC as `msgspec` writes it, unless its microseconds are 0."""
 
 
 def connect(url: str, *, max_connections: int = 10) -> Engine:
@@ -169,35 +176,34 @@ class Encoding:
         """SQLite, which has no type for times."""
         return self.dialect == "sqlite"
 
-    def time(self, time: datetime) -> object:
-        """Encode an instant; an instant without a zone is assumed to be in UTC."""
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=UTC)
-        if not self.is_file:
-            return time
-        written = time.isoformat(" ", "microseconds")
-        if not written.endswith("+00:00"):
-            written = time.astimezone(UTC).isoformat(" ", "microseconds")
-        return written[:-6]
-
-    def maybe_time(self, time: datetime | None) -> object:
-        """Encode an aware instant or None."""
-        return None if time is None else self.time(time)
+    def time(self, time: datetime | None) -> object:
+        """Encode an instant or None; an instant without a zone is assumed to be in UTC."""
+        if time is None:
+            return None
+        if self.is_file and len(written := to_builtins(time)) == _UTC_LENGTH:
+            return f"{written[:10]} {written[11:26]}"  # a fifth of the time that `isoformat` takes
+        aware = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        return aware.isoformat(" ", "microseconds")[:-6] if self.is_file else aware
 
     def values(self, columns: Mapping[str, object], names: Iterable[str]) -> tuple[object, ...]:
         """Return the values of some columns for a statement, in the order of their names."""
         values = (columns[name] for name in names)
         return tuple(self.time(value) if isinstance(value, datetime) else value for value in values)
 
+    def into(self, table: Table, columns: Sequence[str]) -> str:
+        """Return a statement that inserts a row."""
+        values = ", ".join(self._placeholder(table, name) for name in columns)
+        return f"INSERT INTO {table.name} ({_named(columns)}) VALUES ({values})"  # noqa: S608 - our own names
+
     def upsert(self, table: Table, columns: Sequence[str], key: str) -> str:
         """Return a statement that inserts a row, or updates the row of the same key."""
         changes = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in {"id", key})
-        return f'{self._into(table, columns)} ON CONFLICT ("{key}") DO UPDATE SET {changes}'
+        return f'{self.into(table, columns)} ON CONFLICT ("{key}") DO UPDATE SET {changes}'
 
     def add(self, table: Table, key: Sequence[str]) -> str:
         """Return a statement that adds a `total` to the row of a key."""
         total = f"total = {table.name}.total + excluded.total"
-        return f"{self._into(table, (*key, 'total'))} ON CONFLICT ({_named(key)}) DO UPDATE SET {total}"
+        return f"{self.into(table, (*key, 'total'))} ON CONFLICT ({_named(key)}) DO UPDATE SET {total}"
 
     def update(self, table: Table, columns: Sequence[str], key: str) -> str:
         """Return a statement that sets columns of the row of a key.
@@ -210,21 +216,24 @@ class Encoding:
 
     def insert(self, table: Table, columns: Sequence[str]) -> str:
         """Return a statement that inserts a row unless it exists."""
-        return f"{self._into(table, columns)} ON CONFLICT DO NOTHING"
-
-    def _into(self, table: Table, columns: Sequence[str]) -> str:
-        values = ", ".join(self._placeholder(table, name) for name in columns)
-        return f"INSERT INTO {table.name} ({_named(columns)}) VALUES ({values})"  # noqa: S608 - our own names
+        return f"{self.into(table, columns)} ON CONFLICT DO NOTHING"
 
     def _placeholder(self, table: Table, column: str) -> str:
         if self.is_file:
             return "?"
         kind = table.c[column].type
-        return "%s::jsonb" if isinstance(kind, JSON) else "%s::uuid" if isinstance(kind, UuidText) else "%s"
+        return "%s::jsonb" if isinstance(kind, JSON) else "%s::uuid" if kind is UuidText else "%s"
 
 
 def _named(columns: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
+
+
+def read_rows(connection: Connection, rows: Select[Any], key: Column[Any], names: Iterable[str]) -> Iterator[Any]:
+    """Yield the rows of some keys; databases limit the parameters of a statement."""
+    rest = iter(names)
+    while chunk := list(islice(rest, CHUNK)):
+        yield from connection.execute(rows.where(key.in_(chunk)))
 
 
 def write_rows(connection: Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:

@@ -4,9 +4,10 @@ Every call is one transaction, in one of the threads that own the connections.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from sqlalchemy import (
 )
 
 from ...domain.events import Message, Recorded
+from ...domain.execution_counts import count_key
 from ...domain.totals import Total
 from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
 from ...ports.queries import (
@@ -40,11 +42,12 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
+from ..history.rows import read_event
 from . import counts as kept_counts
 from . import tables, totals
 from .batch_writer import BatchWriter
 from .conditions import dead_letter_conditions, execution_conditions
-from .counts import COUNTED, CountsWriter, expire_passed, without
+from .counts import COUNTED, CountsWriter, expire_passed
 from .engine import Encoding, connect, writing
 from .migration import migrate
 from .rows import Row, dead_letter_row, execution_row, job_row
@@ -68,8 +71,6 @@ ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
 
 EXPIRED_AT_ONCE: Final = 1_000
 """The limit of executions that a transaction removes."""
-
-RowT = TypeVar("RowT", bound=tuple[Any, ...])
 
 
 def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
@@ -152,11 +153,12 @@ def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
         # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
         old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
         statement = select(_EXECUTIONS.execution_id, *COUNTED).where(*old, *condition)
-        expired = connection.execute(statement.limit(EXPIRED_AT_ONCE - removed)).all()
+        expired: Any = connection.execute(statement.limit(EXPIRED_AT_ONCE - removed)).all()
         ids = [row.execution_id for row in expired]
         for table in (tables.executions, tables.execution_tags):
             connection.execute(delete(table).where(table.c.execution_id.in_(ids)))
-        writer.change(connection, without(expired))
+        gone = Counter(filter(None, map(count_key, expired)))  # an ended row has the fields that a count has
+        writer.change(connection, {key: -count for key, count in gone.items()})
         removed += len(expired)
         if removed == EXPIRED_AT_ONCE:
             break
@@ -182,8 +184,8 @@ def forget(connection: Connection) -> None:
 
 
 def _after_place(
-    statement: Select[RowT], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
-) -> Select[RowT]:
+    statement: Select[Any], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
+) -> Select[Any]:
     """Restrict a query to the rows after a place, and sort it.
 
     Rows with equal `column` are ordered by id.
@@ -214,25 +216,21 @@ class SqlHistory:
     the commit; compare the offset.
     """
 
-    def __init__(
-        self, engine: Engine, *, installation: str = "", threads: int = 4, executor: Executor | None = None
-    ) -> None:
-        """Record the streams of `installation`.
-
-        `executor` runs the transactions; None: an own pool of `threads`.
-        """
+    def __init__(self, engine: Engine, *, installation: str = "", threads: int = 4) -> None:
+        """Record the streams of `installation`, in as many threads; 0: in the thread of the caller."""
         self._engine = engine
         self._writing = writing(engine)
         self._installation = installation
         self._recording = BatchWriter(installation, engine.dialect.name)
         self._file = DatabaseFile(engine)
-        self._threads = executor or ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
+        self._threads = threads and ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
         self.summaries = SqlSummaries(self.read, installation)
         """See `ports.History`."""
 
     async def close(self) -> None:
         """Close the database after all pending calls."""
-        await asyncio.to_thread(self._threads.shutdown)
+        if self._threads:
+            await asyncio.to_thread(self._threads.shutdown)
         self._engine.dispose()
 
     async def offset(self, stream: Stream) -> int:
@@ -255,6 +253,7 @@ class SqlHistory:
 
         await self._in_thread(committed)
 
+    decode = staticmethod(read_event)
     executions = reading(executions)
     count = reading(count)
     execution = reading(execution)
@@ -276,29 +275,25 @@ class SqlHistory:
 
     async def read(self, query: Callable[[Connection], T], /) -> T:
         """Return the result of a query, in a thread of the history."""
-
-        def result() -> T:
-            with self._engine.connect() as connection:
-                return query(connection)
-
-        return await self._in_thread(result)
+        return await self._in_thread(partial(_result, self._engine.connect, query))
 
     async def _write(self, change: Callable[[Connection], T]) -> T:
-        def committed() -> T:
-            with self._writing.begin() as connection:
-                return change(connection)
-
-        return await self._in_thread(committed)
+        return await self._in_thread(partial(_result, self._writing.begin, change))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def checked() -> T:
             self._file.check(self._begin_again)
             return work()
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, checked)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, checked) if self._threads else checked()
 
     def _begin_again(self) -> None:
         self._recording = BatchWriter(self._installation, self._engine.dialect.name)
+
+
+def _result(connect: Callable[[], AbstractContextManager[Connection]], query: Callable[[Connection], T]) -> T:
+    with connect() as connection:
+        return query(connection)
 
 
 @asynccontextmanager

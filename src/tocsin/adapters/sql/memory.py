@@ -5,42 +5,23 @@ each history. A transaction takes less than a switch to a thread, so each runs a
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor, Future
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Engine, StaticPool, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
-from typing_extensions import override
 
 from .engine import begin, json_options, writing
 from .history import SqlHistory
 from .migration import upgrade
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class InlineExecutor(Executor):
-    """Run each call at once, in the thread of the caller."""
-
-    @override
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - the future passes any exception to its awaiter
-            future.set_exception(error)
-        return future
-
 
 @asynccontextmanager
 async def open_memory_history(*, installation: str = "") -> AsyncIterator[SqlHistory]:
     """Open an empty history in memory, for the duration of the context."""
-    history = SqlHistory(empty_engine(), installation=installation, executor=InlineExecutor())
+    history = SqlHistory(empty_engine(), installation=installation, threads=0)
     try:
         yield history
     finally:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid5
 
 from sqlalchemy import Row as SqlRow
 
-from ...domain.dead_letter import DeadLetterRecord
+from ...domain.dead_letter import Letter
 from ...domain.definition import JobDefinition
 from ...domain.error_pattern import error_pattern
 from ...domain.execution_record import ExecutionRecord, Recoveries, StepRecord
@@ -32,18 +33,18 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 # --- executions ------------------------------------------------------------------------------------------------------
 
 _RECOVERIES: Final = tuple(f"recoveries_{outcome}" for outcome in Recoveries._fields)
-REQUEST: Final = (
-    *("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "definition"),
-    *("shard", "occurrence_id", "start_delay_ms", "queue", "execution_id"),
-)
+_SAME: Final = ("trigger", "replay_of", "definition", "shard", "occurrence_id", "start_delay_ms", "execution_id")
+REQUEST: Final = ("id", "job_name", "scheduled_time", "tags", "created_by", "queue", *_SAME)
 """The columns of the request, which never change."""
 
+_TEXTS: Final = ("error", "worker", "error_type", "traceback", "reason", "agent")
 PROGRESS: Final = (
-    *("started_at", "completed_at", "status", "duration_ms", "attempt", "error", "dag_state", "worker", "error_type"),
-    *("traceback", "reason", "result", "agent", "job_state", "was_handed_over"),
-    *_RECOVERIES,
+    *("started_at", "completed_at", "duration_ms", "dag_state", "result", "was_handed_over"),
+    *("status", "attempt", "job_state", *_TEXTS, *_RECOVERIES),
 )
 """The columns of the progress."""
+_SAME_OF: Final = attrgetter(*_SAME)
+_TEXTS_OF: Final = attrgetter(*_TEXTS)
 
 
 def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
@@ -51,23 +52,32 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
 
     The same log gives the same row, including its `id`.
     """
-    columns = {"id": uuid_of(record.execution_id), **_progress(record), **rows.request_columns(record)}
-    return encoding.values(columns, (*PROGRESS, *REQUEST))
+    at, tags = encoding.time(record.scheduled_time), json_text(record.tags) if record.tags else None
+    own = uuid_of(record.execution_id), record.job, at, tags, plain(record.created_by), plain(record.queue)
+    return (*_progress(record, encoding), *own, *_SAME_OF(record))
 
 
 def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
     """Return the columns `PROGRESS`, and the execution's id at the end."""
-    return (*encoding.values(_progress(record), PROGRESS), record.execution_id)
+    return (*_progress(record, encoding), record.execution_id)
 
 
-def _progress(record: ExecutionRecord) -> dict[str, Any]:
-    duration = record.duration_ms
-    return {
-        **rows.progress_columns(record),
-        "duration_ms": None if duration is None else min(duration, MAX_INTEGER),
-        "job_state": record.job_state,
-        **dict(zip(_RECOVERIES, record.recoveries, strict=True)),
-    }
+def _progress(record: ExecutionRecord, encoding: Encoding) -> Values:
+    """Return the columns `PROGRESS`. The recorder writes each row a few times, so few values are looked up by name."""
+    duration, was_handed_over = record.duration_ms, record.was_handed_over
+    return (
+        encoding.time(record.started_at),
+        encoding.time(record.completed_at),
+        None if duration is None else min(duration, MAX_INTEGER),
+        json_text(record.steps),
+        None if record.result is None else json_text(record.result),
+        int(was_handed_over)
+        if encoding.is_file
+        else was_handed_over,  # SQLite's driver looks for an adapter of a `bool`
+        *(record.status, record.attempt, record.job_state),
+        *map(plain, _TEXTS_OF(record)),
+        *record.recoveries,
+    )
 
 
 def execution_record(row: Row) -> ExecutionRecord:
@@ -150,9 +160,9 @@ _OF_LETTER: Final = (
 )
 
 
-def dead_letter_values(record: DeadLetterRecord, key: str, encoding: Encoding) -> Values:
+def dead_letter_values(letter: Letter, key: str, encoding: Encoding) -> Values:
     """Return the columns of a dead letter; `key`: see `LetterKeys`."""
-    columns = rows.dead_letter_columns(record)
+    columns = rows.dead_letter_columns(letter)
     own = {"id": uuid_of(key), "letter_id": key, "error_pattern": error_pattern(columns["last_error"] or "")}
     return encoding.values(columns | own, DEAD_LETTER)
 
@@ -184,7 +194,7 @@ _OF_JOB: Final = [field.name for field in fields(JobRow) if field.name in JOB]
 def job_time_values(record: JobRecord, encoding: Encoding) -> Values:
     """Return the columns `JOB_TIME`, and the job's name at the end."""
     times = (record.next_run_time, record.last_scheduled, record.decided_until)
-    return (*map(encoding.maybe_time, times), record.job)
+    return (*map(encoding.time, times), record.job)
 
 
 def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
@@ -198,7 +208,7 @@ def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
         plain(record.created_by),
         encoding.time(record.changed_at),
         record.paused,
-        encoding.maybe_time(record.anchor),
+        encoding.time(record.anchor),
     )
 
 

@@ -4,14 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import (
-    BindParameter,
     Column,
     Connection,
-    Select,
     Text,
     and_,
     bindparam,
@@ -46,6 +43,7 @@ from ...ports.summaries import (
 from ..history.rows import letter_id_of
 from . import tables, totals
 from .conditions import dead_letter_conditions, within
+from .engine import read_rows
 from .rows import execution_head
 
 P = ParamSpec("P")
@@ -55,23 +53,21 @@ T = TypeVar("T")
 _EXECUTIONS: Final = tables.executions.c
 _TOTALS: Final = tables.totals.c
 _LAST: Final = tables.last_runs.c
-_CHUNK: Final = 500
-_JOBS: Final[BindParameter[Any]] = bindparam("jobs", expanding=True)
 
 _ENDS: Final = (
     select(_TOTALS.job_name, _TOTALS.status, func.sum(_TOTALS.total))
-    .where(_TOTALS.kind == "executions", _TOTALS.job_name.in_(_JOBS))
+    .where(_TOTALS.kind == "executions")
     .group_by(_TOTALS.job_name, _TOTALS.status)
 )
 _RUNNING: Final = (
     select(_EXECUTIONS.job_name, func.count())
-    .where(text("status = 'running'"), _EXECUTIONS.job_name.in_(_JOBS))  # without a parameter, or no index is used
+    .where(text("status = 'running'"))  # without a parameter, or no index is used
     .group_by(_EXECUTIONS.job_name)
 )
 _LAST_RUNS: Final = select(
     _LAST.job_name,
     *(_LAST.execution_id, _LAST.status, _LAST.ended_at, _LAST.duration_ms, _LAST.error, _LAST.reason, _LAST.definition),
-).where(_LAST.job_name.in_(_JOBS))
+)
 
 
 _LETTERS: Final = tables.dead_letters.c
@@ -146,16 +142,11 @@ def runs(connection: Connection, *, jobs: Sequence[str], installation: str) -> d
     """Return the counters of jobs; None: a rebuild has not reached its former place."""
     if not totals.are_complete(connection, installation=installation):
         return None
-    chunks = [jobs[start : start + _CHUNK] for start in range(0, len(jobs), _CHUNK)]
-
-    def rows(query: Select[Any]) -> Any:  # noqa: ANN401 - rows of any query
-        return chain.from_iterable(connection.execute(query, {"jobs": chunk}) for chunk in chunks)
-
     ends = defaultdict[str, dict[Status, int]](dict)
-    for job, status, total in rows(_ENDS):
+    for job, status, total in read_rows(connection, _ENDS, _TOTALS.job_name, jobs):
         ends[job][status] = int(total)
-    running: Mapping[str, int] = dict(map(tuple, rows(_RUNNING)))
-    last = {job: LastRun(*columns) for job, *columns in rows(_LAST_RUNS)}
+    running = dict(map(tuple, read_rows(connection, _RUNNING, _EXECUTIONS.job_name, jobs)))
+    last = {job: LastRun(*columns) for job, *columns in read_rows(connection, _LAST_RUNS, _LAST.job_name, jobs)}
     return {job: JobRuns(ends.get(job, {}), running.get(job, 0), last.get(job)) for job in jobs}
 
 
@@ -200,20 +191,14 @@ class Reader(Protocol):
         ...
 
 
-class Reads(Protocol):
-    """Has a way to run queries in the threads of the history."""
-
-    @property
-    def read(self) -> Reader: ...
-
-
 def reading(
     query: Callable[Concatenate[Connection, P], T],
-) -> Callable[Concatenate[Reads, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return the method that runs a query."""
 
-    async def read(self: Reads, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.read(lambda connection: query(connection, *args, **kwargs))
+    async def read(history: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ANN401 - it has a `read`
+        result: T = await history.read(lambda connection: query(connection, *args, **kwargs))
+        return result
 
     return read
 

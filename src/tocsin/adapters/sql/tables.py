@@ -12,8 +12,7 @@ changed, because the recorder must not fail:
 """
 
 from datetime import UTC, datetime
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 from sqlalchemy import (
     JSON,
@@ -35,7 +34,6 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
 MAX_INTEGER: Final = 2**31 - 1
@@ -60,28 +58,8 @@ class UtcTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-class UuidText(TypeDecorator[str]):
-    """A UUID in its text form, even if the database has no type for it."""
-
-    impl = Text
-    cache_ok = True
-
-    @override
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Use PostgreSQL's type."""
-        return dialect.type_descriptor(Uuid() if dialect.name == "postgresql" else Text())
-
-    @override
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> UUID | str | None:
-        """Convert a value for the database."""
-        return UUID(value) if value is not None and dialect.name == "postgresql" else value
-
-    @override
-    def process_result_value(self, value: UUID | str | None, dialect: Dialect) -> str | None:
-        """Convert a value from the database."""
-        return None if value is None else str(value)
-
-
+UuidText: Final = Text().with_variant(Uuid(as_uuid=False), "postgresql")
+"""A UUID in its text form, even if the database has no type for it."""
 Json: Final = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 Bytewise: Final = Text().with_variant(Text(collation="C"), "postgresql")
 """A text that every database sorts equally, and whose prefixes an index finds."""

@@ -12,14 +12,13 @@ from sqlalchemy import Connection, and_, delete, or_, select
 from ...domain.totals import OTHER, UNREGISTERED, Growth, Total
 from ..history.rows import RecorderCache, plain
 from . import tables
-from .engine import Encoding, write_rows
+from .engine import Encoding, read_rows, write_rows
 
 _TOTALS: Final = tables.totals.c
 _NAME: Final = "name"
 _REBUILD: Final = "rebuild"
 _KEY: Final = ("kind", "job_name", "label", "status")
 _NO_TOTALS: Final = (_NAME, _REBUILD)
-_CHUNK: Final = 500
 _FORGOTTEN_AT_ONCE: Final = 1_000
 
 
@@ -45,13 +44,9 @@ class TotalsWriter:
 
 def _names(connection: Connection, owners: Iterable[str]) -> dict[str, frozenset[str]]:
     names: dict[str, set[str]] = {owner: set() for owner in owners}
-    rest = list(names)
-    for start in range(0, len(rest), _CHUNK):
-        of_owners = _TOTALS.job_name.in_(rest[start : start + _CHUNK])
-        for owner, name in connection.execute(
-            select(_TOTALS.job_name, _TOTALS.label).where(_TOTALS.kind == _NAME, of_owners)
-        ):
-            names[owner].add(name)
+    stored = select(_TOTALS.job_name, _TOTALS.label).where(_TOTALS.kind == _NAME)
+    for owner, name in read_rows(connection, stored, _TOTALS.job_name, names):
+        names[owner].add(name)
     return {owner: frozenset(found) for owner, found in names.items()}
 
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from ..definition.fields import STORED
 from .types import Convert, EncodedParts, Wire, decoding_once, is_shared, wire_type
 
-M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T", bound=BaseModel | msgspec.Struct)
 
 _MAX_DEPTH: Final = 190
 """Opening brackets in a body that msgspec may read.
@@ -41,24 +41,26 @@ class _NotReadable(Exception):
     """msgspec cannot decide about a class as pydantic does."""
 
 
-def read(model: type[M], body: bytes) -> M | None:
+def read(model: type[T], body: bytes) -> T | None:
     """Return the message in a body; None: pydantic must read it.
 
-    A returned message equals pydantic's, read with `context=STORED`.
+    A returned message equals pydantic's, read with `context=STORED`. `model`: a model, or a struct that `plain` made.
     """
-    reader = _reader(model)
+    reader = _reader(cast("Any", model))
     if reader is None or (len(body) > 2 * _MAX_DEPTH and body.count(b"[") + body.count(b"{") > _MAX_DEPTH):
         return None
     decode, make = reader
     try:
-        message: M = make(decode(body))
+        message: T = make(decode(body))
     except _REFUSALS:
         return None
     return message
 
 
 @cache
-def _reader(model: type[BaseModel]) -> tuple[Callable[[bytes], Any], Convert] | None:
+def _reader(model: Any) -> tuple[Callable[[bytes], Any], Convert] | None:  # noqa: ANN401 - a class of either kind
+    if issubclass(model, msgspec.Struct):
+        return msgspec.json.Decoder(model).decode, lambda decoded: decoded
     if not _can_fill_slots():
         return None
     try:
@@ -108,6 +110,36 @@ def _nested(model: type[BaseModel]) -> Wire:
         once = decoding_once(lambda body: make(decode(body)))
         return Wire(msgspec.Raw, once)
     return Wire(struct, make)
+
+
+def plain(model: type[BaseModel], *names: str, **parts: Any) -> Any:  # noqa: ANN401 - a type that is made here
+    """Return a struct for bodies with some fields of a model and no others, which `read` reads in a third of the time.
+
+    `parts`: fields that must be there, with a type of their own, such as a struct made by this function.
+    """
+    declared = {name: model.model_fields[name] for name in names}
+    wires = {
+        name: wire_type(field.annotation, tuple(field.metadata), model.model_config, _nested)
+        for name, field in declared.items()
+    }
+    fields = [
+        *((name, kind, msgspec.NODEFAULT) for name, kind in parts.items()),
+        *(
+            (name, wires[name].type, msgspec.NODEFAULT if field.is_required() else field.default)
+            for name, field in declared.items()
+        ),
+    ]
+    conversions = [(name, wire.convert) for name, wire in wires.items() if wire.convert is not None]
+
+    def convert_parts(decoded: msgspec.Struct) -> None:
+        for name, convert in conversions:
+            if (value := getattr(decoded, name)) is not None:
+                setattr(decoded, name, convert(value))
+
+    methods = {"__post_init__": convert_parts} if conversions else {}
+    return msgspec.defstruct(
+        model.__name__, fields, namespace=methods, kw_only=True, forbid_unknown_fields=True, gc=False
+    )
 
 
 def _checks(model: type[BaseModel]) -> tuple[Callable[[Any], object], ...]:

@@ -32,9 +32,12 @@ class LaterBytesCounter:
             LogUnavailable: the bucket or the log did not answer.
         """
         events = defaultdict[str, list[Recorded[Message]]](list)
-        for recorded in messages:
-            job = getattr(recorded.message, "job", None)
-            if isinstance(job, str) and (namespace := namespace_of(job)) and daily_use.counts_later(recorded.message):
+        jobs = {getattr(recorded.message, "job", None) for recorded in messages}  # few, and most have no namespace
+        namespaces = {job: namespace for job in jobs if isinstance(job, str) and (namespace := namespace_of(job))}
+        for recorded in messages if namespaces else ():
+            if (namespace := namespaces.get(getattr(recorded.message, "job", ""))) and daily_use.counts_later(
+                recorded.message
+            ):
                 events[namespace].append(recorded)
         if not events:
             return

@@ -10,6 +10,8 @@ so that in effect a single recorder works and the others stand by.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Final
 
 from ... import subjects, telemetry
@@ -35,33 +37,23 @@ MAX_TRANSACTION: Final = 4_000
 _log = telemetry.get_logger("tocsin.recorder")
 
 
+@dataclass(frozen=True)
 class Recorder:
-    """Records one stream."""
+    """Records one stream.
 
-    def __init__(
-        self,
-        log: EventLog,
-        history: History,
-        clock: Clock,
-        stream: Stream,
-        *,
-        past: StoredLog | None,
-        gathering: float = GATHER_INTERVAL_S,
-        traces: Traces | None = None,
-        later_bytes: LaterBytesCounter | None = None,
-    ) -> None:
-        """`past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
+    `past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
+    `traces`: takes the recorded events; None: no trace is exported. `later_bytes`: counts the events; None: nothing counts them.
+    """
 
-        `traces`: takes the recorded events; None: no trace is exported. `later_bytes`: counts the events; None: nothing counts them.
-        """
-        self._log = log
-        self._history = history
-        self._clock = clock
-        self._stream = stream
-        self._gathering = gathering
-        self._past = past
-        self._traces = traces
-        self._later_bytes = later_bytes
+    log: EventLog
+    history: History
+    clock: Clock
+    stream: Stream
+    _: KW_ONLY
+    past: StoredLog | None
+    gathering: float = GATHER_INTERVAL_S
+    traces: Traces | None = None
+    later_bytes: LaterBytesCounter | None = None
 
     async def run(self) -> None:
         """Record until cancelled.
@@ -74,16 +66,16 @@ class Recorder:
                 async for _ in self.recorded():
                     pause = SHORTEST_PAUSE_S
             except SequenceConflict:
-                _log.info("another recorder was faster", action="recorder-behind", stream=self._stream, pause=pause)
+                _log.info("another recorder was faster", action="recorder-behind", stream=self.stream, pause=pause)
             except Exception as error:  # noqa: BLE001 - a failure of the log or the database may be over soon
                 _log.warning(
                     "recording failed; retrying",
                     action="recorder-failed",
-                    stream=self._stream,
+                    stream=self.stream,
                     pause=pause,
                     exc_info=error,
                 )
-            await self._clock.sleep(pause)
+            await self.clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def catch_up(self) -> None:
@@ -91,20 +83,18 @@ class Recorder:
 
         Raises:
             ValueError: the recorder was created without the stored log.
-            StaleRead: the replicas that were read lag.
-            LogUnavailable: the log did not answer.
-            HistoryUnavailable: the history's database did not answer.
+            TocsinError: see `recorded`.
         """
-        if self._past is None:
+        if self.past is None:
             raise ValueError("catch_up needs the stored log")
-        upto = (await self._past.extent(self._stream)).last
+        upto = (await self.past.extent(self.stream)).last
         while True:
             try:
                 async with aclosing(self.recorded(upto=upto)) as batches:
                     async for _ in batches:
                         pass
             except SequenceConflict:
-                await self._clock.sleep(SHORTEST_PAUSE_S)
+                await self.clock.sleep(SHORTEST_PAUSE_S)
             else:
                 return
 
@@ -119,26 +109,25 @@ class Recorder:
             LogUnavailable: the log did not answer.
             HistoryUnavailable: the history's database did not answer.
         """
-        place = await self._history.offset(self._stream)
+        place = await self.history.offset(self.stream)
         async with aclosing(self._gathered(after=place, upto=upto)) as batches:
             async for batch in batches:
-                opens = await self._opens_executions(batch)
-                if self._later_bytes is not None:
-                    await self._later_bytes.count(batch.messages)
-                await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto, opens=opens)
+                # The policy may keep executions out of the history.
+                opens = (
+                    self.stream is not Stream.LOG
+                    or not batch.messages
+                    or policy.fold(await self.log.load(subjects.policy())).enable_job_history is not False
+                )
+                if self.later_bytes is not None:
+                    await self.later_bytes.count(batch.messages)
+                await self.history.record(self.stream, batch.messages, after=place, upto=batch.upto, opens=opens)
                 place = batch.upto
-                if self._traces is not None:
-                    self._traces.take(batch.messages)
+                if self.traces is not None:
+                    self.traces.take(batch.messages)
                 yield batch
                 # Gather events meanwhile: a transaction for every few events would cost far more.
-                if self._gathering and batch.caught_up:
-                    await self._clock.sleep(self._gathering)
-
-    async def _opens_executions(self, batch: Batch) -> bool:
-        """Return whether the policy lets the history record executions that it does not have yet."""
-        if self._stream is not Stream.LOG or not batch.messages:
-            return True
-        return policy.fold(await self._log.load(subjects.policy())).enable_job_history is not False
+                if self.gathering and batch.caught_up:
+                    await self.clock.sleep(self.gathering)
 
     async def _gathered(self, *, after: int, upto: int | None) -> AsyncGenerator[Batch, None]:
         """Yield the events after a place, gathered into large batches.
@@ -146,13 +135,13 @@ class Recorder:
         Each batch writes every row that it changes, so that fewer batches write less.
         """
         messages: list[Recorded[Message]] = []
-        due = self._clock.monotonic() + self._gathering
+        due = self.clock.monotonic() + self.gathering
         async with aclosing(self._batches(after=after, upto=upto)) as batches:
             async for batch in batches:
                 messages += batch.messages
-                now = self._clock.monotonic()
+                now = self.clock.monotonic()
                 if batch.caught_up or now >= due or len(messages) >= MAX_TRANSACTION:
-                    due = now + self._gathering
+                    due = now + self.gathering
                     yield Batch(messages, batch.caught_up, batch.upto)
                     messages = []
 
@@ -161,21 +150,23 @@ class Recorder:
 
         A follower waits for replicas that lag as long as they do. A read up to a sequence does not.
         """
-        if self._past is not None:
-            end = await self._past.archived(self._stream) if upto is None else upto
+        if self.past is not None:
+            end = await self.past.archived(self.stream) if upto is None else upto
             if after < end:
-                async for batch in self._stored(self._past, after=after, upto=end, is_end=upto is not None):
+                async for batch in self._stored(self.past, after=after, upto=end, is_end=upto is not None):
                     yield batch
                 after = end
         if upto is not None:
             return
-        async with aclosing(self._log.follow(self._stream, *RECORDED[self._stream], after=after)) as follower:
+        decode = self.history.decode if self.traces is None else subjects.decode
+        following = self.log.follow(self.stream, *RECORDED[self.stream], after=after, decode=decode)
+        async with aclosing(following) as follower:
             async for batch in follower:
                 yield batch
 
     async def _stored(self, past: StoredLog, *, after: int, upto: int, is_end: bool) -> AsyncIterator[Batch]:
         """Yield the events up to a sequence."""
-        async for portion in past.messages(self._stream, *RECORDED[self._stream], after=after, upto=upto):
+        async for portion in past.messages(self.stream, *RECORDED[self.stream], after=after, upto=upto):
             messages = []
             for stored in portion:
                 try:
@@ -191,38 +182,28 @@ class Recorder:
         yield Batch((), is_end, upto)
 
 
+@dataclass(frozen=True)
 class Recorders:
     """One recorder for each recorded stream, and the export of traces."""
 
-    def __init__(
-        self,
-        log: EventLog,
-        history: History,
-        clock: Clock,
-        *,
-        past: StoredLog | None,
-        later_bytes: LaterBytesCounter | None = None,
-        traces: Traces | None = None,
-    ) -> None:
-        self._traces = traces
-        ledger = Recorder(log, history, clock, Stream.LEDGER, past=past)
-        executions = Recorder(log, history, clock, Stream.LOG, past=past, traces=traces, later_bytes=later_bytes)
-        self._of = {Stream.LEDGER: ledger, Stream.LOG: executions}
+    log: Recorder
+    ledger: Recorder
+    traces: Traces | None
 
     async def record_log(self) -> None:
         """Record executions and dead letters."""
-        await self._of[Stream.LOG].run()
+        await self.log.run()
 
     async def record_ledger(self) -> None:
         """Record ledgers."""
-        await self._of[Stream.LEDGER].run()
+        await self.ledger.run()
 
     async def export_traces(self) -> None:
         """Export the traces of recorded executions; wait until cancelled if nothing takes them."""
-        if self._traces is None:
+        if self.traces is None:
             await asyncio.Event().wait()
         else:
-            await self._traces.run()
+            await self.traces.run()
 
 
 async def catch_up(log: EventLog, history: History, clock: Clock, *, past: StoredLog) -> None:
@@ -236,10 +217,9 @@ def _start(context: StageContext) -> Recorders:
     traces = None
     if context.spans is not None:
         traces = Traces(context.log, context.spans, context.clock, context.report_key)
+    recorder = partial(Recorder, context.log, storage.history, context.clock, past=storage.stored)
     later_bytes = LaterBytesCounter(context.log, context.projections)
-    return Recorders(
-        context.log, storage.history, context.clock, past=storage.stored, later_bytes=later_bytes, traces=traces
-    )
+    return Recorders(recorder(Stream.LOG, traces=traces, later_bytes=later_bytes), recorder(Stream.LEDGER), traces)
 
 
 RECORDER: Final = Stage(
