@@ -120,6 +120,27 @@ async def test_context_describes_the_occurrence(bench: Bench, *, is_one_event: b
     assert (context.tags, context.cron_name, context.cron_triggered_at) == (("eu", "nightly"), JOB, NOON)
 
 
+async def test_handler_changes_only_its_own_input(bench: Bench) -> None:
+    """Both executions have the same plan, which is decoded once."""
+    seen: list[object] = []
+
+    def handler(context: Any) -> None:  # noqa: ANN401 - its content is any JSON
+        seen.append(str((context.input, context.args, context.meta)))
+        for changed in (context.input["a"], context.args[0], context.meta):
+            changed["b"].append(2)
+
+    bench.handlers.add(FUNCTION, handler)
+    content: dict[str, Any] = {"input": {"a": {"b": [1]}}, "args": ({"b": [1]},), "meta": {"b": [1]}}
+    plan = execution_plan.from_due(
+        Due(job=JOB, scheduled_time=NOON, definition=1), JobDefinition(name=JOB, function=FUNCTION, **content)
+    ).plan
+    for execution_id in (ID, f"{ID[:-1]}9"):
+        start = admitted(plan).model_copy(update={"execution_id": execution_id})
+        await bench.given(execution.admit_and_dispatch(start, key=KEY))
+        await bench.executor.run(HeldTask(await bench.assigned()))
+    assert seen[0] == seen[1]
+
+
 async def test_flags_are_conditions(bench: Bench) -> None:
     seen: list[tuple[bool, bool]] = []
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import date
 from enum import Enum, IntEnum
 from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +21,8 @@ from tocsin.domain.secret_reference import SecretReferenceError
 from tocsin.ports import LogUnavailable, MessageTooLarge
 from tocsin.testing import InMemoryEventLog, ManualClock, settle
 from tocsin.worker.handlers import WrongInputError
+from tocsin.worker.held_tasks import HeldTask
+from tocsin.worker.outcome import StopReason
 from tocsin.worker.results import MAX_MESSAGE, MAX_RESULT_BYTES, MAX_TRACEBACK, qualified_name
 
 
@@ -384,6 +387,42 @@ async def test_error_during_cleanup_is_still_a_timeout(bench: Bench) -> None:
 
     await bench.run(handler, timeout=0.01)
     assert (await failure_of(bench)).type == "timed_out"
+
+
+async def begun(bench: Bench, step: str, timeout: float) -> "tuple[HeldTask, asyncio.Task[None]]":  # noqa: ASYNC109 - the step's
+    await bench.given_tasks({step: ()}, execution_id=f"{ID[:-2]}{step[1:]:0>2}", timeout=timeout)
+    running = bench.running(await bench.assigned())
+    await settle()
+    return running
+
+
+async def test_running_handlers_share_one_timer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, goes_on = asyncio.get_running_loop(), asyncio.Event()
+    monkeypatch.setattr(loop, "call_at", call_at := Mock(side_effect=loop.call_at))
+
+    async def handler(_: Context) -> None:
+        await goes_on.wait()
+
+    bench.handlers.add(FUNCTION, handler)
+    running = [await begun(bench, f"s{number}", timeout=50 + number) for number in range(20)]
+    assert sum(call.args[0] > loop.time() + 40 for call in call_at.mock_calls) == 1
+    goes_on.set()
+    await asyncio.gather(*(task for _, task in running))
+    assert {report.outcome for report in await bench.reports()} == {"completed"}
+
+
+async def test_each_handler_has_its_own_timeout(bench: Bench) -> None:
+    async def handler(context: Context) -> None:
+        await asyncio.sleep(0 if context.step == "s1" else 3_600)
+
+    bench.handlers.add(FUNCTION, handler)
+    _, ended = await begun(bench, "s1", timeout=0.01)
+    long, stopped = await begun(bench, "s2", timeout=1e15)
+    await asyncio.gather(ended, *[(await begun(bench, f"s{number}", timeout=0.1 / number))[1] for number in (3, 4, 5)])
+    long.stop(StopReason.SHUTDOWN)
+    await stopped
+    outcomes = {report.step: report.error and report.error.type for report in await bench.reports()}
+    assert outcomes == {"s1": None, **dict.fromkeys(("s3", "s4", "s5"), "timed_out")}
 
 
 async def test_timeout_inside_handler_is_an_ordinary_failure(bench: Bench) -> None:

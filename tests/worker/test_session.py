@@ -325,7 +325,7 @@ async def test_result_after_the_end_is_discarded(matched: Bench) -> None:
         while left := asyncio.all_tasks() - others:
             await asyncio.wait(left)
     [line] = [line for line in lines if line["action"] == "task-left"]
-    assert (line["job"], line["execution_id"], line["step"], line["attempt"]) == (JOB, ID, "main", "1")
+    assert (line["job"], line["execution_id"], line["step"], line["attempt"]) == (JOB, ID, "main", 1)
     assert [line["action"] for line in lines].count("late-end") == 1
     assert await matched.reports() == []
     [freed] = await matched.releases()

@@ -315,7 +315,7 @@ def traced(first: First, sampling: Sampling | None) -> First:
     """
     given = first.traceparent
     context = trace_context.begin(first.execution_id, trace_context.parse(given), sampling)
-    return first if context == given else type(first).trusted(**{**vars(first), "traceparent": context})
+    return first if context == given else first.changed(traceparent=context)
 
 
 def definition_to_identify(first: Planned | Admitted | Skipped) -> int:
@@ -336,7 +336,7 @@ def registered(first: First, registered_at: datetime) -> First:
     if isinstance(first, Skipped):
         return first
     plan = first.plan.model_copy(update={"job_uuid": ids.job_id(first.job, registered_at)})
-    return type(first).trusted(**{**vars(first), "plan": plan})
+    return first.changed(plan=plan)
 
 
 def largest_message_bytes(definition: JobDefinition) -> int:

@@ -13,7 +13,7 @@ First: TypeAlias = Planned | Admitted
 def on_shard(first: First, shard: str) -> First:
     """Return the only execution of an occurrence or trigger, on a shard."""
     plan = first.plan.model_copy(update={"shard": shard})
-    return type(first).trusted(**{**vars(first), "plan": plan})
+    return first.changed(plan=plan)
 
 
 def on_each_shard(first: First, shard: str, jitter: float = 0.0) -> First:
@@ -24,10 +24,8 @@ def on_each_shard(first: First, shard: str, jitter: float = 0.0) -> First:
     execution_id = ids.shard_execution_id(first.execution_id, shard)
     plan = start_jitter.delayed_again(first.plan, execution_id, jitter)
     plan = plan.model_copy(update={"shard": shard, "occurrence": first.execution_id})
-    fields = {**vars(first), "execution_id": execution_id, "plan": plan}
-    if isinstance(first, Planned):
-        return Planned.trusted(**{**fields, "trigger_id": None})
-    return Admitted.trusted(**fields)
+    unanswered = {"trigger_id": None} if isinstance(first, Planned) else {}
+    return first.changed(execution_id=execution_id, plan=plan, **unanswered)
 
 
 def fanned_out(first: Requested, version: int, shards: Sequence[str]) -> FannedOut:

@@ -14,11 +14,12 @@ from .. import telemetry
 from ..domain import agent, ids
 from ..domain.agent import MAX_PROPOSALS, Command, HoldList, Mode
 from ..ports import Clock, LogUnavailable, RequestRefused, Unreachable
-from ..subjects import LAYOUT, entity_of
+from ..subjects import LAYOUT
 from .cancellations import Cancellations
 from .connection import Connection, Options
+from .event_loop import first
 from .handlers import Handlers
-from .held_tasks import AssignedTask, HeldTask, HeldTasks
+from .held_tasks import AssignedTask, HeldTasks
 from .task_pool import Slots, TaskPool
 
 INTERVAL_S: Final = 10.0
@@ -104,14 +105,7 @@ class AgentAnnouncer:
         A worker of a disabled name takes nothing, also right after its start. Without an answer of an agent
         keeper, work goes on.
         """
-        listening = asyncio.ensure_future(self._ask())
-        answering = asyncio.ensure_future(self._answered.wait())
-        try:
-            await asyncio.wait({listening, answering}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            listening.cancel()
-            answering.cancel()
-            await asyncio.gather(listening, answering, return_exceptions=True)
+        await first(self._ask(), self._answered.wait())
         if self._mode == "starting":
             advice = "no agent keeper answers; working. If no task arrives, check that the stages run (`tocsin status`)"
             _log.warning(advice, action="agent-not-answered", agent=self._options.name)
@@ -147,19 +141,22 @@ class AgentAnnouncer:
         Raises:
             WrongLayout: the installation has another layout of streams now.
         """
-        last_hold: tuple[object, tuple[str, ...]] | None = None
+        last_state: object = None
+        last_tasks: tuple[str, ...] = ()
         sent_at = float("-inf")
         while True:
             self.check_layout()
-            now, tasks = self._clock.monotonic(), self._held()
-            at_once = self._mode, self._channel.connections, self._held_tasks.handed_back
+            state = self._mode, self._channel.connections, self._held_tasks.handed_back
+            now = self._clock.monotonic()
             silence = now - sent_at
-            has_changed = last_hold is not None and last_hold[1] != tasks and silence >= CHANGE_INTERVAL_S
-            if last_hold is None or last_hold[0] != at_once or has_changed or self._is_called or silence >= INTERVAL_S:
-                self._is_called = False
-                with suppress(LogUnavailable):
-                    await self._send(tasks)
-                    last_hold, sent_at = (at_once, tasks), now
+            is_due = self._is_called or state != last_state or silence >= INTERVAL_S
+            if is_due or silence >= CHANGE_INTERVAL_S:
+                tasks = self._held()
+                if is_due or tasks != last_tasks:
+                    self._is_called = False
+                    with suppress(LogUnavailable):
+                        await self._send(tasks)
+                        last_state, last_tasks, sent_at = state, tasks, now
             await self._clock.sleep(LOOK_INTERVAL_S)
 
     async def end(self) -> None:
@@ -243,14 +240,9 @@ class AgentAnnouncer:
 
         A task that is left out is handed over again, and known here.
         """
-        names = [_task_of(task) for task in self._held_tasks][: agent.MAX_HELD]
+        names = [task.name for task in self._held_tasks][: agent.MAX_HELD]
         sizes = accumulate(len(name) for name in names)
         return tuple(name for name, size in zip(names, sizes, strict=True) if size <= agent.MAX_HELD_BYTES)
-
-
-def _task_of(held: HeldTask) -> str:
-    """Return a held task as `<job>.<execution id>.<step>.<attempt>`."""
-    return ".".join((held.entity, *held.assigned.assignment.subject.split(".")[4:6]))
 
 
 REMEMBERED_CLAIMS: Final = 10_000
@@ -278,7 +270,7 @@ class AssignedTasks:
         if claim in self._known:
             if self._known[claim]:
                 self._held_tasks.hand_back(claim)
-        elif not self._cancellations.is_over(entity_of(assignment.subject)):
+        elif not self._cancellations.is_over(assignment.subject):
             self._remember(claim, was_handed_back=False)
             self._pool.take(AssignedTask(assignment, body, self.hand_back))
 

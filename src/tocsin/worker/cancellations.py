@@ -7,6 +7,7 @@ from typing import Final
 from .. import telemetry
 from ..domain import agent
 from ..ports import Clock
+from ..subjects import entity_of
 from .held_tasks import HeldTask, HeldTasks
 from .outcome import StopReason
 
@@ -42,9 +43,9 @@ class Cancellations:
         for execution in notice.executions:
             self._end(execution)
 
-    def is_over(self, entity: str) -> bool:
-        """Return whether an execution was cancelled, or failed, a short time ago."""
-        return entity in self._ended
+    def is_over(self, subject: str) -> bool:
+        """Return whether the execution of a task was cancelled, or failed, a short time ago."""
+        return bool(self._ended) and entity_of(subject) in self._ended
 
     def close(self) -> None:
         """Wait no longer for handlers that have time to end."""

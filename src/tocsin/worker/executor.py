@@ -62,18 +62,14 @@ class Executor:
         Call it in an asyncio task of its own: the log lines after it have the ids of this task.
         """
         subject = held.assigned.assignment.subject
+        is_settled = False
         try:
             is_settled = await self._execute(held)
         except subjects.DecodeError as error:
             # A worker of a newer version may be able to read it.
             _log.error("task unreadable", action="task-unreadable", subject=subject, error=str(error))
-            is_settled = False
-        except LogUnavailable as error:
-            _log.warning("log unavailable", action="log-unavailable", subject=subject, error=str(error))
-            is_settled = False
         except Exception as error:  # noqa: BLE001 - a bug of ours must neither stop the worker nor lose the task
             _log.error("task could not be run", action="task-handed-back", subject=subject, exc_info=error)
-            is_settled = False
         if not is_settled:
             held.assigned.hand_back()
 
@@ -82,17 +78,13 @@ class Executor:
 
         False: another worker must run it.
         """
-        subject = held.assigned.assignment.subject
-        decoded = subjects.decode(subject, held.assigned.body)
-        if not isinstance(decoded, Dispatched):
-            raise subjects.DecodeError(f"{subject}: a {type(decoded).__name__} is not a task")
-        task = decoded.task
+        task = subjects.decode_as(Dispatched, held.assigned.assignment.subject, held.assigned.body).task
         handler = self._handlers.get(task.function)
+        names = _names(task)
         if handler is None:  # the matcher knows the functions of this worker by an older hold list
-            _log.info("no handler for task", action="task-without-handler", function=task.function, **_ids(task))
+            _log.info("no handler for task", action="task-without-handler", function=task.function, **names)
             return False
-        telemetry.bind(**_ids(task))
-        trace_ids.note(task)  # the lines of its handler are sent by another task of asyncio
+        telemetry.bind(**names)
         outcome = await self._runner.run(handler, task, held)
         if held.is_left:  # a report could never be stored: the connection is closed
             _log.warning("handler ended after its worker; its result is discarded", action="late-end")
@@ -106,29 +98,22 @@ class Executor:
         return True
 
     async def _report(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:
+        """Store a report once, retrying until the log answers."""
         if isinstance(outcome, Failed):
             fields = {"error": outcome.failure.type[:MAX_TEXT], "message": outcome.failure.message[:MAX_TEXT]}
             _log.warning("attempt failed", action="attempt-failed", **fields)
-        try:
-            await self._store(task, outcome, assigned)
-        except RequestRefused as error:
-            # A retry would be refused again, and another run of the handler would end in the same way.
-            _log.error("report refused", action="report-refused", error=str(error))
-            await self._store(task, results.unstorable(error), assigned)
-
-    async def _store(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:
-        """Store a report once, retrying until the log answers.
-
-        Raises:
-            RequestRefused: the log does not accept the report; for example, it is too large.
-        """
         report = report_of(task, outcome, assigned, worker=self._worker)
-        subject = subjects.subject_of(report)
-        message_id = ids.report_id(report.proof or "", subject)
-        failures = 0
+        failures, is_refused = 0, False
         while True:
+            subject = subjects.subject_of(report)
             try:
-                await self._log.publish(subject, report, message_id=message_id)
+                await self._log.publish(subject, report, message_id=ids.report_id(assigned.assignment.proof, subject))
+            except RequestRefused as error:  # for example, it is too large
+                if is_refused:
+                    raise
+                # A retry would be refused again, and another run of the handler would end in the same way.
+                _log.error("report refused", action="report-refused", error=str(error))
+                report, is_refused = report_of(task, results.unstorable(error), assigned, worker=self._worker), True
             except LogUnavailable as error:
                 failures += 1
                 names = {"job": report.job, "execution_id": report.execution_id, "step": report.step}
@@ -139,7 +124,10 @@ class Executor:
                 return
 
 
-def _ids(task: Dispatched) -> dict[str, object]:
-    ids = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
-    trace = parse(task.traceparent)
-    return ids if trace is None else {**ids, "trace_id": trace.trace_id}
+def _names(task: Dispatched) -> dict[str, object]:
+    """Return the fields of the lines about a task."""
+    names = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
+    if (trace := None if task.traceparent is None else parse(task.traceparent)) is None:
+        return names
+    trace_ids.note(task)  # another task of asyncio sends the lines of the handler
+    return {**names, "trace_id": trace.trace_id}

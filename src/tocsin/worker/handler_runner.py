@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
+from dataclasses import fields
 from datetime import timedelta
 from dis import opmap
 from functools import partial
@@ -32,7 +33,7 @@ from .builtin_call import BuiltinCall
 from .context import Context
 from .event_loop import running_loop
 from .handlers import Handler, WrongInputError, bind
-from .held_tasks import HeldTask
+from .held_tasks import HeldTask, TimeLimits
 from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
 from .output import AttemptOutput, Output
 from .secret_values import SecretValues
@@ -111,6 +112,13 @@ _OJS_FIELDS: Final = "ojs"
 """The key of the metadata with the fields that only the Open Job Spec's protocol needs."""
 
 
+_SAME_IN_CONTEXT: Final = tuple(
+    field.name
+    for field in fields(Context)
+    if field.name in Dispatched.model_fields and field.name not in {"input", "args", "meta", "traceparent"}
+)
+"""The fields that a context has as its task does."""
+_SAME_TRACE: Final = nullcontext()
 _running: Final = telemetry.meter().create_up_down_counter(
     "tocsin_running_tasks", description="Tasks whose handler runs in this worker, by function."
 )
@@ -143,6 +151,7 @@ class HandlerRunner:
         self._threads = threads
         self._shutting_down = shutting_down
         self._output = output
+        self._time_limits = TimeLimits()
 
     async def run(self, handler: Handler, task: Dispatched, held_task: HeldTask) -> Outcome:
         """Run a handler under its step's timeout.
@@ -173,40 +182,21 @@ class HandlerRunner:
             call = self._prepare(handler, task, held_task, secrets, output, trace)
         except (WrongInputError, SecretReferenceError) as error:
             return Failed(results.unusable_input(error))
-        if held_task.stopped is not None:
-            return Stopped(held_task.stopped)
-        with nullcontext() if trace is None else in_trace(trace):  # without a trace, the current span stays
-            return await self._run_within(task.timeout, call, handler, held_task, secrets)
-
-    async def _run_within(
-        self,
-        timeout: float,  # noqa: ASYNC109 - the timeout of the step, which the failure names
-        call: Callable[[], object],
-        handler: Handler,
-        held_task: HeldTask,
-        secrets: SecretValues,
-    ) -> Outcome:
-        limit = asyncio.timeout(min(timeout, _LONGEST_TIMEOUT_S))
-        runner = asyncio.current_task()
-        held_task.begin()
+        reason = held_task.stopped
+        if reason is not None:
+            return Stopped(reason)
+        self._time_limits.begin(held_task, min(task.timeout, _LONGEST_TIMEOUT_S))
+        runner = held_task.runner
         try:
-            async with limit:
-                value = await (
-                    cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(call, held_task)
-                )
-        except asyncio.CancelledError as error:
-            return _interrupted(error, held_task)
-        except BaseException as error:  # a handler may raise any, such as the panic of a library in Rust
-            if _is_ctrl_c(error) or running_loop() is None or asyncio.current_task() is not runner:
-                raise  # the last two: Python closes this coroutine, because its event loop ended
-            if held_task.stopped is not None:
-                return Stopped(held_task.stopped)
-            if limit.expired():
-                held_task.cancelled.set()
-                return Failed(Failure(type=results.TIMED_OUT, message=f"did not finish within {timeout:g}s"))
-            return Failed(results.raised(error, secrets.redact))
-        finally:
-            held_task.end()
+            try:
+                with _SAME_TRACE if trace is None else in_trace(trace):
+                    value = await (
+                        cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(call, held_task)
+                    )
+            finally:
+                self._time_limits.end(held_task)
+        except BaseException as error:  # noqa: BLE001 - a handler may raise any, such as the panic of a library in Rust
+            return _outcome_of(error, runner, task, held_task, secrets)
         if held_task.stopped is StopReason.CANCELLED:
             return Stopped(held_task.stopped)  # its result is not needed
         return results.outcome_of(value, secrets.redact_values)
@@ -222,69 +212,43 @@ class HandlerRunner:
     ) -> Callable[[], object]:
         """Return the call of a handler. Only this method and the handler see the secrets."""
         input_, args = secrets.resolve(task)
-        context = self._context(task, held_task, input_, args, output, trace)
+        assignment, of_task = held_task.assigned.assignment, vars(task)
+        context = Context._of(  # noqa: SLF001 - its only maker beside tests
+            {
+                **{name: of_task[name] for name in _SAME_IN_CONTEXT},
+                "delivery": assignment.delivery,
+                "input": input_,
+                "args": args,
+                "meta": {name: value for name, value in task.meta.items() if name != _OJS_FIELDS},
+                "deadline": self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT_S)),
+                "fence": assignment.claim,
+                "worker": self._worker,
+                "cancelled": held_task.cancelled,
+                "shutting_down": self._shutting_down,
+                "shard_epoch": None if task.shard is None else assignment.epoch,
+                "leader_epoch": assignment.epoch if task.resource == EXECUTOR else None,
+                "last_heartbeat": assignment.heartbeat,
+                "traceparent": None if trace is None else trace.traceparent,
+                "_output": output,
+            }
+        )
         if handler.is_builtin:
             if task.builtin is None:
                 raise WrongInputError(f"`{task.function}` is built in, and the task has no specification for it")
-            return partial(
-                handler.function,
-                BuiltinCall(
-                    *(context, task.builtin, output, secrets.look_up),
-                    *(secrets.redact, secrets.redact_values, secrets.has_secret),
-                    timeout=task.timeout,
-                    job_uuid=task.job_uuid,
-                    is_handed_back=lambda: held_task.stopped is StopReason.SHUTDOWN,
-                ),
+            call = BuiltinCall(
+                *(context, task.builtin, output, secrets.look_up),
+                *(secrets.redact, secrets.redact_values, secrets.has_secret),
+                timeout=task.timeout,
+                job_uuid=task.job_uuid,
+                is_handed_back=lambda: held_task.stopped is StopReason.SHUTDOWN,
             )
+            return partial(handler.function, call)
         if task.bind is not None:
             args, input_ = (), _bound(task, task.bind, input_, secrets)
         if handler.parameters is None:
             return partial(handler.function, context)
         positional, by_name = bind(handler.parameters, args, input_)
         return partial(handler.function, context, *positional, **by_name)
-
-    def _context(
-        self,
-        task: Dispatched,
-        held_task: HeldTask,
-        input_: Input,
-        args: tuple[JsonValue, ...],
-        output: AttemptOutput,
-        trace: TraceContext | None,
-    ) -> Context:
-        assignment = held_task.assigned.assignment
-        return Context._of(  # noqa: SLF001 - its only maker beside tests
-            execution_id=task.execution_id,
-            job=task.job,
-            step=task.step,
-            attempt=task.attempt,
-            max_attempts=task.max_attempts,
-            delivery=assignment.delivery,
-            function=task.function,
-            queue=task.queue,
-            input=input_,
-            args=args,
-            upstream=task.upstream,
-            meta={name: value for name, value in task.meta.items() if name != _OJS_FIELDS},
-            tags=task.tags,
-            scheduled_time=task.scheduled_time,
-            trigger=task.trigger,
-            deadline=self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT_S)),
-            fence=assignment.claim,
-            worker=self._worker,
-            cancelled=held_task.cancelled,
-            shutting_down=self._shutting_down,
-            is_recovery=task.is_recovery,
-            original_scheduled_time=task.original_scheduled_time,
-            recovery_attempt_time=task.recovery_attempt_time,
-            shard=task.shard,
-            shard_epoch=None if task.shard is None else assignment.epoch,
-            leader_epoch=assignment.epoch if task.resource == EXECUTOR else None,
-            last_heartbeat=assignment.heartbeat,
-            traceparent=None if trace is None else trace.traceparent,
-            hops=task.hops,
-            _output=output,
-        )
 
     async def _in_thread(self, call: Callable[[], object], held_task: HeldTask) -> object:
         work = self._threads.submit(call)
@@ -318,17 +282,31 @@ def _is_ctrl_c(error: BaseException) -> bool:
     return code is getattr(getattr(effect, "func", effect), "__code__", None)  # that of `asyncio.Runner` is partial
 
 
-def _interrupted(error: asyncio.CancelledError, held_task: HeldTask) -> Outcome:
-    """Return the outcome of a cancelled handler.
+def _outcome_of(
+    error: BaseException,
+    runner: "asyncio.Task[object] | None",
+    task: Dispatched,
+    held_task: HeldTask,
+    secrets: SecretValues,
+) -> Outcome:
+    """Return the outcome of a handler that raised an error in the asyncio task `runner`.
 
-    Raise if the cancellation came from the loop that is being closed.
+    Raise the error if it is none of the handler's: Ctrl-C, or the end of the event loop.
     """
-    task = asyncio.current_task()
-    if held_task.stopped is not None:
-        if task is not None:
-            task.uncancel()
-        return Stopped(held_task.stopped)
-    if task is not None and task.cancelling():
+    current = None if running_loop() is None else asyncio.current_task()
+    if current is None or current is not runner or _is_ctrl_c(error):
         raise error
-    message = "a task or future that the handler awaited was cancelled"  # not by the worker
-    return Failed(Failure(type=results.CANCELLED_ITSELF, message=message))
+    if isinstance(error, asyncio.CancelledError):
+        if held_task.stopped is not None:
+            current.uncancel()
+        elif current.cancelling():
+            raise error
+        elif not held_task.has_expired:
+            message = "a task or future that the handler awaited was cancelled"  # not by the worker
+            return Failed(Failure(type=results.CANCELLED_ITSELF, message=message))
+    if held_task.stopped is not None:
+        return Stopped(held_task.stopped)
+    if held_task.has_expired:
+        held_task.cancelled.set()
+        return Failed(Failure(type=results.TIMED_OUT, message=f"did not finish within {task.timeout:g}s"))
+    return Failed(results.raised(error, secrets.redact))

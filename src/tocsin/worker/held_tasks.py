@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from math import inf
 from typing import NamedTuple
 
 from ..domain.agent import MAX_HELD, Assignment
-from ..subjects import entity_of, job_of
 from .outcome import StopReason
 from .shutdown import Flag
 
@@ -28,44 +28,30 @@ class AssignedTask(NamedTuple):
 class HeldTask:
     """One task from its arrival to its report. Other parts stop its handler through it."""
 
-    __slots__ = ("_runner", "abandoned", "assigned", "cancelled", "entity", "is_left", "stopped")
+    __slots__ = ("abandoned", "assigned", "cancelled", "has_expired", "is_left", "runner", "stopped")
 
     def __init__(self, assigned: AssignedTask) -> None:
         self.assigned = assigned
-        self.entity = entity_of(assigned.assignment.subject)
-        """The key of its execution."""
         self.cancelled = Flag()
+        self.has_expired = False
+        """The handler was interrupted by its timeout."""
         self.stopped: StopReason | None = None
         self.abandoned: Future[object] | None = None
         """A sync handler that still runs in its thread although its result is no longer needed."""
         self.is_left = False
         """The worker has ended without waiting for this task, which may run elsewhere: nothing of it is stored any more."""
-        self._runner: asyncio.Task[object] | None = None
+        self.runner: asyncio.Task[object] | None = None
+        """The asyncio task in which the handler runs, so that others interrupt it; None: it has not begun, or has ended."""
 
     @property
-    def names(self) -> dict[str, str]:
-        """The job, the execution, the step and the attempt, for log lines."""
-        subject = self.assigned.assignment.subject
-        step, attempt = subject.split(".")[4:6]
-        job, execution_id = job_of(subject), self.entity.rpartition(".")[2]
-        return {"job": job, "execution_id": execution_id, "step": step, "attempt": attempt}
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the handler runs: it has begun, and its report has not."""
-        return self._runner is not None
-
-    def begin(self) -> None:
-        """Mark that the handler runs in the current asyncio task, so that `stop` interrupts it."""
-        self._runner = asyncio.current_task()
-
-    def end(self) -> None:
-        """Mark that the handler ended, so that `stop` does not interrupt the report."""
-        self._runner = None
+    def name(self) -> str:
+        """The task in hold lists: `<job>.<execution id>.<step>.<attempt>`."""
+        tokens = self.assigned.assignment.subject.split(".")
+        return ".".join((*tokens[1:3], *tokens[4:6]))
 
     def cancel_execution(self) -> bool:
         """Stop the handler, or return True if it watches `cancelled` and may end by itself."""
-        if self._runner is None or not self.cancelled.is_watched:
+        if self.runner is None or not self.cancelled.is_watched:
             self.stop(StopReason.CANCELLED)
             return False
         self.stopped = self.stopped or StopReason.CANCELLED
@@ -76,8 +62,55 @@ class HeldTask:
         """Interrupt the handler, or keep it from starting. The first reason counts."""
         self.stopped = self.stopped or reason
         self.cancelled.set()
-        if self._runner is not None:
-            self._runner.cancel()
+        if self.runner is not None:
+            self.runner.cancel()
+
+
+class TimeLimits:
+    """The timeouts of running handlers.
+
+    One timer serves all, and only handlers that outlive a turn of the loop: setting a timer costs more than a short handler.
+    """
+
+    def __init__(self) -> None:
+        self._deadlines: dict[HeldTask, float] = {}
+        """By the time of the loop."""
+        self._looks_at = inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self, held: HeldTask, timeout: float) -> None:
+        """Mark that a handler runs in the current asyncio task, for `timeout` seconds."""
+        loop = self._loop = self._loop or asyncio.get_running_loop()  # a call of it asks the system for the process
+        held.runner = asyncio.current_task(loop)
+        deadline = self._deadlines[held] = loop.time() + timeout
+        if deadline < self._looks_at:
+            self._looks_at = deadline
+            loop.call_soon(self._look, loop)
+
+    def end(self, held: HeldTask) -> None:
+        """Mark that a handler ended, so that nothing interrupts the report."""
+        self._deadlines.pop(held, None)
+        if held.has_expired and held.runner is not None:
+            held.runner.uncancel()
+        held.runner = None
+        if self._timer is not None and not self._deadlines:
+            self._timer.cancel()
+            self._timer, self._looks_at = None, inf
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Interrupt the handlers whose time is over, and set the timer for the next."""
+        now = loop.time()
+        for held in [held for held, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[held]
+            if held.runner is not None:
+                held.has_expired = True
+                held.runner.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._looks_at = None, min(self._deadlines.values(), default=inf)
+        if self._deadlines:
+            self._timer = loop.call_at(self._looks_at, self._look, loop)
 
 
 class HeldTasks:
@@ -115,7 +148,7 @@ class HeldTasks:
 
     def of(self, entity: str) -> list[HeldTask]:
         """Return the tasks of one execution."""
-        return [task for task in self._all if task.entity == entity]
+        return [task for task in self._all if task.name.startswith(f"{entity}.")]
 
     def __iter__(self) -> Iterator[HeldTask]:
         """Iterate over a copy, so that tasks may be removed meanwhile."""

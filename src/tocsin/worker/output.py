@@ -194,7 +194,7 @@ class Output:
 
     def of(self, task: Dispatched, redact: Callable[[str], str], redact_values: Callable[[str], str]) -> AttemptOutput:
         """Return the buffer of an attempt that begins; the rest as for `AttemptOutput`."""
-        self._loop = asyncio.get_running_loop()
+        self._loop = self._loop or asyncio.get_running_loop()
         return AttemptOutput(self, task, redact, redact_values)
 
     def fill(self, output: AttemptOutput) -> None:

@@ -4,13 +4,13 @@ Its parts, in the order of the flow, and their shutdown.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Final
 
 from .. import telemetry
 from .agent import AgentAnnouncer, AssignedTasks
 from .cancellations import Cancellations
 from .connection import Connection, Options
+from .event_loop import first
 from .executor import Executor
 from .handler_runner import HandlerRunner, Threads
 from .handlers import Handlers
@@ -41,7 +41,7 @@ class Session:
         )
         executor = Executor(connection.log, handlers, runner, clock, worker=options.name)
         limit = connection.concurrency or options.concurrency
-        slots = Slots(limit, shutdown.requested)
+        slots = Slots(limit)
         self._pool = TaskPool(executor, self._held_tasks, slots)
         self._channel = connection.agents
         self._cancellations = Cancellations(self._held_tasks, clock, grace=connection.cancel_grace)
@@ -60,7 +60,7 @@ class Session:
             self._channel.ends(name, agent_id, self._cancellations.receive),
             self._channel.roll_calls(self._agent.receive_roll_call),
         ):
-            await _first(self._shutdown.requested.wait(), self._agent.greet())
+            await first(self._shutdown.requested.wait(), self._agent.greet())
             try:
                 self._agent.check_layout()
                 await self._work()
@@ -70,11 +70,11 @@ class Session:
     async def _work(self) -> None:
         background = [asyncio.create_task(loop) for loop in (self._agent.run(), self._output.run())]
         try:
-            await _first(self._shutdown.requested.wait(), *(asyncio.wait([loop]) for loop in background))
+            await first(self._shutdown.requested.wait(), *(asyncio.wait([loop]) for loop in background))
             _log.info("stopping", action="worker-stopping", worker=self._options.name, tasks=len(self._held_tasks))
             self._close()
             immediate, timeout_s = self._shutdown.immediate.wait(), self._options.shutdown_timeout
-            await _first(self._held_tasks.settled(), immediate, timeout_s=timeout_s)
+            await first(self._held_tasks.settled(), immediate, timeout_s=timeout_s)
         finally:  # also if the caller cancels this
             self._close()
             await self._leave()
@@ -85,12 +85,12 @@ class Session:
         """Give out no more slots, and set `shutting_down` for handlers."""
         self._shutdown.requested.set()
         self._agent.take_no_more()
-        self._pool.slots.wake()
 
     async def _leave(self) -> None:
-        self._pool.stop(StopReason.SHUTDOWN)
-        await _first(self._held_tasks.settled(), timeout_s=SETTLE_TIMEOUT_S)
-        await _first(self._output.drain(), timeout_s=SETTLE_TIMEOUT_S)
+        for held in self._held_tasks:
+            held.stop(StopReason.SHUTDOWN)  # hands its task back
+        await first(self._held_tasks.settled(), timeout_s=SETTLE_TIMEOUT_S)
+        await first(self._output.drain(), timeout_s=SETTLE_TIMEOUT_S)
         self._pool.abandon()
         self._threads.close()
 
@@ -105,13 +105,3 @@ async def _end(*loops: asyncio.Task[None]) -> None:
     for result in await asyncio.gather(*loops, return_exceptions=True):
         if isinstance(result, Exception):
             raise result
-
-
-async def _first(*awaitables: Awaitable[object], timeout_s: float | None = None) -> None:
-    """Wait for the first result, at most `timeout_s` seconds, and cancel the others."""
-    waiting = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for future in waiting:
-            future.cancel()

@@ -4,11 +4,9 @@ import asyncio
 from concurrent.futures import Future
 from contextlib import suppress
 
-from .. import telemetry
+from .. import subjects, telemetry
 from .executor import Executor
 from .held_tasks import AssignedTask, HeldTask, HeldTasks
-from .outcome import StopReason
-from .shutdown import Flag
 
 _log = telemetry.get_logger("tocsin.worker")
 
@@ -16,28 +14,27 @@ _log = telemetry.get_logger("tocsin.worker")
 class Slots:
     """A number of slots, each free or in use.
 
-    Once `closed` is set, no slot is given out; while they are paused, neither.
+    While they are paused, no slot is given out.
     """
 
-    def __init__(self, limit: int, closed: Flag) -> None:
+    def __init__(self, limit: int) -> None:
         self._free = limit
         self._is_paused = False
-        self._closed = closed
         self._changed = asyncio.Event()
 
     async def occupy(self) -> bool:
         """Wait for a free slot and use it.
 
-        False: the slots are closed or paused.
+        False: the slots are paused.
         """
-        while not self._is_paused and not self._free and not self._closed.is_set():
+        while not self._is_paused and not self._free:
             self._changed.clear()
             await self._changed.wait()
         return self.occupy_now()
 
     def occupy_now(self) -> bool:
         """Use a free slot, if there is one."""
-        if self._is_paused or not self._free or self._closed.is_set():
+        if self._is_paused or not self._free:
             return False
         self._free -= 1
         return True
@@ -52,10 +49,6 @@ class Slots:
         self._is_paused = is_paused
         self._changed.set()
 
-    def wake(self) -> None:
-        """Let all waiting callers notice that the slots are closed."""
-        self._changed.set()
-
 
 class TaskPool:
     """The running tasks of a worker."""
@@ -63,8 +56,9 @@ class TaskPool:
     def __init__(self, executor: Executor, held_tasks: HeldTasks, slots: Slots) -> None:
         self.slots = slots
         self._executor = executor
+        self._loop = asyncio.get_running_loop()
         self._held_tasks = held_tasks
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[HeldTask, asyncio.Task[None]] = {}
 
     def take(self, assigned: AssignedTask) -> None:
         """Start a task at once, or in the next free slot.
@@ -73,27 +67,12 @@ class TaskPool:
         """
         held = HeldTask(assigned)
         self._held_tasks.add(held)
-        task = asyncio.create_task(self._run(held) if self.slots.occupy_now() else self._start(held))
-        self._tasks.add(task)
-        task.add_done_callback(self._on_end)
+        self._tasks[held] = self._loop.create_task(self._run(held, has_slot=self.slots.occupy_now()))
 
-    async def _start(self, held: HeldTask) -> None:
-        if await self.slots.occupy():
-            await self._run(held)
-        else:
-            held.assigned.hand_back()
-            self._held_tasks.remove(held)
-
-    def _on_end(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
+    def _on_error(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or isinstance(error := task.exception(), KeyboardInterrupt | None):
             return  # Ctrl-C during a handler reaches the program by itself
         task.get_loop().call_exception_handler({"message": "task failed", "exception": error, "task": task})
-
-    def stop(self, reason: StopReason) -> None:
-        """Stop all handlers; the reason decides whether their tasks are handed back."""
-        for task in self._held_tasks:
-            task.stop(reason)
 
     def abandon(self) -> None:
         """Cancel all tasks that still run, even while they report. The matcher assigns them again.
@@ -102,17 +81,30 @@ class TaskPool:
         """
         for held in self._held_tasks:
             held.is_left = True
-            what = "handler ignores its cancellation and runs on" if held.is_running else "report not stored in time"
-            _log.warning(f"{what}; the task runs again unless its execution ends", action="task-left", **held.names)
-        for task in self._tasks:
+            what = (
+                "handler ignores its cancellation and runs on"
+                if held.runner is not None
+                else "report not stored in time"
+            )
+            names = subjects.ids_in(held.assigned.assignment.subject)
+            _log.warning(f"{what}; the task runs again unless its execution ends", action="task-left", **names)
+        for task in self._tasks.values():
             task.cancel()
 
-    async def _run(self, held: HeldTask) -> None:
+    async def _run(self, held: HeldTask, *, has_slot: bool) -> None:
         try:
-            await self._executor.run(held)
+            if has_slot or (has_slot := await self.slots.occupy()):
+                await self._executor.run(held)
+            else:
+                held.assigned.hand_back()
+        except BaseException:
+            self._tasks[held].add_done_callback(self._on_error)
+            raise
         finally:
+            del self._tasks[held]
             self._held_tasks.remove(held)
-            self._release_slot(held)
+            if has_slot:
+                self._release_slot(held)
 
     def _release_slot(self, held: HeldTask) -> None:
         """Release the slot at once, or when the abandoned thread that still uses it ends."""

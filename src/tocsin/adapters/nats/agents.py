@@ -1,7 +1,7 @@
 """Hold lists of agents, and commands to them, over core NATS."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from nats.errors import Error as NatsError
@@ -65,8 +65,7 @@ class NatsAgentChannel:
         except (NatsError, *CLOSING_ERRORS) as error:
             raise LogUnavailable(f"hold lists may be missing: {error!r}") from error
 
-    @asynccontextmanager
-    async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
+    def hold_lists(self, receive: ReceiveHoldList) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
 
         def pass_on(subject: str, _: str, body: bytes, __: Mapping[str, str] | None) -> None:
@@ -74,18 +73,15 @@ class NatsAgentChannel:
             if len(tokens) == _TOKENS_OF_A_HOLD_LIST:
                 receive(tokens[2], tokens[3], body)
 
-        async with self._messages.listening(self._names.hold_list("*", "*"), pass_on):
-            yield
+        return self._messages.listening(self._names.hold_list("*", "*"), pass_on)
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
         """See `AgentChannel`."""
         await self._messages.send(self._names.agent_commands(name, agent_id), body)
 
-    @asynccontextmanager
-    async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
+    def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
-        async with self._messages.listening(self._names.agent_commands(name, agent_id), _bodies(receive)):
-            yield
+        return self._messages.listening(self._names.agent_commands(name, agent_id), _bodies(receive))
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
         """See `AgentChannel`."""
@@ -107,21 +103,17 @@ class NatsAgentChannel:
             raise LogUnavailable(f"no task can be handed over: {error!r}") from error
         return refused
 
-    @asynccontextmanager
-    async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
+    def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
-        async with self._messages.listening(self._names.agent_tasks(name, agent_id), _bodies(receive)):
-            yield
+        return self._messages.listening(self._names.agent_tasks(name, agent_id), _bodies(receive))
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
         """See `AgentChannel`."""
         await self._messages.send(self._names.agent_ends(name, agent_id), body)
 
-    @asynccontextmanager
-    async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
+    def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
-        async with self._messages.listening(self._names.agent_ends(name, agent_id), _bodies(receive)):
-            yield
+        return self._messages.listening(self._names.agent_ends(name, agent_id), _bodies(receive))
 
     @asynccontextmanager
     async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
@@ -147,15 +139,9 @@ class NatsAgentChannel:
         """See `AgentChannel`."""
         await self._messages.send(self._names.roll_call, b"")
 
-    @asynccontextmanager
-    async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
+    def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
-
-        def pass_on(_: str, __: str, ___: bytes, ____: Mapping[str, str] | None) -> None:
-            receive()
-
-        async with self._messages.listening(self._names.roll_call, pass_on):
-            yield
+        return self._messages.listening(self._names.roll_call, _bodies(lambda _: receive()))
 
 
 def _bodies(receive: Callable[[bytes], None]) -> Receive:

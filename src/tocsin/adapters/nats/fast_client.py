@@ -384,7 +384,7 @@ class _Receivers:
 
         Return the end of what was read, the message without a receiver, and whether an incomplete message follows.
         """
-        begin, count, size, receivers = 0, 0, 0, self.receivers
+        begin, count, size, length, receivers = 0, 0, 0, len(data), self.receivers
         message: _Message | None = None
         is_partial = False
         while (line_end := data.find(_NEWLINE, begin)) >= 0:
@@ -399,10 +399,11 @@ class _Receivers:
                 end, sid = start + int(parts[-1]), int(parts[2])
             except ValueError:
                 break
-            if len(data) < end + 2:
+            if length < end + 2:
                 is_partial = True
                 break
-            subject, reply, headers = parts[1], parts[3] if len(parts) > least else b"", data[start:body]
+            subject, reply = parts[1], parts[3] if len(parts) > least else b""
+            headers = data[start:body] if body > start else b""
             receive = receivers.get(sid)
             begin = end + 2
             if receive is None or (headers and not headers.startswith(_HEADERS_BEGIN)):

@@ -9,6 +9,6 @@ read, so that an integer too long for pydantic may stand there.
     codec    bodies to messages, and messages to bodies, which leave out fields with their default
 """
 
-from .codec import plain, read, written
+from .codec import filled, plain, read, written
 
-__all__ = ["plain", "read", "written"]
+__all__ = ["filled", "plain", "read", "written"]

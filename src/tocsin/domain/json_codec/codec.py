@@ -20,8 +20,6 @@ _MAX_DEPTH: Final = 190
 pydantic refuses more than about 200 levels, and msgspec reads more. Each level takes two bytes at least.
 """
 _REFUSALS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-_SLOTS: Final = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-"""The slots that pydantic fills in a model. `BaseModel.__setstate__` sets the same, only slower."""
 _ABSENT: Final = object()
 """Stands for a field that a body leaves out, if its value would be converted; a default is not validated."""
 _HARMLESS: Final = frozenset({"_open_to_newer_versions", "_lose_no_trigger", "_names_its_builtin"})
@@ -61,30 +59,11 @@ def read(model: type[T], body: bytes) -> T | None:
 def _reader(model: Any) -> tuple[Callable[[bytes], Any], Convert] | None:  # noqa: ANN401 - a class of either kind
     if issubclass(model, msgspec.Struct):
         return msgspec.json.Decoder(model).decode, lambda decoded: decoded
-    if not _can_fill_slots():
-        return None
     try:
         struct, make = _part(model)
     except _NotReadable:
         return None
     return msgspec.json.Decoder(struct).decode, make
-
-
-class _Probe(BaseModel):
-    value: int = 1
-
-
-@cache
-def _can_fill_slots() -> bool:
-    """Return whether a model whose slots are filled here equals one that pydantic made.
-
-    Without this, pydantic reads everything.
-    """
-    try:
-        probe = _maker(_Probe, (), ())(msgspec.defstruct("Probe", [("value", int)])(1))
-        return bool(probe == _Probe() and probe.model_copy(update={"value": 2}) == _Probe(value=2))
-    except (KeyError, AttributeError, TypeError):
-        return False
 
 
 @cache
@@ -168,16 +147,31 @@ def _with_context(check: Callable[[Any, _Stored], object]) -> Callable[[Any], ob
     return lambda made: check(made, _Stored(STORED))
 
 
+# The descriptors take half as long as `object.__setattr__`, which looks each of them up.
+_put_values, _put_given, _put_extra, _put_private = (
+    vars(BaseModel)[slot].__set__
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+
+
+def filled(model: type[T], values: dict[str, Any], fields: set[str]) -> T:
+    """Return a model of values that were validated before; `fields` are those that count as given."""
+    message = object.__new__(model)
+    _put_values(message, values)
+    _put_given(message, fields)
+    _put_extra(message, None)
+    _put_private(message, None)
+    return message
+
+
 def _maker(
     model: type[BaseModel],
     conversions: tuple[tuple[str, Convert, Any, bool], ...],
     checks: tuple[Callable[[Any], object], ...],
 ) -> Convert:
     """Return the function that makes a model of a struct, without validating it again."""
-    new, values_of = object.__new__, msgspec.structs.asdict
+    values_of = msgspec.structs.asdict
     fields = set(model.model_fields)  # pydantic copies it before it changes it
-
-    put_values, put_given, put_extra, put_private = (BaseModel.__dict__[slot].__set__ for slot in _SLOTS)
 
     def make(decoded: msgspec.Struct) -> BaseModel:
         values = values_of(decoded)
@@ -187,11 +181,7 @@ def _maker(
                 values[name] = {} if default == {} else default
             elif value is not None or not is_nullable:
                 values[name] = convert(value)
-        message = new(model)
-        put_values(message, values)
-        put_given(message, fields)
-        put_extra(message, None)
-        put_private(message, None)
+        message = filled(model, values, fields)
         for check in checks:
             check(message)
         return message
@@ -208,7 +198,7 @@ def written(message: BaseModel) -> bytes:
     Discriminators (`v`, `type` and every other constant) are always written. A class that declares `WRITES_DEFAULTS`
     leaves out absent fields alone.
     """
-    return _encode(_struct_of(message))
+    return _encode(_writer(type(message))(message))
 
 
 @cache
@@ -228,6 +218,9 @@ def _writer(model: type[BaseModel]) -> Callable[[BaseModel], object]:
         fields.append((name, Any, msgspec.field(default=default, name=field.alias or name)))
     struct = msgspec.defstruct(model.__name__, fields, kw_only=True, omit_defaults=True, gc=False)
 
+    if not compared:
+        return lambda message: struct(**message.__dict__)
+
     def make(message: BaseModel) -> msgspec.Struct:
         values = message.__dict__.copy()
         for name, default in compared:
@@ -246,14 +239,15 @@ def _is_recognized(default: object) -> bool:
     return default is msgspec.NODEFAULT or default is None or isinstance(default, bool) or default in ((), {}, [])
 
 
-def _struct_of(message: BaseModel) -> object:
-    return _writer(type(message))(message)
-
-
-def _encoded_part(value: object) -> object:
-    if not isinstance(value, BaseModel):
+@cache
+def _part_writer(kind: type) -> Callable[[Any], object]:
+    if not issubclass(kind, BaseModel):
         raise TypeError
-    return _PARTS(value) if is_shared(type(value)) else _struct_of(value)
+    return _PARTS if is_shared(kind) else _writer(kind)
+
+
+def _encoded_part(value: Any) -> object:  # noqa: ANN401 - what msgspec does not know
+    return _part_writer(value.__class__)(value)
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_encoded_part).encode

@@ -63,11 +63,11 @@ class LogWriter:
             LogUnavailable: the log did not answer.
         """
         pending = _Pending(write, write.scope if isinstance(write, Append) else "")
-        is_stored = asyncio.get_running_loop().create_future()
         gathered = self._gathered.get(pending.stream)
         if gathered is None:
             gathered = _Gathered([], asyncio.create_task(self._store_gathered(pending.stream)))
             self._gathered[pending.stream] = gathered
+        is_stored = gathered.storing.get_loop().create_future()
         gathered.writes.append((pending, is_stored))
         await is_stored
         if pending.error is not None:
