@@ -4,7 +4,7 @@ A consumer reads one replica of the stream, which may lag. So with replicas a re
 the leader, and has not caught up before it has received that message.
 
 For each message of a consumer with several filters, the server compares all subjects of a block with them, until the end of
-the block is near. So a reader far behind has a consumer for each filter first, and merges their messages.
+the block is near. So a reader far behind has a consumer for each filter, and merges their messages.
 """
 
 import asyncio
@@ -142,14 +142,13 @@ async def read(
                 if not has_caught_up:
                     has_caught_up = True
                     yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
-            while True:
-                received = await consumer.take(is_expected=not has_caught_up)
-                if not received:
-                    continue
-                portion = make(received, consumer.is_last(received[-1]), received[-1].sequence)
-                after, has_caught_up = portion.upto, has_caught_up or portion.caught_up
-                yield portion
-                progress_at = loop.time()
+            received = []
+            while not (received and received[-1].pending > FAR and len(wire_filters) > 1):
+                if received := await consumer.take(is_expected=not has_caught_up):
+                    portion = make(received, consumer.is_last(received[-1]), received[-1].sequence)
+                    after, has_caught_up = portion.upto, has_caught_up or portion.caught_up
+                    yield portion
+                    progress_at = loop.time()
         except (_LostError, LogUnavailable) as error:
             if max_lag is not None and loop.time() - progress_at > max_lag:
                 _give_up(stream, error)
