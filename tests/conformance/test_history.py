@@ -1050,7 +1050,7 @@ async def test_id_of_another_job_changes_no_row(empty_database: EmptyDatabase) -
         ]
 
 
-async def test_new_executions_are_written_without_a_look_for_their_rows() -> None:
+async def test_new_executions_are_written_without_a_look() -> None:
     engine, statements = empty_engine(), list[str]()
     event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     history = SqlHistory(engine, threads=0)

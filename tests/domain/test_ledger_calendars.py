@@ -130,7 +130,7 @@ def test_audit_finds_a_firing_on_a_closed_day() -> None:
     assert "it fired, and no definition in force named that instant" in story.violations()[0]
 
 
-def test_audit_finds_an_open_day_that_passed_as_excluded() -> None:
+def test_audit_finds_an_open_day_passed_as_excluded() -> None:
     story, at = Story(), START + timedelta(days=7, hours=9)
     story.define(job("0 9 * * *", exclude=[CHRISTMAS]), at - timedelta(hours=23))
     start = at - timedelta(hours=23)

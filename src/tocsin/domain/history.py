@@ -56,7 +56,7 @@ PLAIN: Final = {
 
 
 def executions_of(messages: Iterable[Recorded[Message]]) -> dict[str, bool]:
-    """Return the ids of the executions that messages may change, and whether each most likely begins with these messages."""
+    """Return the executions that messages may change, and whether each probably begins here."""
     found: dict[str, bool] = {}
     for recorded in messages:
         fact: Any = recorded.message
@@ -123,7 +123,7 @@ def _copy(record: ExecutionRecord) -> ExecutionRecord:
 
 
 def _requested(record: ExecutionRecord, fact: Requested | Dispatched, at: datetime) -> None:
-    """Note the request; a task that also admits has a part of its fields, and `admits` the others."""
+    """Note the request; of a task that admits, `admits` has a part."""
     request: Any = cast("Dispatched", fact).admits if type(fact) in _TASKS else fact
     plan, steps, is_admitted = request.plan, record.steps, type(fact) is not Planned
     if is_admitted and not record.has_started:

@@ -54,7 +54,7 @@ def decode(subject: str, body: bytes) -> e.Message:
 
 
 def decode_as(model: type[_M], subject: str, body: bytes) -> _M:
-    """Decode the body of a message of a known type, which no program outside published; otherwise as `decode`."""
+    """Decode a message of a known type from inside; otherwise as `decode`."""
     body = body or b"{}"
     message = json_codec.read(model, body)
     if message is None:

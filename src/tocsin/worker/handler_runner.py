@@ -291,7 +291,7 @@ def _outcome_of(
 ) -> Outcome:
     """Return the outcome of a handler that raised an error in the asyncio task `runner`.
 
-    Raise the error if it is none of the handler's: Ctrl-C, or the end of the event loop.
+    Raise an error that is not the handler's: Ctrl-C, or the end of the event loop.
     """
     current = None if running_loop() is None else asyncio.current_task()
     if current is None or current is not runner or _is_ctrl_c(error):

@@ -81,7 +81,7 @@ class TimeLimits:
 
     def begin(self, held: HeldTask, timeout: float) -> None:
         """Mark that a handler runs in the current asyncio task, for `timeout` seconds."""
-        loop = self._loop = self._loop or asyncio.get_running_loop()  # a call of it asks the system for the process
+        loop = self._loop = self._loop or asyncio.get_running_loop()  # each call of it is a system call
         held.runner = asyncio.current_task(loop)
         deadline = self._deadlines[held] = loop.time() + timeout
         if deadline < self._looks_at:

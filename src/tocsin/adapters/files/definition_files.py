@@ -30,7 +30,7 @@ class NotJSON(DefinitionError):
 
 
 def _parse_json(text: str) -> list[object]:
-    """Return the document in `text`, as a list of one; no key is repeated, and no number is NaN or infinite.
+    """Return the document in `text` as a list; keys and numbers are strict.
 
     Raises:
         NotJSON: the text cannot be parsed; the problem's source is `:line`.

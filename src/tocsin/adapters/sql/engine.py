@@ -177,7 +177,7 @@ class Encoding:
         return self.dialect == "sqlite"
 
     def time(self, time: datetime | None) -> object:
-        """Encode an instant or None; an instant without a zone is assumed to be in UTC."""
+        """Encode an instant or None; without a zone it is in UTC."""
         if time is None:
             return None
         if self.is_file and len(written := to_builtins(time)) == _UTC_LENGTH:

@@ -217,7 +217,7 @@ class SqlHistory:
     """
 
     def __init__(self, engine: Engine, *, installation: str = "", threads: int = 4) -> None:
-        """Record the streams of `installation`, in as many threads; 0: in the thread of the caller."""
+        """Record the streams of `installation`, in threads; 0: in the caller's thread."""
         self._engine = engine
         self._writing = writing(engine)
         self._installation = installation
@@ -319,7 +319,7 @@ async def open_history(url: str, *, installation: str = "", max_connections: int
 
 
 class DatabaseFile:
-    """Watches the file of an SQLite database, if it has one, which may be removed while it is open.
+    """Watches the file of an SQLite database, which may be removed while open.
 
     Connections to a removed file go on in a file without a name, which no other process sees.
     """

@@ -63,7 +63,7 @@ def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
 
 
 def _progress(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """Return the columns `PROGRESS`. The recorder writes each row a few times, so few values are looked up by name."""
+    """Return the columns `PROGRESS`; few values are looked up by name, for speed."""
     duration, was_handed_over = record.duration_ms, record.was_handed_over
     return (
         encoding.time(record.started_at),

@@ -45,7 +45,7 @@ def interval_of(text: str | None) -> timedelta | None:
 
 
 def instants(rule: JobDefinition, after: datetime, until: datetime, anchor: datetime) -> Iterator[tuple[Instant, int]]:
-    """Yield the instants in (after, until] of a definition with a schedule, oldest first, and numbers of excluded instants.
+    """Yield the instants in (after, until], oldest first, and numbers of excluded instants.
 
     The instants of a local day that calendars or blackouts exclude are together, at their last; the number of an open instant is 0. A
     firing precedes a skipped time. Intervals count from `anchor`. A schedule that cannot be read raises ValueError.
@@ -90,7 +90,7 @@ def _expressions(text: str, timezone: str) -> tuple[Fields, ...]:
 
 @lru_cache(maxsize=2**12)
 def _moment(text: str, clocks: tzinfo) -> datetime:
-    """Return a written moment: of a repeated one the first, of a skipped one by the offset before."""
+    """Return a moment: the first of two, or by the offset before a gap."""
     at = datetime.fromisoformat(text.strip())
     return (at if at.tzinfo else at.replace(tzinfo=clocks)).astimezone(UTC)
 
@@ -117,7 +117,7 @@ def _cron(rule: JobDefinition, clocks: tzinfo, fields: Fields, after: datetime, 
 
 
 def _walls(rule: JobDefinition, fields: Fields, wall: datetime, last: datetime) -> Iterator[datetime]:
-    """Yield the matching times on the wall clock from `wall` to `last`, written as if they were in UTC."""
+    """Yield the matching times on the wall clock, written as if in UTC."""
     seconds, minutes, hours = (_values(field, 0, high) for field, high in zip(fields, (59, 59, 23), strict=False))
     step, names_day = _MINUTE if seconds == {0} else _SECOND, cache(partial(_names_day, rule, fields[3:]))
     wall = wall.replace(second=0 if step is _MINUTE else wall.second, microsecond=0)
@@ -135,7 +135,7 @@ def _walls(rule: JobDefinition, fields: Fields, wall: datetime, last: datetime) 
 
 
 def _shown(rule: JobDefinition, clocks: tzinfo, wall: datetime, fields: Fields = ()) -> Iterator[Instant]:
-    """Yield the instants of a time on the wall clock: in a gap its earlier offset is the smaller, in a fold the larger."""
+    """Yield the instants of a wall-clock time; in a gap the offset grows."""
     before, later = (wall.replace(tzinfo=clocks, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     yield wall - before, before < later and (rule.dst is None or rule.dst.gap == "skip")
     if before > later and rule.dst is not None and rule.dst.fold == "both" and set("*-/") & set("".join(fields[:3])):
@@ -144,7 +144,7 @@ def _shown(rule: JobDefinition, clocks: tzinfo, wall: datetime, fields: Fields =
 
 @lru_cache(maxsize=2**12)
 def _values(field: str, low: int, high: int) -> frozenset[int]:
-    """Return the values of a field of lists, ranges and steps; a range may run over the end of its field."""
+    """Return the values of a field; a range may run over its end."""
     values, size = set[int](), high - low + 1
     for item in field.split(","):
         body, _, step = item.partition("/")
@@ -165,7 +165,7 @@ def _is_day(fields: Fields, day: date) -> bool:
 
 
 def _is_item(item: str, day: date, value: int, low: int, high: int) -> bool:
-    """Return whether a day with this value matches a part of a field: `15`, `L`, `LW`, `15W`, `5L`, `5#3`."""
+    """Return whether a day matches a part of a field, such as `15W` or `5#3`."""
     length, (name, _, nth) = monthrange(day.year, day.month)[1], item.partition("#")
     if nth:
         return value in _values(name, low, high) and (day.day + 6) // 7 == int(nth)
@@ -179,7 +179,7 @@ def _is_item(item: str, day: date, value: int, low: int, high: int) -> bool:
 
 
 def _names_day(rule: JobDefinition, fields: Fields, day: date) -> bool:
-    """Return whether a day has the times of an expression: it matches, or they move there from a closed day."""
+    """Return whether a day matches an expression, or gets a closed day's times."""
     if _is_day(fields, day) or rule.shift == "skip" or not _is_business(rule, day):
         return _is_day(fields, day)
     earlier = takewhile(lambda other: not _is_business(rule, other), (day - move for move in _MOVES))

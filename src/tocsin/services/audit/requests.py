@@ -198,7 +198,7 @@ class Requests(Check):
 
 
 class FanOuts(Check):
-    """Compares each fan-out with the map that its `due` names; `Requests` judges the executions of its shards."""
+    """Compares each fan-out with the map that its `due` names."""
 
     def __init__(self, since: datetime | None = None) -> None:
         super().__init__(since)

@@ -1,4 +1,4 @@
-"""The lines that handlers logged, kept beside the segment that has their executions, and the removal of heartbeats (`archive.output`)."""
+"""The output of handlers beside their executions' segment, and the removal of heartbeats (`archive.output`)."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
