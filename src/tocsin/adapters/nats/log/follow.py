@@ -4,7 +4,7 @@ A consumer reads one replica of the stream, which may lag. So with replicas a re
 the leader, and has not caught up before it has received that message.
 
 For each message of a consumer with several filters, the server compares all subjects of a block with them, until the end of
-the block is near. So a reader far behind has a consumer for each filter, and merges their messages.
+the block is near. So a reader far behind has a consumer for each filter first, and merges their messages.
 """
 
 import asyncio
@@ -142,8 +142,7 @@ async def read(
                 if not has_caught_up:
                     has_caught_up = True
                     yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
-            received = []
-            while not (received and received[-1].pending > FAR and len(wire_filters) > 1):
+            while True:
                 if received := await consumer.take(is_expected=not has_caught_up):
                     portion = make(received, consumer.is_last(received[-1]), received[-1].sequence)
                     after, has_caught_up = portion.upto, has_caught_up or portion.caught_up
