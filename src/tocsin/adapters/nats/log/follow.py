@@ -201,7 +201,7 @@ async def _merged(consumers: Sequence["_Consumer"], last: int) -> AsyncIterator[
         for consumer, received in unread.items():
             while not received:
                 received.extend(await consumer.take(is_expected=True))
-        ended = {consumer for consumer, received in unread.items() if consumer.is_last(received[-1])}
+        ended = {consumer for consumer, received in unread.items() if await consumer.has_ended(received[-1], last)}
         upto = min([last, *(unread[consumer][-1].sequence for consumer in unread.keys() - ended)])
         portion: list[Received] = []
         for received in unread.values():
@@ -282,6 +282,14 @@ class _Consumer:
     def is_last(self, received: Received) -> bool:
         """Return whether the stream had no matching message after a received message."""
         return received.pending == 0 and received.sequence >= self._newest
+
+    async def has_ended(self, received: Received, last: int) -> bool:
+        """Return whether no other message up to `last` matches; the pending count may err."""
+        if not self.is_last(received):
+            return False
+        request = json.dumps({"seq": received.sequence + 1, "next_by_subj": self._filters[0]}).encode()
+        reply = await self._connection.find(f"STREAM.MSG.GET.{self._stream}", request, absent=wire.NO_MESSAGE_FOUND)
+        return reply is None or int(reply["message"]["seq"]) > last
 
     async def take(self, *, is_expected: bool) -> list[Received]:
         """Return the messages that arrived; wait for the first, or for a heartbeat.
