@@ -6,6 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from rich.text import Text
+from textual.geometry import Region
+from textual.widgets import DataTable
+from textual.widgets.data_table import RowKey
 
 from tests.top.given import Screen, screen_of
 from tocsin.cli.top.operator_thread import OperatorThread
@@ -146,6 +150,24 @@ async def test_many_jobs_are_cut(screen: Screen, answers: Answers) -> None:
     await screen.until("Jobs 10,000", "and 9,800 more", "job-00000")
     await screen.press("slash", *"job-09999")
     await screen.until("Jobs 1", "job-09999")
+
+
+async def test_row_drawn_at_once_has_its_width(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_row = DataTable.add_row
+
+    def add_and_draw(table: DataTable[Text], *cells: Text) -> RowKey:
+        key = add_row(table, *cells)
+        table.render_lines(Region(0, 0, 80, 20))
+        return key
+
+    monkeypatch.setattr(DataTable, "add_row", add_and_draw)
+    answers.text = "short"
+    answers.answered_jobs = (job("a-name-longer-than-its-heading"),)
+    async with screen_of(OperatorThread(cast("Operator", answers), asyncio.get_running_loop())) as screen:
+        await screen.press("2")
+        await screen.until("Jobs 1", "a-name-longer-than-its-heading  on demand")
+        answers.answered_jobs = (job("longer"),)
+        await screen.until("longer  on demand")
 
 
 async def test_slow_read_delays_no_key(screen: Screen, answers: Answers) -> None:

@@ -163,7 +163,8 @@ class PanelPane(TabPane):
 
     def on_mount(self) -> None:
         """Add the columns."""
-        self.table.add_columns(*self.panel.headings)
+        for heading in self.panel.headings:
+            self.table.add_column(heading, width=len(heading))
 
     @property
     def table(self) -> DataTable[Text]:
@@ -193,8 +194,10 @@ class PanelPane(TabPane):
         if self._listing is None:
             return
         view = self.panel.view(self._listing, datetime.now(UTC), text)
-        before, table = self.selected, self.table
-        place = table.cursor_row
+        before, table, place = self.selected, self.table, self.table.cursor_row
+        columns = zip(table.ordered_columns, self.panel.headings, *(row.cells for row in view.rows), strict=True)
+        for column, heading, *cells in columns:  # the table itself measures late, and keeps what it drew before
+            column.width = max([len(heading), *(cell.cell_len for cell in cells)])
         if [row.key for row in view.rows] == [row.key for row in self._rows]:
             self._update(view.rows)
         else:
@@ -217,5 +220,4 @@ class PanelPane(TabPane):
                     self.table.update_cell_at(Coordinate(place, column), value, update_width=True)
 
     def _show_line(self, line: str) -> None:
-        failure = Text(self._failure, style="red")
-        self.query_one(Static).update(failure if self._failure else Text(line, style="dim"))
+        self.query_one(Static).update(Text(self._failure or line, style="red" if self._failure else "dim"))
