@@ -4,7 +4,7 @@ A consumer reads one replica of the stream, which may lag. So with replicas a re
 the leader, and has not caught up before it has received that message.
 
 For each message of a consumer with several filters, the server compares all subjects of a block with them, until the end of
-the block is near. So a reader far behind has a consumer for each filter first, and merges their messages.
+the block is near. So a reader far behind has a consumer for each filter, and merges their messages.
 """
 
 import asyncio
@@ -137,12 +137,11 @@ async def read(
                     after, progress_at = upto, loop.time()
                     yield make(received, False, upto)  # noqa: FBT003 - `Batch` has the same flag
             covered = await consumer.create(after)
-            if covered is not None:
-                after = covered
-                if not has_caught_up:
-                    has_caught_up = True
-                    yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
-            while True:
+            if covered is not None:  # also after a backlog: whoever gathers messages waits for the end
+                after, has_caught_up = covered, True
+                yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
+            received = []
+            while not (received and received[-1].pending > FAR and len(wire_filters) > 1):
                 if received := await consumer.take(is_expected=not has_caught_up):
                     portion = make(received, consumer.is_last(received[-1]), received[-1].sequence)
                     after, has_caught_up = portion.upto, has_caught_up or portion.caught_up
@@ -201,7 +200,7 @@ async def _merged(consumers: Sequence["_Consumer"], last: int) -> AsyncIterator[
         for consumer, received in unread.items():
             while not received:
                 received.extend(await consumer.take(is_expected=True))
-        ended = {consumer for consumer, received in unread.items() if await consumer.has_ended(received[-1], last)}
+        ended = {consumer for consumer, received in unread.items() if consumer.is_last(received[-1])}
         upto = min([last, *(unread[consumer][-1].sequence for consumer in unread.keys() - ended)])
         portion: list[Received] = []
         for received in unread.values():
@@ -282,14 +281,6 @@ class _Consumer:
     def is_last(self, received: Received) -> bool:
         """Return whether the stream had no matching message after a received message."""
         return received.pending == 0 and received.sequence >= self._newest
-
-    async def has_ended(self, received: Received, last: int) -> bool:
-        """Return whether no other message up to `last` matches; the pending count may err."""
-        if not self.is_last(received):
-            return False
-        request = json.dumps({"seq": received.sequence + 1, "next_by_subj": self._filters[0]}).encode()
-        reply = await self._connection.find(f"STREAM.MSG.GET.{self._stream}", request, absent=wire.NO_MESSAGE_FOUND)
-        return reply is None or int(reply["message"]["seq"]) > last
 
     async def take(self, *, is_expected: bool) -> list[Received]:
         """Return the messages that arrived; wait for the first, or for a heartbeat.
