@@ -209,6 +209,12 @@ def test_next_time_is_in_the_jobs_zone(world: World, tmp_path: Path) -> None:
     assert re.search(r" 07:00:00-0[78]:00", world.call("jobs", "show", "warm").out)
 
 
+def test_list_claims_no_order_of_steps(world: World) -> None:
+    steps = "[{step: a, function: f}, {step: b, function: f}, {step: c, function: f, depends_on: [b]}]"
+    world.call("jobs", "apply", "-f", world.jobs(f"jobs: [{{name: forked, dag: {steps}}}]"))
+    assert " a, b, c " in world.call("jobs", "list").out
+
+
 def test_empty_job_list_prints_a_sentence(world: World) -> None:
     assert "tocsin jobs apply" in world.call("jobs", "list").out
     assert world.call("jobs", "list", "-o", "json").json == []

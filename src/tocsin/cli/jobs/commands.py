@@ -182,7 +182,7 @@ def _row(job: Job, now: datetime) -> tuple[object, ...]:
         definition.schedule,
         definition.timezone,
         zoned(job.next_fire_time(now), definition.timezone),
-        definition.function or " → ".join(step.name for step in definition.dag),
+        definition.function or ", ".join(step.name for step in definition.dag),
         ", ".join(definition.tags),
     )
 

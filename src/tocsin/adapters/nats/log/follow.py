@@ -137,7 +137,7 @@ async def read(
                     after, progress_at = upto, loop.time()
                     yield make(received, False, upto)  # noqa: FBT003 - `Batch` has the same flag
             covered = await consumer.create(after)
-            if covered is not None:  # also after a backlog: whoever gathers messages waits for the end
+            if covered is not None:  # also after a backlog: the recorder gathers messages up to the end
                 after, has_caught_up = covered, True
                 yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
             received = []
