@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -123,6 +123,14 @@ def expected_now(jobs: Sequence[Job], caller: Principal, now: datetime) -> tuple
     )
 
 
+@example(
+    [
+        *(("define", name, {"schedule": "* * * * *", "viewers": ()}) for name in ("a", "b")),
+        ("list", "a", {}),
+        ("define", "a", {"schedule": "* * * * *", "viewers": (), "description": "changed"}),
+    ],
+    3,
+)
 @given(CHANGES, st.integers(0, 3))
 @settings(deadline=None, max_examples=examples(150))
 def test_kept_jobs_agree_with_a_fresh_look(steps: list[tuple[str, str, dict[str, Any]]], effort: int) -> None:

@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import chain, islice, pairwise
 from typing import Final, TypeAlias
@@ -96,7 +96,9 @@ class ScheduleGroups(JobFollower):
         schedule = schedule_of(timetable)
         anchor = None if schedule.interval is None else job.anchor
         place = self._places[job.name] = id(schedule), anchor
-        group = self._groups.setdefault(place, _Group(schedule, anchor or job.defined_at))
+        group = self._groups.setdefault(
+            place, _Group(schedule, anchor or datetime.fromtimestamp(0, UTC))
+        )  # of no member
         insort(group.members.setdefault(audience_of(job), _Members(job)).jobs, job.name)
 
     @override
