@@ -244,6 +244,24 @@ async def test_follower_far_behind_brings_every_kind_in_order(
         assert headings == late
 
 
+async def test_follower_of_newest_messages_gets_these_alone(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if many are pending."""
+    monkeypatch.setattr(follow, "FAR", 3)
+    monkeypatch.setattr(follow, "PORTION", 4)
+    subjects_ = [f"execution.a_job.e{number}.{kind}" for number in range(10) for kind in ("completed", "cancelled")]
+    stored = [
+        (await nats.connection.store(nats.names.to_wire(one), b"{}", {}), one) for one in subjects_ + subjects_[8:]
+    ]
+    found: list[tuple[int, str]] = []
+    filters = ("execution.*.*.completed", "execution.*.*.cancelled")
+    async with aclosing(nats.log.follow(Stream.LOG, *filters, after=None)) as batches:
+        async for batch in batches:
+            found += [(one.sequence, one.subject) for one in (*batch.messages, *batch.foreign)]
+            if batch.caught_up:
+                break
+    assert found == stored[:8] + stored[len(subjects_) :]
+
+
 async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -> None:
     names = fresh_names()
     with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:

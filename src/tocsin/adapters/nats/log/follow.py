@@ -30,14 +30,14 @@ from ..client.requests import CONNECTION_ERRORS
 from ..consumers.pull import PullInbox, Received
 
 PORTION: Final = 2_000
-"""The number of messages that are requested ahead; half of it is requested again when it is left."""
+"""The number of messages that are requested ahead; as many are requested again when half of it is left."""
 PORTION_BYTES: Final = 16_777_216
 """The size of the messages of a request together; two requests may be under way.
 
 A server disconnects a client that leaves 64 MB unread.
 """
 FAR: Final = 2_000
-"""The number of sequences behind the end from which a reader has one consumer for each filter."""
+"""The number of sequences, or of pending messages, behind the end from which a reader has one consumer for each filter."""
 HEARTBEAT_INTERVAL_S: Final = 2.0
 """The interval of an idle consumer's heartbeats. After twice this time without one, it is recreated."""
 _REQUEST: Final = 30.0
@@ -136,15 +136,17 @@ async def read(
                 async for received, upto in portions:
                     after, progress_at = upto, loop.time()
                     yield make(received, False, upto)  # noqa: FBT003 - `Batch` has the same flag
+            may_leave = len(wire_filters) > 1 and after is not None
             covered = await consumer.create(after)
             if covered is not None:  # also after a backlog: the recorder gathers messages up to the end
                 after, has_caught_up = covered, True
                 yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
             received = []
-            while not (received and received[-1].pending > FAR and len(wire_filters) > 1):
+            while not (may_leave and received and received[-1].pending > FAR):
                 if received := await consumer.take(is_expected=not has_caught_up):
                     portion = make(received, consumer.is_last(received[-1]), received[-1].sequence)
                     after, has_caught_up = portion.upto, has_caught_up or portion.caught_up
+                    may_leave = len(wire_filters) > 1 and (may_leave or has_caught_up)
                     yield portion
                     progress_at = loop.time()
         except (_LostError, LogUnavailable) as error:
