@@ -995,6 +995,9 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "look at no hold list again before tasks are assigned": (
         "tests/stages/test_matcher.py::test_chosen_agent_that_drains_gets_nothing[disabled]"
     ),
+    "believe a replica of what was in force": (
+        "tests/stages/test_late_copies.py::test_replica_without_a_definition_decides_nothing"
+    ),
     "claim for an agent that drains since it was chosen": (
         "tests/stages/test_matcher.py::test_chosen_agent_that_drains_gets_nothing[draining]"
     ),

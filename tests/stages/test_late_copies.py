@@ -42,7 +42,7 @@ from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.engine.kinds import execution_state
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.locks import lock_state
-from tocsin.ports import Heading, Headings, LogUnavailable, OutdatedState
+from tocsin.ports import Heading, Headings, LogUnavailable, OutdatedState, StaleRead
 from tocsin.stages.recoverer.open_executions import MAX_PAUSED_S, PAUSE_S, Evidence, OpenExecutions
 from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import settle
@@ -314,6 +314,12 @@ async def test_execution_waiting_for_an_unhandled_end_is_kept(world: World) -> N
     stalled = Stalled(Lost(what="planned", since=NOON), waiting.sequence)
     assert not await Evidence(world.log, world.projections, KEY).is_lost(stalled, state)
     assert not await Evidence(Lagging(world, upto=2), world.projections, KEY).is_lost(stalled, state)
+
+
+async def test_replica_without_a_definition_decides_nothing(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
+    with pytest.raises(StaleRead):
+        await LedgerReader(Lagging(world, upto=0)).in_force(JOB, at=1)
 
 
 async def test_execution_waiting_for_an_unadmitted_holder_is_kept(world: World) -> None:
