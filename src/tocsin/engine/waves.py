@@ -6,7 +6,7 @@
     repeat    with the inputs whose step says `again`, or whose guard failed.
 
 A wave has at most one input of each ordering key, and one change of each scope. An input whose guard fails
-`CONFLICT_LIMIT` times is decided alone, after all others. If it fails as often then, it is handed back. The inputs of a
+more than `CONFLICT_LIMIT` times is decided alone, after all others. If it fails as often then, it is handed back. The inputs of a
 wave that an unexpected error ended are decided alone too.
 """
 

@@ -154,7 +154,7 @@ class Nats(Section):
 
 
 class Leader(Section):
-    """The leader lease of the ticker (hip-62, Architecture).
+    """The leader leases (hip-62, Architecture); that of the matcher lives three seconds at most.
 
     An instant that comes while no ticker leads fires when the next ticker leads: within six seconds of a kill. With `ttl: 15s,
     renew_interval: 5s`, as in hip-62, there are fewer writes, and a successor fires within 17 seconds.

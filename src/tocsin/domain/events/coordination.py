@@ -34,7 +34,7 @@ class LockFact(VersionedMessage):
 class Acquired(LockFact):
     """An execution acquired the lock.
 
-    The lock keeper stores this before the execution is admitted. The sequence of this event is the fencing token.
+    The planner or the lock keeper stores this before the execution is admitted. The sequence of this event is the fencing token.
     """
 
     type: Literal["acquired"] = "acquired"

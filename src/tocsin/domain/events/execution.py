@@ -192,7 +192,7 @@ class Planned(Requested):
 class Admitted(Requested):
     """An execution may run.
 
-    The lock keeper stores this once the execution holds the lock; the planner stores it if no lock is needed.
+    The planner stores this if no lock is needed or the lock is free; otherwise the lock keeper does once the execution holds it.
     """
 
     type: Literal["admitted"] = "admitted"

@@ -233,7 +233,7 @@ class PastHoldUp(Message):
 class Started(ExecutionFact):
     """A worker claimed an attempt.
 
-    The worker, or the API or the matcher for it, stores this before the function runs.
+    The matcher, or the MQ bridge, stores this before the function runs.
     """
 
     type: Literal["started"] = "started"
@@ -246,10 +246,10 @@ class Started(ExecutionFact):
     lease: float | None = None
     """Seconds after the last heartbeat until the claim expires.
 
-    Absent: the queue itself delivers the task again.
+    Absent: an agent has the claim, and its hold lists keep it.
     """
     agent: str | None = None
-    """The id of the agent to which the matcher assigned the task; absent: the worker took it by itself."""
+    """The id of the agent to which the matcher assigned the task; absent: a worker over HTTP fetched it."""
     holder: str | None = None
     """The identity that fetched the task over HTTP, with its kind; only that identity may answer for it."""
     fetch: str | None = None

@@ -1,7 +1,7 @@
 """DAG advancer: dispatches ready steps, and ends an execution after its last step.
 
-It stores one decision for each message, so that a redelivery finishes what a crash interrupted. Workers take the
-`dispatched` events from the log itself. A request to cancel an execution that does not exist becomes a dead letter. When
+It stores one decision for each message, so that a redelivery finishes what a crash interrupted. The matcher takes
+the `dispatched` events from the log itself. A request to cancel an execution that does not exist becomes a dead letter. When
 a replay completes, the dead letter that it replayed is resolved.
 """
 

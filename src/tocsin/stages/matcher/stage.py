@@ -64,7 +64,7 @@ LEASE_S: Final = 3.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
 
 FILTERS: Final = (*followed_tasks.FILTERS, *owners.FILTERS)
-"""Filters over everything that the matcher follows in the log."""
+"""Filters over everything that the matcher follows in the log, but for completions."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
