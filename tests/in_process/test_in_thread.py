@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -293,6 +294,7 @@ def test_second_interrupt_ends_the_program(kind: str, interrupt: signal.Signals,
         execution_id = next(line.split()[1] for line in program.stdout if line.startswith("execution "))
         for moment in ("began\n", "stopping\n"):
             assert moment in program.stdout
+            time.sleep(0.5)  # an interrupt in the handler's own code is a failure of the handler
             program.send_signal(interrupt)
         _, errors = program.communicate(timeout=120)
     assert (program.returncode, "Traceback" in errors) == (code, False), errors
