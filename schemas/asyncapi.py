@@ -88,7 +88,7 @@ PUBLIC_SUBJECTS: Final = (
         "send",
         events.CronTriggered,
         "An occurrence fired",
-        "Published once for each execution of a job, also of a trigger, on each shard (ojs-cron §9.1). `job_id` is the execution's id.",
+        "Published once for each execution of a registered job, by its schedule or a trigger (ojs-cron §9.1). `job_id` is the execution's id.",
         {
             "event": "cron.triggered",
             "timestamp": "2026-02-12T14:00:00.123Z",

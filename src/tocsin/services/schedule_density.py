@@ -96,9 +96,8 @@ class ScheduleGroups(JobFollower):
         schedule = schedule_of(timetable)
         anchor = None if schedule.interval is None else job.anchor
         place = self._places[job.name] = id(schedule), anchor
-        group = self._groups.setdefault(
-            place, _Group(schedule, anchor or datetime.fromtimestamp(0, UTC))
-        )  # of no member
+        # Without intervals any anchor does; that of a member would outlive the member.
+        group = self._groups.setdefault(place, _Group(schedule, anchor or datetime.fromtimestamp(0, UTC)))
         insort(group.members.setdefault(audience_of(job), _Members(job)).jobs, job.name)
 
     @override

@@ -136,9 +136,9 @@ async def read(
                 async for received, upto in portions:
                     after, progress_at = upto, loop.time()
                     yield make(received, False, upto)  # noqa: FBT003 - `Batch` has the same flag
-            may_leave = len(wire_filters) > 1 and after is not None
+            may_leave = len(wire_filters) > 1 and after is not None  # else once the newest of each subject are read
             covered = await consumer.create(after)
-            if covered is not None:  # also after a backlog: the recorder gathers messages up to the end
+            if covered is not None:  # said after each backlog, because the recorder gathers messages until then
                 after, has_caught_up = covered, True
                 yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
             received = []
