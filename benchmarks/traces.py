@@ -71,7 +71,7 @@ def measure(sampling: Sampling | None, number: int) -> Costs:
     planned, planner = _timed(lambda: [execution_plan.traced(event, sampling) for event in first])
     tasks = [event for event in (admit_and_dispatch(p, key=KEY) for p in planned) if isinstance(event, Dispatched)]  # type: ignore[arg-type] # without a lock each is an admission
     _, written = _timed(lambda: [task.encode() for task in tasks])
-    bare = [task.model_copy(update={"traceparent": None}) for task in tasks]
+    bare = [task.changed(traceparent=None) for task in tasks]
     _, without = _timed(lambda: [task.encode() for task in bare])
     _, worker = _timed(lambda: _handle(tasks))
     events = [_events(task) for task in tasks]

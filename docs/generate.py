@@ -476,13 +476,15 @@ def _events() -> Iterator[str]:
     for name, model in sorted(vars(events).items()):
         if not (inspect.isclass(model) and issubclass(model, events.Message)):
             continue
-        field = model.model_fields.get("type") or model.model_fields.get("event")
+        described: Any = events.model_of(model) if issubclass(model, events.OwnMessage) else model
+        fields = getattr(described, "model_fields", {})
+        field = fields.get("type") or fields.get("event")
         if field is None or not isinstance(field.default, str):
             continue
         yield from ("", f"## {field.default}", "", _paragraph(model.__doc__), "", f"Class: `{name}`.", "")
         yield from ("| field | required | meaning |", "|---|---|---|")
-        properties = model.model_json_schema(by_alias=True)["properties"]
-        for key, value in model.model_fields.items():
+        properties = described.model_json_schema(by_alias=True)["properties"]
+        for key, value in fields.items():
             required = "yes" if value.is_required() else ""
             meaning = properties[value.alias or key].get("description", "")
             yield f"| `{value.alias or key}` | {required} | {_cell(meaning)} |"

@@ -4,6 +4,7 @@ Message schemas come from the event classes, subjects from `tocsin.subjects`. Th
 AsyncAPI requires: an operation `receive` is a subject that a program publishes to.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -303,7 +304,7 @@ def as_markdown() -> Iterator[str]:
         yield from _rows(TypeAdapter(public.message).json_schema(mode="validation", by_alias=True))
         adapter = TypeAdapter[events.Message](public.message)
         example = adapter.validate_python(public.example)
-        shown = adapter.dump_json(example, indent=2, by_alias=True, exclude_unset=True).decode()
+        shown = json.dumps(json.loads(example.encode()), indent=2)
         yield from ("", "```json", shown, "```", "")
         if headers := _headers(public):
             yield from ("As a CloudEvent it has these headers, percent-encoded where CloudEvents says so:", "")

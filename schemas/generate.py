@@ -113,12 +113,12 @@ def _job_file() -> dict[str, Any]:
 
 def _kind(model: type[events.Message]) -> str | None:
     """Return the constant `type` or `event` of a message, or None."""
-    fields = model.model_fields
-    kind = fields.get("type") or fields.get("event")
-    if kind is None or not isinstance(kind.default, str):
+    fields = getattr(events.model_of(model), "model_fields", {})
+    kind = getattr(fields.get("type") or fields.get("event"), "default", None)
+    if not isinstance(kind, str):
         return None
     prefix = next((text for base, text in _PREFIXES.items() if issubclass(model, base)), "")
-    return f"{prefix}{kind.default}"
+    return f"{prefix}{kind}"
 
 
 _PREFIXES = {events.QueueFact: "queue.", events.NotificationFact: "notification."}

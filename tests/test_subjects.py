@@ -137,14 +137,14 @@ def test_a_filter_finds_what_it_is_for(pattern: str, message: Message) -> None:
 
 @pytest.mark.parametrize("admits", [None, ADMISSION], ids=["only a task", "also an admission"])
 def test_the_tasks_of_a_queue_are_its_own(admits: Admission | None) -> None:
-    task = next(m for m in MESSAGES if isinstance(m, Dispatched)).model_copy(update={"admits": admits})
+    task = next(m for m in MESSAGES if isinstance(m, Dispatched)).changed(admits=admits)
     subject = subjects.subject_of(task)
     assert [_matches(pattern, subject) for pattern in subjects.tasks("gpu.large")] == [
         admits is None,
         admits is not None,
     ]
     assert not any(_matches(pattern, subject) for queue in ("gpu", "default") for pattern in subjects.tasks(queue))
-    of_default = subjects.subject_of(task.model_copy(update={"queue": "default"}))
+    of_default = subjects.subject_of(task.changed(queue="default"))
     assert any(_matches(pattern, of_default) for pattern in subjects.tasks("default"))
     assert any(_matches(pattern, subject) for pattern in subjects.filters_of(Dispatched))
     assert any(_matches(pattern, subject) for pattern in subjects.OPENINGS) is (admits is not None)
@@ -179,10 +179,10 @@ def test_every_subject_contains_its_job(subject: str, job: str) -> None:
         ("execution.j.id.admitted", b"{}"),
         ("execution.j.id.admitted", ADMITTED_TASK.encode()),
         ("execution.j.id.dispatched.main.1", ADMITTED_TASK.encode()),
-        ("execution.j.id.admitted.main.1", ADMITTED_TASK.model_copy(update={"v": 1}).encode()),
-        ("execution.j.id.admitted.main.1", ADMITTED_TASK.model_copy(update={"v": 3}).encode()),
-        ("execution.j.id.admitted.main.1", ADMITTED_TASK.model_copy(update={"admits": None}).encode()),
-        ("execution.j.id.dispatched.main.1", ADMITTED_TASK.model_copy(update={"admits": None}).encode()),
+        ("execution.j.id.admitted.main.1", ADMITTED_TASK.changed(v=1).encode()),
+        ("execution.j.id.admitted.main.1", ADMITTED_TASK.changed(v=3).encode()),
+        ("execution.j.id.admitted.main.1", ADMITTED_TASK.changed(admits=None).encode()),
+        ("execution.j.id.dispatched.main.1", ADMITTED_TASK.changed(admits=None).encode()),
         ("trigger.j", b'{"v": 2}'),
         ("trigger.j", b"[]"),
         ("execution", b""),
@@ -224,7 +224,7 @@ def test_opening_and_ending_subjects_lead_to_the_scope(end: str) -> None:
 
 
 def test_empty_trigger_requests_a_plain_run() -> None:
-    assert subjects.decode("trigger.j", b"").model_dump(exclude_none=True) == {
+    assert subjects.decode("trigger.j", b"").document(exclude_none=True) == {
         "v": 1,
         "type": "trigger",
         "trigger": "event",

@@ -20,7 +20,7 @@ def _forgotten() -> Iterator[None]:
 
 
 def traced(message: Message, trace: str) -> Message:
-    return message.model_copy(update={"traceparent": f"00-{trace}-b7ad6b7169203331-00"})
+    return message.changed(traceparent=f"00-{trace}-b7ad6b7169203331-00")
 
 
 def test_event_names_the_trace() -> None:
@@ -41,19 +41,19 @@ def test_report_names_an_unknown_trace_alone() -> None:
 
 def test_same_id_of_another_job_is_apart() -> None:
     trace_ids.note(traced(admitted(), TRACE))
-    trace_ids.note(traced(admitted().model_copy(update={"job": "other"}), OTHER))
+    trace_ids.note(traced(admitted().changed(job="other"), OTHER))
     assert (trace_ids.trace_id(JOB, ID), trace_ids.trace_id("other", ID)) == (TRACE, OTHER)
     assert trace_ids.trace_id("third", ID) is None
 
 
 @pytest.mark.parametrize("text", ["", "00-zz", "0" * 60])
 def test_invalid_context_is_ignored(text: str) -> None:
-    trace_ids.note(admitted().model_copy(update={"traceparent": text}))
+    trace_ids.note(admitted().changed(traceparent=text))
     assert trace_ids.trace_id(JOB, ID) is None
 
 
 def test_only_the_last_executions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_ids, "MAX_KNOWN", 2)
     for number in range(4):
-        trace_ids.note(traced(admitted(), TRACE).model_copy(update={"execution_id": str(number)}))
+        trace_ids.note(traced(admitted(), TRACE).changed(execution_id=str(number)))
     assert [trace_ids.trace_id(JOB, str(number)) for number in range(4)] == [None, None, TRACE, TRACE]

@@ -235,7 +235,7 @@ async def test_the_views_of_scratchbird(url: str) -> None:
 async def test_view_shows_rows_affected_by_a_statement(url: str) -> None:
     facts = story(*A_SUCCESS)
     result = {"rows_affected": 3, "message": "Query executed successfully, 3 rows affected"}
-    facts[-1] = facts[-1].model_copy(update={"result": result})
+    facts[-1] = facts[-1].changed(result=result)
     async with open_history(url, installation="", max_connections=2) as history:
         await history.record(Stream.LOG, recorded(facts), after=0, upto=len(facts))
     engine = connect(url)
@@ -264,7 +264,7 @@ async def given_jobs(url: str) -> None:
     definitions = [JobDefinition.model_validate(job) for job in JOBS]
     defined = recorded([Defined(job=each.name, definition=each) for each in definitions])
     facts = story(*A_SUCCESS, job="extract")
-    facts[2] = facts[2].model_copy(update={"agent": AGENT})
+    facts[2] = facts[2].changed(agent=AGENT)
     async with open_history(url, installation="", max_connections=2) as history:
         await history.record(Stream.LEDGER, defined, after=0, upto=len(defined))
         await history.record(Stream.LOG, recorded(facts), after=0, upto=len(facts))
@@ -305,7 +305,7 @@ async def test_view_names_shards_and_the_right_registration(url: str) -> None:
     before, after = story(*A_SUCCESS, execution_id="1"), story(*A_SUCCESS, execution_id="2")
     begun = after[0]
     assert isinstance(begun, Admitted)
-    after[0] = begun.model_copy(update={"plan": begun.plan.model_copy(update={"shard": "north"})})
+    after[0] = begun.changed(plan=begun.plan.changed(shard="north"))
     async with open_history(url, installation="", max_connections=2) as history:
         await history.record(Stream.LOG, recorded([*before, *after]), after=0, upto=10)
         await history.record(Stream.LEDGER, recorded([again]), after=0, upto=1)
@@ -382,11 +382,8 @@ async def test_queries_of_the_docs_are_answered(url: str) -> None:
         definition=JobDefinition(name="nightly", schedule="0 3 * * *", function="f"),
         created_at=NOON - timedelta(hours=1),
     )
-    manual = [fact.model_copy(update={"trigger": "manual"}) for fact in story("admitted", execution_id="22")]
-    before = [
-        fact.model_copy(update={"scheduled_time": NOON - timedelta(days=1)})
-        for fact in story("admitted", execution_id="33")
-    ]
+    manual = [fact.changed(trigger="manual") for fact in story("admitted", execution_id="22")]
+    before = [fact.changed(scheduled_time=NOON - timedelta(days=1)) for fact in story("admitted", execution_id="33")]
     async with open_history(url, installation="", max_connections=2) as history:
         await history.record(Stream.LEDGER, recorded([defined]), after=0, upto=1)
         facts = recorded([*story(*A_FAILURE), *manual, *before])

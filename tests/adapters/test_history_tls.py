@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from tests.conformance.test_history import A_FAILURE, story
 from tests.databases import HOST, PostgreSql, postgresql
-from tests.domain.given import recorded
+from tests.domain.given import recorded, with_known
 from tocsin.adapters.sql import open_history
 from tocsin.domain.events import Failure
 from tocsin.ports import HistoryUnavailable
@@ -143,7 +143,7 @@ async def test_database_without_an_encoding_keeps_texts(server: PostgreSql) -> N
     async with open_history(server.url("plain")) as history:
         error = Failure(type="Error", message="Größe \U0001f4a3")
         update = {"error": error, "last_error": error, "input": {"größe": "Straße"}}
-        facts = recorded([fact.model_copy(update=update) for fact in story(*A_FAILURE)])
+        facts = recorded([with_known(fact, **update) for fact in story(*A_FAILURE)])
         await history.record(Stream.LOG, facts, after=0, upto=len(facts))
         row, [letter] = await history.execution("1"), (await history.dead_letters()).rows
         assert row is not None

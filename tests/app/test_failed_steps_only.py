@@ -70,7 +70,7 @@ def replaced(stored: StoredEvents, selects: Callable[[Message], bool], change: d
 
     def changed(stream: list[Recorded[Message]]) -> list[Recorded[Message]]:
         return [
-            Recorded(r.message.model_copy(update=change), r.subject, r.sequence, r.time, r.message_id)
+            Recorded(r.message.changed(**change), r.subject, r.sequence, r.time, r.message_id)
             if selects(r.message)
             else r
             for r in stream

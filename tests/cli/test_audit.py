@@ -147,7 +147,7 @@ def test_hostile_reports_hide_no_finding(busy: World) -> None:
     """A worker stores reports that no version reads, and reports that the stages do not believe."""
     [started, *_] = busy.recorded("execution.locked.*.started.>")
     assert isinstance(started.message, Started)
-    fields = started.message.model_dump(include={"job", "execution_id", "step", "attempt"})
+    fields = started.message.document(include={"job", "execution_id", "step", "attempt"})
     token = ids.report_token(KEY, started.message.execution_id, started.message.step, started.message.attempt)
     for number in range(3):
         forged = Report(outcome="completed", token=token, claim=number + 1, proof="0" * 32, **fields)

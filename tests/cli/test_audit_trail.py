@@ -26,7 +26,7 @@ def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
     world.call("jobs", "apply", "-f", file)
     world.call("jobs", "pause", "nightly", "--reason", "maintenance")
     world.call("jobs", "trigger", "nightly", "--reason", "by hand")
-    begun = admitted().model_copy(update={"job": "nightly"})
+    begun = admitted().changed(job="nightly")
     cancelled = Cancelled(
         job="nightly",
         execution_id=begun.execution_id,
@@ -110,7 +110,7 @@ def test_what_is_no_job_has_its_kind(world: World) -> None:
 
 
 def test_decisions_of_stages_are_not_listed(world: World) -> None:
-    begun = admitted().model_copy(update={"job": "nightly"})
+    begun = admitted().changed(job="nightly")
     world.append(begun)
     ended = Cancelled(
         job="nightly", execution_id=begun.execution_id, scheduled_time=begun.scheduled_time, trigger="cron"
@@ -160,11 +160,11 @@ def test_disabled_job_is_no_enabled_job_when_resumed(world: World) -> None:
 def test_ends_of_runs_are_listed_on_request(world: World) -> None:
     for number, end in enumerate((Completed, Failed, Cancelled, Cancelled, Completed)):
         run = f"{number}1111111-1111-7111-8111-111111111111"
-        begun = admitted().model_copy(update={"job": "nightly", "execution_id": run})
+        begun = admitted().changed(job="nightly", execution_id=run)
         if number == 4:
-            begun = begun.model_copy(update={"trigger": "event"})
+            begun = begun.changed(trigger="event")
         if number % 2 == 1:
-            begun = begun.model_copy(update={"trigger": "manual", "by": Actor(identity="ada", kind="token")})
+            begun = begun.changed(trigger="manual", by=Actor(identity="ada", kind="token"))
         world.append(begun)
         [task, *_] = first_tasks(begun)
         world.append(task, expect=world.recorded(f"execution.nightly.{run}.>")[-1].sequence)

@@ -25,7 +25,7 @@ def letter(id_: str = ID) -> DeadLettered:
         trigger="cron",
         input={"day": "monday"},
         attempts=(Attempt(step="main", attempt=1, started_at=START, worker="w-1", error=ERROR),),
-        last_error=ERROR.model_copy(update={"traceback": trace}),
+        last_error=ERROR.changed(traceback=trace),
         first_attempt=START,
         last_attempt=START,
     )
@@ -78,7 +78,7 @@ def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
 
 
 def test_show_names_what_was_left_out(kept: World) -> None:
-    kept.append(letter(OTHER).model_copy(update={"input": {}, "input_left_out": True, "attempts_left_out": 12}))
+    kept.append(letter(OTHER).changed(input={}, input_left_out=True, attempts_left_out=12))
     shown = kept.call("dead-letters", "show", OTHER)
     assert "input: too large" in shown.out
     assert "12 earlier attempts" in shown.out
@@ -199,7 +199,7 @@ def test_invalid_time_is_refused(kept: World) -> None:
 
 
 def test_job_distinguishes_letters_with_one_id(kept: World) -> None:
-    kept.append(letter().model_copy(update={"job": "other"}))
+    kept.append(letter().changed(job="other"))
     for command in ("show", "resolve", "replay"):
         refused = kept.call("dead-letters", command, ID, "-o", "json")
         assert (refused.code, refused.failure[1]) == (2 if command == "show" else refused.code, "ambiguous-id"), command

@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     Recorded,
     RetryScheduled,
     Started,
+    validated,
 )
 from tocsin.subjects import Stream
 from tocsin.testing import START
@@ -59,7 +60,7 @@ def failure_of_load(error: Failure) -> Iterator[Message]:
     yield from (retry("load", error, at=8), dispatched("load", 2), started("load", 2))
     end = {"step": "load", "attempt": 2, "error": error, "reason": "attempts", "dead_letter": True}
     names = {"job": JOB, "execution_id": ID, "scheduled_time": START, "trigger": "cron"}
-    yield Failed.model_validate({**names, **end, "cancelled_steps": ("clean",)})
+    yield validated(Failed, {**names, **end, "cancelled_steps": ("clean",)})
 
 
 @pytest.fixture
@@ -235,7 +236,7 @@ def test_prefix_of_an_id_works_through_the_history(waiting: World) -> None:
 
 def test_characters_that_begin_several_ids_name_them(waiting: World) -> None:
     other = f"{ID[:-1]}9"
-    waiting.append(admitted().model_copy(update={"execution_id": other}))
+    waiting.append(admitted().changed(execution_id=other))
     record(waiting, Stream.LOG)
     result = waiting.call("executions", "show", ID[:-1], "-o", "json")
     assert result.failure == (2, "ambiguous-id")
@@ -246,7 +247,7 @@ def test_a_list_says_how_to_go_on(failed: World) -> None:
     others = [f"0193a5b0-0000-7000-8000-00000000001{n}" for n in range(4)]
     for n, other in enumerate(others):
         at = START + timedelta(minutes=n + 1)
-        failed.append(admitted().model_copy(update={"execution_id": other, "scheduled_time": at}))
+        failed.append(admitted().changed(execution_id=other, scheduled_time=at))
     record(failed, Stream.LOG)
 
     first = failed.call("executions", "list", "--limit", "2", "-o", "json")
@@ -328,7 +329,7 @@ def test_page_shows_what_each_step_ran(failed: World) -> None:
 
 def test_past_hold_ups_of_an_attempt_are_shown(world: World) -> None:
     parts = PastHoldUp(cause="key_limit", seconds=4.25), PastHoldUp(cause="queue_paused", seconds=75)
-    late = started("extract", 1).model_copy(update={"held_up": parts})
+    late = started("extract", 1).changed(held_up=parts)
     world.append(admitted(plan({"extract": ()})), dispatched("extract", 1), late)
     [attempt] = world.call("-o", "json", "executions", "show", ID).json["attempts"]
     assert attempt["held_up"] == [
@@ -365,7 +366,7 @@ def test_input_and_result_are_shown(world: World) -> None:
     done = Completed(
         job=JOB, execution_id=ID, scheduled_time=START, trigger="cron", step="extract", attempt=1, result={"rows": 3}
     )
-    given = plan({"extract": ()}).model_copy(update={"input": {"date": "2026-01-01"}})
+    given = plan({"extract": ()}).changed(input={"date": "2026-01-01"})
     world.append(admitted(given), dispatched("extract", 1), started("extract", 1), done)
     page = world.call("executions", "show", ID).out
     assert 'extract input {"date": "2026-01-01"}' in page
@@ -374,7 +375,7 @@ def test_input_and_result_are_shown(world: World) -> None:
 
 def test_event_that_started_an_execution_is_shown(world: World) -> None:
     event = EventReference(stream="ORDERS", sequence=1042, subject="orders.new\x1b[31m", time=START, hops=2)
-    world.append(admitted().model_copy(update={"trigger": "event", "event": event}))
+    world.append(admitted().changed(trigger="event", event=event))
     shown = world.call("executions", "show", ID, "-o", "json").json
     assert (shown["event"]["stream"], shown["event"]["sequence"], shown["event"]["hops"]) == ("ORDERS", 1042, 2)
     page = world.call("executions", "show", ID).out

@@ -32,13 +32,13 @@ def hostile(world: World) -> World:
     assert world.call("jobs", "apply", "-f", world.jobs(json.dumps({"jobs": [definition]}))).code == 0
     by = Actor(identity=HOSTILE, source=HOSTILE)
     world.append(
-        admitted(plan({"load": (), "clean": ("load",)})).model_copy(update={"by": by}),
+        admitted(plan({"load": (), "clean": ("load",)})).changed(by=by),
         dispatched("load", 1),
-        started("load", 1).model_copy(update={"worker": HOSTILE}),
+        started("load", 1).changed(worker=HOSTILE),
         *failure_of_load(ERROR),
     )
     letters = letter()
-    world.append(letters.model_copy(update={"last_error": ERROR, "input": {"day": HOSTILE}}))
+    world.append(letters.changed(last_error=ERROR, input={"day": HOSTILE}))
     say(
         world,
         OutputLine(job=JOB, execution_id=ID, step="load", attempt=2, time=START, text=HOSTILE),

@@ -48,7 +48,7 @@ async def prepare(world: World) -> None:
     assert isinstance(definition.message, Defined)
     for execution_id in (RUN, LETTER):
         update = {"job": "nightly", "execution_id": execution_id, "plan": plan()}
-        begun = admitted().model_copy(update=update)
+        begun = admitted().changed(**update)
         sequence = 0
         for event in (begun, *first_tasks(begun)):
             sequence = await world.log.append(event, expect=sequence)

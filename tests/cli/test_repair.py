@@ -97,7 +97,7 @@ def test_unreadable_decision_is_not_voided(world: World) -> None:
 
 def test_unreadable_event_is_voided_on_request(world: World) -> None:
     """The open execution is cancelled first, so that no step runs again."""
-    world.append(admitted().model_copy(update={"execution_id": "e1"}))
+    world.append(admitted().changed(execution_id="e1"))
     subject = f"execution.{JOB}.e1.from-the-future"
     sequence = world.log.receive(subject, b'{"v": 9}', headers=guarded(subject, expect=1))
     listed = world.call("repair", "--unreadable", "--dry-run", "-o", "json").json
@@ -136,7 +136,7 @@ def test_event_that_nothing_replaces_is_kept(world: World, subject: str, reason:
 
 
 def test_repair_after_a_crash_cancels_nothing_twice(world: World) -> None:
-    world.append(admitted().model_copy(update={"execution_id": "e1"}))
+    world.append(admitted().changed(execution_id="e1"))
     subject = f"execution.{JOB}.e1.from-the-future"
     world.log.receive(subject, b'{"v": 9}', headers=guarded(subject, expect=1))
     found = world.do(repair.find(world.stored, unreadable=True))

@@ -37,7 +37,7 @@ def test_executor_reach_is_printed_as_table_and_json(world: World) -> None:
 def test_one_job_is_counted_alone(world: World) -> None:
     other = {"job": "other", "execution_id": "11111111-1111-7111-8111-111111111111"}
     world.append(admitted(), started())
-    world.append(admitted().model_copy(update=other))
+    world.append(admitted().changed(**other))
     record(world)
     for options, number in (((), 2), (("--job", "other"), 1), (("--job", "none"), 0)):
         found = world.call("-o", "json", "stats", "--since", "2025-12-31T00:00Z", *options).json

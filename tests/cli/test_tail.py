@@ -13,7 +13,7 @@ from tocsin.cli.dev.live import LiveView
 from tocsin.cli.output import Format
 from tocsin.cli.output.format import Output
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Completed, Defined, Failed, Message, Passed, Recorded, Trigger
+from tocsin.domain.events import Completed, Defined, Failed, Message, Passed, Recorded, Trigger, validated
 from tocsin.ports import Batch, Decode, LogUnavailable
 from tocsin.services import tail
 from tocsin.subjects import Stream
@@ -100,7 +100,7 @@ def test_missed_is_shown_and_paused_is_not(capsys: pytest.CaptureFixture[str]) -
 
 def test_failure_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error = {"type": "Boom", "message": "line one\nline two " + "x" * 500}
-    show(Failed.model_validate({**COMPLETED.model_dump(exclude={"type"}), "step": "main", "error": error}))
+    show(validated(Failed, {**COMPLETED.document(exclude={"type"}), "step": "main", "error": error}))
     (line,) = capsys.readouterr().out.splitlines()
     assert "main: Boom: line one" in line
 

@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     ShardsDefined,
     Skipped,
     Started,
+    validated,
 )
 from tocsin.domain.start_jitter import start_delay
 from tocsin.engine.ledger_reader import LedgerReader
@@ -258,10 +259,10 @@ def test_it_says_why_events_started_nothing(scene: Scene) -> None:
     for number, reason in enumerate(("duplicate",) * 3 + ("debounced", "condition_false") * 10):
         reference = {"stream": "ORDERS", "sequence": number + 1, "subject": "orders.paid", "time": START}
         ignored = {"job": "nightly", "trigger_id": "t", "event": reference, "reason": reason}
-        scene.led(EventIgnored.model_validate(ignored))
+        scene.led(validated(EventIgnored, ignored))
     refusal = {"code": "evaluation-failed", "message": "`input.n`: no such key: n"}
     refused = {"job": "nightly", "execution_id": ID, "reason": "refused", "refusal": refusal, "trigger": "event"}
-    scene.given(Skipped.model_validate({**refused, "scheduled_time": START, "definition": 1}))
+    scene.given(validated(Skipped, {**refused, "scheduled_time": START, "definition": 1}))
     said = scene.why()[1]
     assert "The newest events that started nothing: 10 condition_false, 10 debounced." in said
     assert "The newest event that it refused, by evaluation-failed: `input.n`: no such key: n." in said
@@ -280,10 +281,10 @@ def test_events_are_named_where_no_run_answers(scene: Scene, is_resumed: bool) -
     scene.passes(1.25)
     reference = {"stream": "ORDERS", "sequence": 1, "subject": "orders.paid", "time": START}
     ignored = {"job": "nightly", "trigger_id": "t", "event": reference, "reason": "duplicate"}
-    scene.led(EventIgnored.model_validate(ignored))
+    scene.led(validated(EventIgnored, ignored))
     refusal = {"code": "evaluation-failed", "message": "`input.n`: no such key: n"}
     refused = {"job": "nightly", "execution_id": ID, "reason": "refused", "refusal": refusal, "trigger": "event"}
-    scene.given(Skipped.model_validate({**refused, "scheduled_time": START, "definition": 1}))
+    scene.given(validated(Skipped, {**refused, "scheduled_time": START, "definition": 1}))
     said = scene.why("2026-01-01T01:15Z")[1]
     assert said.startswith("Not scheduled: ")
     assert "The newest events that started nothing: 1 duplicate." in said
@@ -385,7 +386,7 @@ def test_past_hold_ups_of_a_run_are_named(scene: Scene) -> None:
     for delivery, seconds in ((1, 1.5), (2, 2.0)):
         held_up = (PastHoldUp(cause="queue_rate", seconds=seconds),)
         claim = Started(job="nightly", execution_id=run, step="main", attempt=1, delivery=delivery, worker="w")
-        scene.given(claim.model_copy(update={"held_up": held_up}))
+        scene.given(claim.changed(held_up=held_up))
     [shown] = scene.answers("2026-01-01T02:00")
     outcome = shown["outcome"]
     assert isinstance(outcome, dict)

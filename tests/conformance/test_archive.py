@@ -157,7 +157,7 @@ CLAIMS = DurableSpec("claims", Stream.LOG, ("execution.*.*.started.>",), ack_wai
 
 
 def claim(number: int) -> Started:
-    return started().model_copy(update={"execution_id": f"{number}"})
+    return started().changed(execution_id=f"{number}")
 
 
 async def receive(world: World, *messages: Message) -> None:

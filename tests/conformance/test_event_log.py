@@ -516,11 +516,11 @@ async def test_message_too_large_is_refused(world: World, missing: int) -> None:
 @pytest.mark.parametrize("excess", [0, 1])
 async def test_report_too_large_is_refused(world: World, excess: int) -> None:
     """The events that a stage makes of a report have more fields, and must fit a message too."""
-    empty = report().model_copy(update={"result": ""})
+    empty = report().changed(result="")
     subject, message_id = subjects.subject_of(empty), "an id"
     headers = len(f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n")
     room = subjects.MAX_INPUT_SIZE - headers - len(empty.encode())
-    large = empty.model_copy(update={"result": "x" * (room + excess)})
+    large = empty.changed(result="x" * (room + excess))
     if not excess:
         assert await world.log.publish(subject, large, message_id=message_id) == 1
         return
@@ -613,7 +613,7 @@ async def test_event_that_was_set_aside_is_skipped(world: World) -> None:
     with pytest.raises(DecodeError):  # the decision is about another body
         await world.log.load(SCOPE)
     digest = subjects.digest_of(body)
-    await world.log.append(voided.model_copy(update={"digest": digest}), expect=expect)
+    await world.log.append(voided.changed(digest=digest), expect=expect)
 
     loaded = await world.log.load(SCOPE)
     assert [one.sequence for one in loaded] == [first, sequence]

@@ -129,7 +129,7 @@ async def _stored_in_races(log: EventLog) -> set[int]:
     stored: set[int] = set()
     for n in range(RACES):
         last = await log.append(dispatched(f"e{n}"), expect=0)
-        end = CANCELLED.model_copy(update={"execution_id": f"e{n}"})
+        end = CANCELLED.changed(execution_id=f"e{n}")
         race = (log.append(started(f"e{n}"), expect=last), log.append(end, expect=last))
         results = await asyncio.gather(*race, return_exceptions=True)
         assert all(isinstance(result, int | SequenceConflict) for result in results)
@@ -151,7 +151,7 @@ async def test_message_in_flight_refuses_every_number(replicated: EventLog) -> N
     refused = 0
     for n in range(RACES):
         last = await replicated.append(dispatched(f"e{n}"), expect=0)
-        end = CANCELLED.model_copy(update={"execution_id": f"e{n}"})
+        end = CANCELLED.changed(execution_id=f"e{n}")
         race = (replicated.append(started(f"e{n}"), expect=last), replicated.append(end, expect=last + 1))
         first, second = await asyncio.gather(*race, return_exceptions=True)
         assert first == last + 1

@@ -26,7 +26,7 @@ from sqlalchemy import Engine, event
 
 from tests.databases import Redis as RedisServer
 from tests.databases import postgresql, redis
-from tests.domain.given import NOON, plan, recorded
+from tests.domain.given import NOON, plan, recorded, with_known
 from tests.history_files import history_url
 from tests.properties import examples
 from tocsin.adapters.redis import open_history as open_redis
@@ -241,7 +241,7 @@ def facts_of(execution_id: str, job: str = "nightly") -> dict[str, Message]:
     return {
         "admitted": Admitted(
             **what,
-            plan=plan({"main": (), "next": ("main",)}).model_copy(update={"tags": (job, "all", "all")}),
+            plan=plan({"main": (), "next": ("main",)}).changed(tags=(job, "all", "all")),
             by=Actor(identity="ann"),
         ),
         "skipped": Skipped(**what, reason="overlap_skip", definition=1),
@@ -379,9 +379,7 @@ async def test_rows_of_dead_letters_are_bounded(empty_database: EmptyDatabase) -
     """A publisher outside chooses the message, the input and the text of an error."""
     huge = "é" * 100_000
     poison = PoisonMessage.of("nightly", "planner", "trigger.nightly", 1, huge.encode(), huge)
-    failed = facts_of("2")["dead-lettered"].model_copy(
-        update={"input": {"rows": huge}, "last_error": BOOM.model_copy(update={"message": huge})}
-    )
+    failed = facts_of("2")["dead-lettered"].changed(input={"rows": huge}, last_error=BOOM.changed(message=huge))
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, recorded([poison, failed]), after=0, upto=2)
         rows = (await history.dead_letters()).rows
@@ -397,8 +395,8 @@ async def test_rows_of_dead_letters_are_bounded(empty_database: EmptyDatabase) -
 
 async def test_rows_name_the_definition_of_their_execution(empty_database: EmptyDatabase) -> None:
     """Permissions rest on it, so no later event may change it."""
-    late = facts_of("1")["dead-lettered"].model_copy(update={"definition": 1})
-    refused = facts_of("3")["skipped"].model_copy(update={"refusal": Refusal(code="c", message="m"), "definition": 0})
+    late = facts_of("1")["dead-lettered"].changed(definition=1)
+    refused = facts_of("3")["skipped"].changed(refusal=Refusal(code="c", message="m"), definition=0)
     facts = [*story("admitted", "failed"), late, facts_of("2")["skipped"], refused, facts_of("4")["refused"]]
     async with empty_database() as database, database.open() as history:
         for sequence, fact in enumerate(recorded(facts)):
@@ -412,10 +410,10 @@ async def test_rows_name_the_definition_of_their_execution(empty_database: Empty
 async def test_difficult_texts_and_naive_times_are_stored(empty_database: EmptyDatabase) -> None:
     awkward = Failure(type="Bad\0Byte", message="'; drop table \U0001f4a3")
     facts = [
-        fact.model_copy(update={"error": awkward, "last_error": awkward, "input": {"\0": "\0", "x": float("nan")}})
+        with_known(fact, error=awkward, last_error=awkward, input={"\0": "\0", "x": float("nan")})
         for fact in story(*A_FAILURE)
     ]
-    facts[0] = facts[0].model_copy(update={"scheduled_time": NOON.replace(tzinfo=None)})
+    facts[0] = facts[0].changed(scheduled_time=NOON.replace(tzinfo=None))
     async with empty_database() as database, database.open() as history:
         await record_all(history, recorded(facts))
 
@@ -434,8 +432,8 @@ async def test_an_execution_may_take_months(empty_database: EmptyDatabase) -> No
 
 async def test_more_executions_than_a_statement_has_parameters(empty_database: EmptyDatabase) -> None:
     facts, ids = facts_of(""), [{"execution_id": f"{n:05}"} for n in range(3_000)]
-    admissions = recorded([facts["admitted"].model_copy(update=id_) for id_ in ids])
-    ends = recorded([facts["cancelled"].model_copy(update=id_) for id_ in ids])
+    admissions = recorded([facts["admitted"].changed(**id_) for id_ in ids])
+    ends = recorded([facts["cancelled"].changed(**id_) for id_ in ids])
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, admissions, after=0, upto=3_000)
         await history.record(Stream.LOG, ends, after=3_000, upto=6_000)
@@ -615,8 +613,8 @@ async def test_executions_of_an_occurrence_are_listed(empty_database: EmptyDatab
     for execution_id, shard in (("1", "a"), ("2", "b"), ("3", None)):
         for fact in story(*A_SUCCESS, execution_id=execution_id):
             if isinstance(fact, Admitted) and shard is not None:
-                divided = fact.plan.model_copy(update={"shard": shard, "occurrence": "0"})
-                facts.append(fact.model_copy(update={"plan": divided}))
+                divided = fact.plan.changed(shard=shard, occurrence="0")
+                facts.append(fact.changed(plan=divided))
             else:
                 facts.append(fact)
     fanned = FannedOut(
@@ -647,7 +645,7 @@ async def test_listing(empty_database: EmptyDatabase) -> None:
         *story("refused", execution_id="4"),
     ]
     later = [
-        fact.model_copy(update={"scheduled_time": NOON + timedelta(hours=1)})
+        with_known(fact, scheduled_time=NOON + timedelta(hours=1))
         for fact in story("admitted", execution_id="0", job="hourly")
     ]
 
@@ -716,7 +714,7 @@ def executions_with_ties() -> list[Recorded[Message]]:
         kinds = A_SUCCESS if n % 4 else A_SUCCESS[: n % 3 + 1]
         at = NOON + timedelta(hours=n % 3)
         for i, fact in enumerate(story(*kinds, execution_id=f"{n:02}")):
-            fact = fact.model_copy(update={"scheduled_time": at})  # noqa: PLW2901
+            fact = with_known(fact, scheduled_time=at)  # noqa: PLW2901
             time = at + timedelta(seconds=i * (n % 2 + 1))
             facts.append(Recorded(fact, f"execution.nightly.{n:02}.x", len(facts) + 1, time))
     return facts
@@ -749,10 +747,7 @@ async def test_pages_of_any_size_list_each_row_once(
 
 async def test_rows_that_arrive_between_two_pages_shift_nothing(empty_database: EmptyDatabase) -> None:
     facts = executions_with_ties()
-    newer = [
-        fact.model_copy(update={"scheduled_time": NOON + timedelta(days=1)})
-        for fact in story("admitted", execution_id="99")
-    ]
+    newer = [fact.changed(scheduled_time=NOON + timedelta(days=1)) for fact in story("admitted", execution_id="99")]
     async with empty_database() as database, database.open() as history:
         await record_all(history, facts)
         whole = [row.execution_id for row in (await history.executions()).rows]
@@ -797,7 +792,7 @@ async def test_dead_letters_come_in_pages_too(empty_database: EmptyDatabase) -> 
 async def test_dead_letters_continue_after_any_row(empty_database: EmptyDatabase, sort: DeadLetterSort) -> None:
     """Letters of several jobs may have one id and one time."""
     facts = [fact for n in range(3) for fact in story("dead-lettered", execution_id=str(n))]
-    facts += [fact.model_copy(update={"job": job}) for job in ("a", "z") for fact in facts]
+    facts += [fact.changed(job=job) for job in ("a", "z") for fact in facts]
     async with empty_database() as database, database.open() as history:
         await record_all(history, recorded(facts))
         whole = await history.dead_letters(DeadLetterQuery(sort=sort))
@@ -1023,9 +1018,9 @@ async def test_totals_grow_with_the_rows_and_survive_them(empty_database: EmptyD
 async def test_id_of_another_job_changes_no_row(empty_database: EmptyDatabase) -> None:
     """A caller may bring the id of another job's execution: the row is that of the job that has it first."""
     ours = Admitted(job="ours", execution_id="1", scheduled_time=NOON, trigger="cron", plan=plan())
-    theirs = ours.model_copy(update={"job": "theirs", "trigger": "api"})
+    theirs = ours.changed(job="theirs", trigger="api")
     end: dict[str, Any] = {"execution_id": "1", "scheduled_time": NOON}
-    other = ours.model_copy(update={"execution_id": "2"})
+    other = ours.changed(execution_id="2")
     batches: list[list[Message]] = [
         [ours],
         [other, theirs],
@@ -1130,9 +1125,7 @@ async def test_names_of_unregistered_jobs_are_limited(empty_database: EmptyDatab
     kept, beyond = MAX_UNREGISTERED_JOBS, 5
 
     def refused(numbers: range) -> list[Recorded[Message]]:
-        return recorded(
-            [facts_of(f"{n:05}", f"job-{n:05}")["skipped"].model_copy(update={"definition": 0}) for n in numbers]
-        )
+        return recorded([facts_of(f"{n:05}", f"job-{n:05}")["skipped"].changed(definition=0) for n in numbers])
 
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, refused(range(kept - 1)), after=0, upto=1)
@@ -1166,10 +1159,7 @@ DAY = (NOON - timedelta(hours=12), NOON + timedelta(hours=12))
 
 def at(facts: Sequence[Message], time: datetime) -> list[Message]:
     """The facts of an execution that is scheduled at another time."""
-    return [
-        fact.model_copy(update={"scheduled_time": time}) if "scheduled_time" in type(fact).model_fields else fact
-        for fact in facts
-    ]
+    return [with_known(fact, scheduled_time=time) for fact in facts]
 
 
 async def counted(history: History, width: timedelta, job: str = "nightly") -> dict[tuple[object, ...], int]:

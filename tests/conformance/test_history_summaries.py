@@ -57,9 +57,7 @@ def life(
     step: dict[str, Any] = {"step": "main", "attempt": 1}
     if end == "skipped":
         return [(Skipped(**what, reason="overlap_skip", definition=definition), at + took)]
-    events: list[tuple[Message, datetime]] = [
-        (Admitted(**what, plan=plan().model_copy(update={"definition": definition})), at)
-    ]
+    events: list[tuple[Message, datetime]] = [(Admitted(**what, plan=plan().changed(definition=definition)), at)]
     if end == "pending":
         return events
     task = Dispatched(**what, **step, max_attempts=1, function="f", timeout=30, token="")

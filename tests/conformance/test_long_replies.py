@@ -23,7 +23,7 @@ async def stored(nats: NatsWorld, count: int, size: int = SIZE) -> list[int]:
     """Store events of one execution, each of `size` bytes."""
     sequences: list[int] = []
     for number in range(count):
-        event = dispatched(step=f"s{number}").model_copy(update={"input": {"x": "x" * size}})
+        event = dispatched(step=f"s{number}").changed(input={"x": "x" * size})
         sequences.append(await nats.log.append(event, expect=sequences[-1] if sequences else 0))
     return sequences
 

@@ -67,7 +67,7 @@ async def test_newest_heartbeat_of_each_attempt_is_kept(world: World) -> None:
 
 @pytest.mark.parametrize("size", [1_310, 20_480])
 async def test_stream_of_output_refuses_a_large_message(world: World, size: int) -> None:
-    message = line("x" * size) if size < 20_000 else progress(0.5).model_copy(update={"message": "x" * size})
+    message = line("x" * size) if size < 20_000 else progress(0.5).changed(message="x" * size)
     with pytest.raises(RequestRefused, match="size"):
         await world.log.publish(subjects.output_of(message, OF), message, message_id="large")
 

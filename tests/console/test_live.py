@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +14,7 @@ from tests.console.served import Console
 from tests.console.vendored import VENDOR
 from tests.ojs.served import PATIENCE
 from tocsin import subjects
+from tocsin.domain.events import model_of
 from tocsin.services import tail
 from tocsin.subjects import Stream, codec
 
@@ -586,7 +587,7 @@ def test_pages_hear_all_types_of_events() -> None:
         (stream, scope.partition(".")[0]) for stream, scopes in tail.filters(public=True).items() for scope in scopes
     }
     kinds = [kind for kind in codec._MODELS.values() if followed & set(map(place, subjects.filters_of(kind)))]
-    fields = [getattr(kind, "model_fields", {}) for kind in kinds]
+    fields = [getattr(model_of(cast("Any", kind)), "model_fields", {}) for kind in kinds]
     types = {of[name].default for of in fields for name in ("type", "event") if name in of}
     assert sorted(listed) == sorted(types - {None, "cron.alert"})  # no stream stores an alert
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tocsin import subjects
 from tocsin.domain import execution, ids
@@ -15,7 +16,9 @@ from tocsin.domain.events import (
     PlannedStep,
     Recorded,
     Report,
+    Requested,
     Started,
+    validated,
 )
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -60,8 +63,20 @@ def started(step: str = "main", attempt: int = 1, delivery: int = 1) -> Started:
     return Started(job=JOB, execution_id=ID, step=step, attempt=attempt, delivery=delivery, worker="w")
 
 
+def with_known(message: Message, **values: Any) -> Message:  # noqa: ANN401 - the fields of any message
+    """A copy with those other values whose fields the message has."""
+    return message.changed(**{name: value for name, value in values.items() if hasattr(message, name)})
+
+
+def admitted_of(first: Requested, **more: Any) -> Admitted:  # noqa: ANN401 - the fields of an admission
+    """The admission of an execution that was planned."""
+    fields: dict[str, Any] = {name: getattr(first, name) for name in Requested.__struct_fields__}
+    return Admitted(**fields, **more)
+
+
 def task(step: str = "main", attempt: int = 1, **more: object) -> Dispatched:
-    return Dispatched.model_validate(
+    return validated(
+        Dispatched,
         {
             "job": JOB,
             "execution_id": ID,
@@ -74,7 +89,7 @@ def task(step: str = "main", attempt: int = 1, **more: object) -> Dispatched:
             "trigger": "cron",
             "token": "",
             **more,
-        }
+        },
     )
 
 
@@ -98,11 +113,12 @@ def proven(report: Report, *, key: bytes = KEY) -> Report:
     proof = ids.claim_proof(key, report.execution_id, report.step, report.attempt, report.claim)
     after = report.claimed_after
     place = None if after is None else ids.place_proof(key, proof, after)
-    return report.model_copy(update={"proof": proof, "place_proof": place})
+    return report.changed(proof=proof, place_proof=place)
 
 
 def report(outcome: str, step: str = "main", attempt: int = 1, delivery: int | None = 1, **more: object) -> Report:
-    return Report.model_validate(
+    return validated(
+        Report,
         {
             "job": JOB,
             "execution_id": ID,
@@ -112,5 +128,5 @@ def report(outcome: str, step: str = "main", attempt: int = 1, delivery: int | N
             "delivery": delivery,
             "token": "",
             **more,
-        }
+        },
     )

@@ -33,6 +33,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     occurrence_meta,
     unfold,
+    validated,
 )
 from tocsin.domain.execution import Execution, Phase, Status
 from tocsin.domain.recovery import Policy
@@ -42,7 +43,7 @@ IDENTITY: dict[str, Any] = {"job": JOB, "execution_id": ID}
 
 
 def step(**fields: object) -> PlannedStep:
-    return PlannedStep.model_validate({"name": "main", "function": "f", "timeout": 30, **fields})
+    return validated(PlannedStep, {"name": "main", "function": "f", "timeout": 30, **fields})
 
 
 def merged(admission: Admitted) -> Dispatched:
@@ -61,22 +62,20 @@ def admissions(draw: st.DrawFn) -> Admitted:
         **IDENTITY,
         scheduled_time=draw(st.datetimes(datetime(2026, 1, 1), timezones=st.just(UTC))),  # noqa: DTZ001 - the zone is given separately
         trigger=draw(st.sampled_from(("cron", "api", "replay", "backfill"))),
-        plan=plan().model_copy(
-            update={
-                "steps": (
-                    step(
-                        queue=draw(st.sampled_from(("default", "gpu.large"))),
-                        input=draw(st.none() | inputs),
-                        args=draw(st.none() | args),
-                        retry=RetryPolicy(max_attempts=draw(st.integers(1, 3))),
-                    ),
+        plan=plan().changed(
+            steps=(
+                step(
+                    queue=draw(st.sampled_from(("default", "gpu.large"))),
+                    input=draw(st.none() | inputs),
+                    args=draw(st.none() | args),
+                    retry=RetryPolicy(max_attempts=draw(st.integers(1, 3))),
                 ),
-                "input": draw(inputs),
-                "args": draw(args),
-                "tags": ("nightly",),
-                "meta": draw(inputs),
-                "execution_timeout": draw(st.none() | st.just(60.0)),
-            }
+            ),
+            input=draw(inputs),
+            args=draw(args),
+            tags=("nightly",),
+            meta=draw(inputs),
+            execution_timeout=draw(st.none() | st.just(60.0)),
         ),
         by=draw(st.none() | st.just(Actor(identity="ada"))),
         catch_up=draw(st.booleans()),
@@ -149,7 +148,7 @@ def test_event_is_stored_and_unfolds_as_two(admission: Admitted) -> None:
 
 def test_input_is_stored_once() -> None:
     secret = {"account": "7f3e"}
-    event = merged(admitted(plan().model_copy(update={"input": secret, "args": ("9b1c",), "meta": {"m": "5d2a"}})))
+    event = merged(admitted(plan().changed(input=secret, args=("9b1c",), meta={"m": "5d2a"})))
     assert [event.encode().count(text) for text in (b"7f3e", b"9b1c", b"5d2a")] == [1, 1, 1]
     assert (event.task.input, event.task.args) == (secret, ("9b1c",))
     assert event.task.meta == {"m": "5d2a", **occurrence_meta(JOB, NOON)}
@@ -159,8 +158,8 @@ def test_input_is_stored_once() -> None:
     "of",
     [
         plan({"a": (), "b": ("a",)}),
-        plan().model_copy(update={"start_at": NOON}),
-        plan().model_copy(update={"expires_at": NOON}),
+        plan().changed(start_at=NOON),
+        plan().changed(expires_at=NOON),
     ],
     ids=["graph", "later", "expires"],
 )
@@ -228,7 +227,7 @@ SAME_INSTANT = {
 def test_altered_report_takes_the_ordinary_road(fields: dict[str, Any]) -> None:
     answer = sole_report(merged(admitted(fence=7)))
     assert execution.complete_sole(answer, key=KEY) is not None
-    assert execution.complete_sole(answer.model_copy(update=fields), key=KEY) is None
+    assert execution.complete_sole(answer.changed(**fields), key=KEY) is None
 
 
 @pytest.mark.parametrize(
@@ -239,8 +238,8 @@ def test_altered_report_takes_the_ordinary_road(fields: dict[str, Any]) -> None:
 def test_altered_end_is_refused(field: str, value: object) -> None:
     answer = sole_report(merged(admitted(fence=7)))
     assert answer.sole is not None
-    altered = answer.sole.model_copy(update={field: value})
-    assert execution.complete_sole(answer.model_copy(update={"sole": altered}), key=KEY) is None
+    altered = answer.sole.changed(**{field: value})
+    assert execution.complete_sole(answer.changed(sole=altered), key=KEY) is None
 
 
 def test_another_installation_refuses_the_token() -> None:
@@ -255,7 +254,7 @@ def test_step_of_a_graph_has_no_sole_token() -> None:
 
 def test_changed_input_of_a_task_affects_no_other() -> None:
     """Messages share their plan, and a handler may change its input."""
-    body = merged(admitted(plan().model_copy(update={"input": {"rows": [1]}}))).encode()
+    body = merged(admitted(plan().changed(input={"rows": [1]}))).encode()
     subject = subjects.subject_of(merged(admitted()))
     first, second = (subjects.decode(subject, body) for _ in range(2))
     assert isinstance(first, Dispatched)

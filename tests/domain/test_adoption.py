@@ -24,7 +24,7 @@ def failed(plan: Plan, *completed: str) -> Execution:
 
 
 def replayed(plan: Plan, *more: Any) -> Execution:  # noqa: ANN401 - events
-    fact = admitted(plan).model_copy(update={"replay_of": EARLIER, "failed_only": True})
+    fact = admitted(plan).changed(replay_of=EARLIER, failed_only=True)
     return execution.fold(recorded([fact, *more]))
 
 
@@ -63,7 +63,7 @@ def test_changed_timeout_and_retry_keep_the_result() -> None:
 
 def test_changed_input_of_the_job_adopts_nothing() -> None:
     plan = planned(a="", b="a")
-    assert adopted(failed(plan, "a"), plan.model_copy(update={"input": {"day": 2}})) == []
+    assert adopted(failed(plan, "a"), plan.changed(input={"day": 2})) == []
 
 
 def test_nothing_is_adopted_after_a_dispatch() -> None:

@@ -11,7 +11,7 @@ from tests.domain.given import KEY, NOON
 from tocsin.domain import execution, execution_plan
 from tocsin.domain.definition import STORED, DefinitionError, JobDefinition, Step
 from tocsin.domain.definition.bindings import BindingError, bound_arguments
-from tocsin.domain.events import Defined, Dispatched, Due, Plan, PlannedStep, Recorded
+from tocsin.domain.events import Defined, Dispatched, Due, Plan, PlannedStep, Recorded, validated
 from tocsin.domain.formats import read_job
 
 
@@ -135,7 +135,7 @@ def test_only_constants_are_resolved(name: str, key: str, value: JsonValue) -> N
 
 
 def test_plan_of_an_old_version_has_no_bindings() -> None:
-    plan = Plan.model_validate({"definition": 1, "steps": [{"name": "a", "function": "f", "timeout": 1}]})
+    plan = validated(Plan, {"definition": 1, "steps": [{"name": "a", "function": "f", "timeout": 1}]})
     assert plan.steps == (PlannedStep(name="a", function="f", timeout=1),)
     assert Recorded(plan, "", 1, NOON).message.steps[0].bind is None
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, recorded
 from tocsin.domain import daily_use
-from tocsin.domain.events import Completed, Message, Namespace, Planned, Recorded
+from tocsin.domain.events import Completed, Message, Namespace, Planned, Recorded, validated
 
 DONE = Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1)
 SIZE = len(DONE.encode())
@@ -66,6 +66,6 @@ def test_first_events_do_not_count_later() -> None:
 
 def test_execution_that_waits_is_stored_twice() -> None:
     quota, first = Namespace(name="payments", bytes_per_day=1), admitted()
-    waiting = Planned.model_validate({**first.model_dump(exclude={"type", "fence", "recovered_at"})})
+    waiting = validated(Planned, first.document(exclude={"type", "fence", "recovered_at"}))
     assert daily_use.need_of(first, 3, quota).bytes == 3 * len(first.encode())
     assert daily_use.need_of(waiting, 1, quota).bytes == 2 * len(waiting.encode())

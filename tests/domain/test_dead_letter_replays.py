@@ -129,7 +129,7 @@ def test_a_letter_repeats_what_was_planned() -> None:
         PlannedStep(name="b", function="f", timeout=1),
     )
     own = Plan(definition=4, steps=steps, input={"x": 1}, args=(2,))
-    request = admitted(own).model_copy(update={"replay_of": "before"})
+    request = admitted(own).changed(replay_of="before")
     letter = dead_letter.of_failed(failed(error=BOOM), recorded([request]))
     assert (letter.job, letter.id, letter.execution_id, letter.trigger) == (JOB, ID, ID, "manual")
     assert (letter.input, letter.plan_input, letter.plan_args) == ({"x": 1, "a": {"own": 1}}, {"x": 1}, (2,))

@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     Planned,
     RetryScheduled,
     RetryTimer,
+    validated,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase, Status
 
@@ -50,8 +51,8 @@ def test_the_steps_without_dependencies_are_dispatched_at_once() -> None:
 
 
 def test_a_planned_execution_dispatches_nothing() -> None:
-    fields = admitted().model_dump(exclude={"type", "fence"})
-    assert dispatched(Planned.model_validate(fields)) == []
+    fields = admitted().document(exclude={"type", "fence"})
+    assert dispatched(validated(Planned, fields)) == []
 
 
 def test_a_task_says_all_that_its_executor_needs() -> None:

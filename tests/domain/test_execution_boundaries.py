@@ -83,13 +83,13 @@ CHAIN = plan({"a": (), "b": ("a",)})
 
 def test_an_admission_repeats_what_was_planned() -> None:
     [fact] = execution.admit(after(planned()), fence=7)
-    fields = planned().model_dump(exclude={"type", "trigger_id"})
-    assert fact.model_dump(exclude={"type", "fence", "recovered_at"}) == fields
+    fields = planned().document(exclude={"type", "trigger_id"})
+    assert fact.document(exclude={"type", "fence", "recovered_at"}) == fields
     assert (fact.fence, fact.recovered_at) == (7, None)
 
 
 def test_a_skip_says_all_about_its_occurrence() -> None:
-    own = plan().model_copy(update={"timezone": "Europe/Berlin", "definition": 4})
+    own = plan().changed(timezone="Europe/Berlin", definition=4)
     [fact] = execution.skip(after(planned(own)), active="other")
     assert (fact.job, fact.execution_id, fact.reason, fact.active_execution_id) == (JOB, ID, "overlap_skip", "other")
     assert (fact.scheduled_time, fact.trigger, fact.definition) == (NOON, "manual", 4)
@@ -342,7 +342,7 @@ def test_the_end_says_whether_a_letter_is_kept(*, dead_letter: bool) -> None:
 
 
 def test_one_started_step_keeps_all_from_expiring() -> None:
-    mortal = PAIR.model_copy(update={"expires_at": LATER})
+    mortal = PAIR.changed(expires_at=LATER)
     assert execution.expire(after(admitted(mortal), task("a"), task("b"), started("a"))) == []
     [failed] = execution.expire(after(admitted(mortal), task("a")))
     assert failed.cancelled_steps == ("b",)
@@ -365,7 +365,7 @@ ENDS: dict[str, Callable[[Execution], object]] = {
     [(COMPLETED, Status.COMPLETED), (FAILED, Status.FAILED), (CANCELLED, Status.CANCELLED)],
 )
 def test_what_is_over_ends_no_second_time(end: str, fact: Message, status: Status) -> None:
-    mortal = plan().model_copy(update={"expires_at": NOON})
+    mortal = plan().changed(expires_at=NOON)
     state = after(admitted(mortal), task(), fact)
     assert (state.status, state.is_over) == (status, True)
     assert ENDS[end](state) == []

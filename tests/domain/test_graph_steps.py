@@ -25,6 +25,7 @@ from tocsin.domain.events import (
     Recovered,
     Released,
     RetryScheduled,
+    validated,
 )
 from tocsin.domain.execution import Execution
 from tocsin.domain.execution.steps import PersistentDict, Steps
@@ -54,7 +55,7 @@ def plans(draw: st.DrawFn) -> Plan:
     }
     ordered = dict(draw(st.permutations(list(graph.items()))))
     later = draw(st.none() | st.just(NOON))
-    return plan(ordered, retry=RetryPolicy(max_attempts=2, jitter=0)).model_copy(update={"start_at": later})
+    return plan(ordered, retry=RetryPolicy(max_attempts=2, jitter=0)).changed(start_at=later)
 
 
 def task(of_step: dict[str, Any]) -> Dispatched:
@@ -105,7 +106,7 @@ def test_state_equals_the_plain_fold(plan_: Plan, data: st.DataObject) -> None:
     names = [step.name for step in plan_.steps]
     history: list[Message] = data.draw(st.lists(events(names), max_size=3))
     if data.draw(st.booleans()):
-        history.append(Planned.model_validate(admitted(plan_).model_dump(exclude={"type", "fence"})))
+        history.append(validated(Planned, admitted(plan_).document(exclude={"type", "fence"})))
     history += [admitted(plan_), *data.draw(st.lists(events(names), max_size=60))]
     facts = recorded(history)
     state, oracle = execution.fold(facts), folded(facts)

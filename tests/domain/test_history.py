@@ -217,7 +217,7 @@ def test_event_after_undecodable_events_still_gives_a_record(fact: Message, trig
 
 
 def test_event_of_an_unknown_kind_changes_nothing() -> None:
-    class Suspended(ExecutionFact):
+    class Suspended(ExecutionFact, frozen=True):
         pass
 
     unknown = Recorded(Suspended(job=JOB, execution_id=ID), "execution.nightly.x.suspended", 1, NOON)
@@ -304,7 +304,7 @@ def test_end_is_final_in_any_order_of_events(facts: list[Message]) -> None:
 
 def test_refused_trigger_shows_its_error() -> None:
     refusal = Refusal(code="job-not-found", message="no job is called 'x'")
-    refused = skipped().model_copy(update={"reason": "refused", "trigger": "event", "refusal": refusal})
+    refused = skipped().changed(reason="refused", trigger="event", refusal=refusal)
     record = after(refused)
     assert (record.status, record.reason, record.error_type) == ("skipped", "refused", "job-not-found")
     assert record.error == "job-not-found: no job is called 'x'"
@@ -324,8 +324,8 @@ END: dict[str, Any] = {**WHO, "scheduled_time": NOON, "trigger": "cron"}
     ("facts", "state"),
     [
         ([admitted()], "available"),
-        ([admitted(plan().model_copy(update={"start_at": at(60)}))], "scheduled"),
-        ([admitted(plan().model_copy(update={"start_at": at(60)})), task()], "available"),
+        ([admitted(plan().changed(start_at=at(60)))], "scheduled"),
+        ([admitted(plan().changed(start_at=at(60))), task()], "available"),
         ([admitted(), task()], "available"),
         ([admitted(), task(), started()], "active"),
         ([admitted(), task(), started(), RELEASE], "available"),
@@ -349,7 +349,7 @@ def test_skipped_execution_is_no_job() -> None:
 
 
 def test_first_dispatched_step_ends_the_delay() -> None:
-    delayed = admitted(plan(FAN_OUT).model_copy(update={"start_at": at(60)}))
+    delayed = admitted(plan(FAN_OUT).changed(start_at=at(60)))
     assert after(delayed).job_state == "scheduled"
     assert after(delayed, task("extract")).job_state == "available"
     advanced = Advanced(**WHO, step="extract", attempt=1)

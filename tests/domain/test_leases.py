@@ -26,6 +26,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     RetryTimer,
     Started,
+    validated,
 )
 from tocsin.domain.events.message import ReleasedReason
 from tocsin.domain.execution import ClaimDenied, Execution, Phase
@@ -37,7 +38,7 @@ TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 def task(attempt: int = 1) -> Dispatched:
     """Return the tasks that the plan of these tests dispatches."""
     [found] = execution.dispatch(execution.fold(recorded([admitted(plan(retry=TWICE))])), key=KEY)
-    return found.model_copy(update={"attempt": attempt})
+    return found.changed(attempt=attempt)
 
 
 def claim(delivery: int = 1, *, attempt: int = 1, lease: float | None = 30.0) -> Started:
@@ -59,7 +60,8 @@ def after(*facts: Message, plan_: Any = None) -> Execution:  # noqa: ANN401 - a 
 
 HELD = (task(), claim())
 """The task has the sequence 2, its claim 3."""
-RETRIED = RetryScheduled.model_validate(
+RETRIED = validated(
+    RetryScheduled,
     {
         "job": JOB,
         "execution_id": ID,
@@ -68,7 +70,7 @@ RETRIED = RetryScheduled.model_validate(
         "delay": 1,
         "next_attempt_at": NOON,
         "error": {"type": "X"},
-    }
+    },
 )
 
 
@@ -129,7 +131,7 @@ def test_the_answer_of_who_lost_the_lease() -> None:
     taken_over = after(*HELD, released(2), task(), claim())
     late = report("failed", claim=3)
     assert execution.fail(taken_over, late, at=NOON) == []
-    assert execution.fail(taken_over, late.model_copy(update={"claim": 6}), at=NOON) != []
+    assert execution.fail(taken_over, late.changed(claim=6), at=NOON) != []
     for state in (after(*HELD, released(2)), after(*HELD, released(2), task()), taken_over):
         [completed] = execution.succeed(state, report("completed", claim=3), key=KEY)
         assert isinstance(completed, Completed)
@@ -137,7 +139,7 @@ def test_the_answer_of_who_lost_the_lease() -> None:
 
 @pytest.mark.parametrize(("lost", "max_deaths", "runs_alone"), [(0, 1, 0), (1, 3, 0), (2, 3, 1), (1, 2, 1), (4, 9, 0)])
 def test_next_task_knows_the_lost_workers(lost: int, max_deaths: int, runs_alone: int) -> None:
-    facts: list[Message] = [admitted(plan(retry=TWICE).model_copy(update={"max_deaths": max_deaths})), task(), claim()]
+    facts: list[Message] = [admitted(plan(retry=TWICE).changed(max_deaths=max_deaths)), task(), claim()]
     for number in range(lost + 2):
         state = execution.fold(recorded(facts))
         reason: ReleasedReason = "lease_over" if number < lost else "handed_back"
@@ -177,7 +179,7 @@ def test_loaded_scope_folds_like_all_its_events(moves: list[str]) -> None:
                 found = execution.claim(
                     state, step="main", attempt=1, delivery=step.delivery + 1, task=step.task, worker="w"
                 )
-                facts += [] if isinstance(found, ClaimDenied) else [found.model_copy(update={"lease": 5.0})]
+                facts += [] if isinstance(found, ClaimDenied) else [found.changed(lease=5.0)]
             case "dispatch":
                 facts += execution.dispatch_missing(state, at=NOON, key=KEY)
             case _:
@@ -196,7 +198,7 @@ LATER = NOON + timedelta(hours=1)
 
 
 def test_delayed_start_is_dispatched_once_at_its_time() -> None:
-    state = after(plan_=plan().model_copy(update={"start_at": LATER}))
+    state = after(plan_=plan().changed(start_at=LATER))
     assert execution.dispatch(state, key=KEY) == []
     assert execution.retry_timers(state) == [(RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), LATER)]
     first = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1)
@@ -208,13 +210,13 @@ def test_delayed_start_is_dispatched_once_at_its_time() -> None:
 
 
 def test_only_root_steps_wait_for_the_start_time() -> None:
-    graph = plan({"one": (), "other": ("one",)}).model_copy(update={"start_at": LATER})
+    graph = plan({"one": (), "other": ("one",)}).changed(start_at=LATER)
     state = after(plan_=graph)
     assert (state.steps["one"].phase, state.steps["other"].phase) == (Phase.RETRYING, Phase.WAITING)
 
 
 def test_what_waits_for_its_time_can_be_cancelled() -> None:
-    state = after(plan_=plan().model_copy(update={"start_at": LATER}))
+    state = after(plan_=plan().changed(start_at=LATER))
     [fact] = execution.cancel(state)
     over = execution.evolve(state, recorded([fact])[0])
     assert execution.dispatch_retry(over, RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), key=KEY) == []
@@ -222,7 +224,7 @@ def test_what_waits_for_its_time_can_be_cancelled() -> None:
 
 # --- expires_at ------------------------------------------------------------------------------------------------------
 
-MORTAL = plan(retry=TWICE).model_copy(update={"expires_at": LATER})
+MORTAL = plan(retry=TWICE).changed(expires_at=LATER)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_what_expired_takes_no_answer_and_no_claim() -> None:
 
 
 def test_older_event_version_holds_no_lease() -> None:
-    old = Started.model_validate_json(claim(lease=None).model_dump_json(exclude={"lease"}))
+    old = validated(Started, claim(lease=None).document(exclude={"lease"}))
     assert after(task(), old).steps["main"].leased is False
     assert isinstance(admitted(), Admitted)
     assert msgspec.structs.replace(after(*HELD).steps["main"], claim=0) != after(*HELD).steps["main"]

@@ -3,7 +3,7 @@
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tests.lock_scope import needed_events
 from tocsin.domain import lock
-from tocsin.domain.events import Acquired, Admitted
+from tocsin.domain.events import Acquired
 from tocsin.domain.lock import EMPTY, Lock, Waiter
 
 
@@ -62,4 +62,4 @@ def test_unrelated_event_changes_nothing() -> None:
 def test_lock_lasts_for_longest_path_plus_grace() -> None:
     assert lock.ttl(admitted()) == 30 + lock.GRACE_S
     graph = plan({"load": ("left", "right"), "left": ("extract",), "right": (), "extract": ()})
-    assert lock.ttl(Admitted.model_validate({**dict(admitted()), "plan": graph})) == 90 + lock.GRACE_S
+    assert lock.ttl(admitted().changed(plan=graph)) == 90 + lock.GRACE_S

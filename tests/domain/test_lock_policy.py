@@ -17,7 +17,7 @@ POLICIES = ("skip", "enqueue", "cancel_previous", "allow")
 
 def wanted(trigger: TriggerKind = "cron", policy: str = "skip", execution_id: str = ID) -> Admitted:
     fields: dict[str, Any] = {"trigger": trigger, "execution_id": execution_id}
-    return admitted(plan().model_copy(update={"overlap_policy": policy})).model_copy(update=fields)
+    return admitted(plan().changed(overlap_policy=policy)).changed(**fields)
 
 
 def one(execution_id: str, hour: int = 12, *, yields: bool = False) -> Waiter:

@@ -149,7 +149,7 @@ def test_error_keeps_the_fields_of_a_failure() -> None:
     fields = {"type": "E", "message": "m", "traceback": "t", "retryable": False, "code": "c", "details": {"a": [1]}}
     error = read({"status": "failed", "error": fields}).error
     assert error is not None
-    assert error.model_dump(exclude_none=True, exclude_defaults=True) == fields
+    assert error.document(exclude_none=True, exclude_defaults=True) == fields
 
 
 def test_long_error_is_cut() -> None:

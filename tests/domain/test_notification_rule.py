@@ -57,7 +57,7 @@ def failed(**fields: Any) -> Failed:  # noqa: ANN401 - of an event
 
 
 def held(**fields: Any) -> Planned:  # noqa: ANN401 - of a plan
-    of = plan().model_copy(update=fields)
+    of = plan().changed(**fields)
     return Planned(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", plan=of)
 
 
@@ -166,7 +166,7 @@ EVERY = Notify(channels=("ops",), late_after=600.0, must_complete_by="07:00", du
     ],
 )
 def test_deadline_is_the_next_local_time(scheduled: datetime, timezone: str, by: datetime) -> None:
-    request = admitted().model_copy(update={"scheduled_time": scheduled})
+    request = admitted().changed(scheduled_time=scheduled)
     times = {timer.kind: timer.until for timer in timers(EVERY, request, scheduled, timezone)}
     assert times == {
         "late": scheduled + timedelta(minutes=10),
@@ -178,13 +178,13 @@ def test_deadline_is_the_next_local_time(scheduled: datetime, timezone: str, by:
 def test_deadline_that_clocks_skip_moves_forward() -> None:
     rule = Notify(channels=("ops",), must_complete_by="02:30")
     before, after = datetime(2027, 3, 14, 5, tzinfo=UTC), datetime(2027, 3, 14, 7, 30, tzinfo=UTC)
-    request = admitted().model_copy(update={"scheduled_time": before})
+    request = admitted().changed(scheduled_time=before)
     [timer] = timers(rule, request, before, "America/New_York")
     assert timer.until == after
 
 
 def test_trigger_has_no_deadline_of_the_day() -> None:
-    request = admitted().model_copy(update={"trigger": "manual"})
+    request = admitted().changed(trigger="manual")
     assert [timer.kind for timer in timers(EVERY, request, NOON, "UTC")] == ["late", "slow"]
 
 

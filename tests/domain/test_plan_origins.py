@@ -158,10 +158,10 @@ def enqueued(**more: Any) -> Recorded[Enqueued]:  # noqa: ANN401 - fields
 
 @pytest.mark.parametrize(("given", "merged"), [(None, {"a": 1, "b": 2}), ({"b": 3, "c": 4}, {"a": 1, "b": 3, "c": 4})])
 def test_its_replay_runs_the_same_plan(given: dict[str, Any] | None, merged: dict[str, Any]) -> None:
-    late = plan().model_copy(update={"start_at": THEN, "expires_at": THEN, "input": {"a": 1, "b": 2}})
-    before = admitted(late).model_copy(update={"scheduled_time": THEN, "by": Actor(identity="grace")})
+    late = plan().changed(start_at=THEN, expires_at=THEN, input={"a": 1, "b": 2})
+    before = admitted(late).changed(scheduled_time=THEN, by=Actor(identity="grace"))
     fact = execution_plan.from_replay_of(replayed(input=given), before)
-    assert fact.plan == late.model_copy(update={"start_at": None, "expires_at": None, "input": merged})
+    assert fact.plan == late.changed(start_at=None, expires_at=None, input=merged)
     assert (fact.job, fact.scheduled_time, fact.trigger, fact.by) == (JOB, THEN, "replay", ADA)
     assert (fact.replay_of, fact.execution_id) == (LETTER, ids.replay_id(JOB, LETTER, 2, NOON))
 

@@ -103,4 +103,4 @@ def test_answers_to_another_proposal_change_nothing(agents: set[str]) -> None:
         for name, _, agent_id in (agent.partition(".") for agent in sorted(agents))
     ]
     assert fold([first, *answers]).acknowledged == agents
-    assert not fold([first, *answers, first.model_copy(update={"attempt": 2}), *answers]).acknowledged
+    assert not fold([first, *answers, first.changed(attempt=2), *answers]).acknowledged

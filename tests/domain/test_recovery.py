@@ -27,6 +27,7 @@ from tocsin.domain.events import (
     Released,
     RetryTimer,
     Started,
+    validated,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase
 from tocsin.domain.recovery import Findings, JobStatus, Policy
@@ -65,8 +66,8 @@ class Log:
 
 
 def planned() -> Planned:
-    fields = admitted().model_dump(exclude={"type", "fence", "recovered_at"})
-    return Planned.model_validate({**fields, "plan": plan()})
+    fields = admitted().document(exclude={"type", "fence", "recovered_at"})
+    return validated(Planned, {**fields, "plan": plan()})
 
 
 def running(plan_: Plan | None = None) -> Log:
@@ -98,8 +99,8 @@ def test_claimed_attempt_is_overdue_after_timeout_and_grace(after: timedelta, *,
 
 
 def test_a_limit_beyond_the_calendar_is_no_obstacle() -> None:
-    step = plan().steps[0].model_copy(update={"timeout": 1e15})
-    log = running(plan().model_copy(update={"steps": (step,), "execution_timeout": 1e15}))
+    step = plan().steps[0].changed(timeout=1e15)
+    log = running(plan().changed(steps=(step,), execution_timeout=1e15))
     log.store(started())
     assert found(log.examine(LIMIT)).next_look == NOON + LIMIT + THRESHOLD
 
@@ -145,7 +146,7 @@ def lost_before() -> Log:
 
 
 def recovered(number: int, what: str = "admitted", *, attempt: int = 1) -> Recovered:
-    lost = Lost.model_validate({"what": what, "since": NOON, "step": "main", "attempt": attempt})
+    lost = validated(Lost, {"what": what, "since": NOON, "step": "main", "attempt": attempt})
     return Recovered(job=JOB, execution_id=ID, recovery=number, lost=(lost,), recovered_at=NOON)
 
 
@@ -181,7 +182,7 @@ def test_step_waits_from_the_moment_it_was_ready() -> None:
 
 
 def limited(seconds: float) -> Plan:
-    return plan().model_copy(update={"execution_timeout": seconds})
+    return plan().changed(execution_timeout=seconds)
 
 
 @pytest.mark.parametrize(("seconds", "is_expired"), [(9, False), (10, True)])
@@ -194,7 +195,7 @@ def test_an_execution_expires_at_its_limit(seconds: float, *, is_expired: bool) 
 
 
 def test_expired_execution_names_its_unserved_step() -> None:
-    log = Log(planned().model_copy(update={"plan": limited(10)}))
+    log = Log(planned().changed(plan=limited(10)))
     log.store(*execution.admit(log.state, fence=1))
     log.store(*execution.dispatch(log.state, key=KEY))
     [failed] = recovery.expire(found(log.examine(timedelta(seconds=10))))
@@ -209,7 +210,7 @@ def test_expired_execution_names_its_unserved_step() -> None:
 
 
 def test_it_counts_from_its_admission() -> None:
-    log = Log(planned().model_copy(update={"plan": limited(10)}))
+    log = Log(planned().changed(plan=limited(10)))
     assert not found(log.examine(timedelta(hours=1))).is_expired
     log.now += timedelta(hours=1)
     log.store(*execution.admit(log.state, fence=7))
@@ -343,8 +344,8 @@ class Life(Log):
 
     def __init__(self) -> None:
         policy = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
-        limit = plan(GRAPH, retry=policy).model_copy(update={"execution_timeout": 4 * 3_600.0})
-        super().__init__(planned().model_copy(update={"plan": limit}))
+        limit = plan(GRAPH, retry=policy).changed(execution_timeout=4 * 3_600.0)
+        super().__init__(planned().changed(plan=limit))
 
     def happens(self, what: str, step: str, after: float) -> None:
         self.now += timedelta(seconds=after)

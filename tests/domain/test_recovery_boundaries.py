@@ -160,8 +160,8 @@ def test_an_overdue_attempt_names_its_task() -> None:
 
 
 def test_the_next_look_is_the_earliest_of_all() -> None:
-    steps = [step.model_copy(update={"timeout": 100.0 * n}) for n, step in enumerate(plan({"a": (), "b": ()}).steps, 1)]
-    log = running(plan().model_copy(update={"steps": tuple(steps), "execution_timeout": 1_000.0}))
+    steps = [step.changed(timeout=100.0 * n) for n, step in enumerate(plan({"a": (), "b": ()}).steps, 1)]
+    log = running(plan().changed(steps=tuple(steps), execution_timeout=1_000.0))
     log.store(started("a"), started("b"))
     looks = []
     after = timedelta()
@@ -184,7 +184,7 @@ def test_claimed_attempt_sets_the_deadline() -> None:
 
 
 def test_time_limit_of_waiting_execution_is_the_deadline() -> None:
-    log = running(plan().model_copy(update={"execution_timeout": 1_000.0}))
+    log = running(plan().changed(execution_timeout=1_000.0))
     assert found(log.examine(SECOND)).deadline == NOON + 1_000 * SECOND
 
 

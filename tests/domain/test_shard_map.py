@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from tocsin.domain.definition.partition import PartitionField, partition_problems
+from tocsin.domain.events import validated
 from tocsin.domain.events.shards import Shard, ShardsDefined, ShardState
 from tocsin.domain.shard_map import (
     VIRTUAL_NODES,
@@ -101,10 +102,10 @@ def test_equal_map_is_not_stored_again() -> None:
     [first] = define(None, 0, reversed(MAP))
     assert [shard.shard_id for shard in first.shards] == [*IDS]
     assert define(first, 7, MAP) == []
-    changed = (*MAP[1:], MAP[0].model_copy(update={"state": ShardState.DRAINING}))
+    changed = (*MAP[1:], MAP[0].changed(state=ShardState.DRAINING))
     [second] = define(first, 7, changed, reason="move")
     assert (second.previous, second.reason, active(second.shards)) == (7, "move", IDS[1:])
-    assert ShardsDefined.model_validate_json(second.encode()) == second
+    assert validated(ShardsDefined, second.encode()) == second
 
 
 @pytest.mark.parametrize(

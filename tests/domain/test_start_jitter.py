@@ -22,7 +22,7 @@ from tocsin.domain.start_jitter import start_delay
 from tocsin.domain.totals import Total, growth_of_log
 
 DELAY = 120.0
-DELAYED = plan().model_copy(update={"start_delay": DELAY, "start_at": NOON + timedelta(seconds=DELAY)})
+DELAYED = plan().changed(start_delay=DELAY, start_at=NOON + timedelta(seconds=DELAY))
 SECOND = timedelta(seconds=1)
 
 
@@ -175,7 +175,7 @@ def test_wait_is_lost_only_after_the_start() -> None:
 
 
 def test_execution_timeout_begins_at_the_start() -> None:
-    limited = DELAYED.model_copy(update={"execution_timeout": 60.0})
+    limited = DELAYED.changed(execution_timeout=60.0)
     facts = [Recorded(admitted(limited), f"execution.{JOB}.{ID}.admitted", 1, NOON)]
     over = [recovery.examine(facts, now=NOON + timedelta(seconds=at), policy=Policy()) for at in (179, 180)]
     assert [findings is not None and findings.is_expired for findings in over] == [False, True]
@@ -183,7 +183,7 @@ def test_execution_timeout_begins_at_the_start() -> None:
 
 def test_limits_count_from_a_later_admission() -> None:
     later = NOON + timedelta(seconds=DELAY + 300)
-    limited = admitted(DELAYED.model_copy(update={"execution_timeout": 60.0}))
+    limited = admitted(DELAYED.changed(execution_timeout=60.0))
     facts = [Recorded(limited, f"execution.{JOB}.{ID}.admitted", 1, later)]
     over = [recovery.examine(facts, now=later + at * SECOND, policy=Policy()) for at in (59, 60)]
     assert [findings is not None and findings.is_expired for findings in over] == [False, True]

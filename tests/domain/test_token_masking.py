@@ -25,8 +25,8 @@ ENVELOPE = EnvelopeData(
 
 
 SOLE = SoleStep(token="secret", scheduled_time=NOON, trigger="cron")
-MASKED_SOLE = SOLE.model_copy(update={"token": MASK})
-OF_A_GRAPH = TASK.model_copy(update={"sole": None})
+MASKED_SOLE = SOLE.changed(token=MASK)
+OF_A_GRAPH = TASK.changed(sole=None)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ OF_A_GRAPH = TASK.model_copy(update={"sole": None})
 )
 def test_a_token_is_masked_and_nothing_else(message: Message, hidden: dict[str, object]) -> None:
     shown = masked(message)
-    assert shown == message.model_copy(update={"token": MASK, **hidden})
+    assert shown == message.changed(token=MASK, **hidden)
     assert shown != message
 
 

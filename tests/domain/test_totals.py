@@ -7,7 +7,7 @@ import pytest
 from tests.domain.given import NOON, admitted, recorded, started
 from tocsin.domain import history
 from tocsin.domain.dead_letter import dead_letters
-from tocsin.domain.events import Failed, Lost, Message, Recovered
+from tocsin.domain.events import Failed, Lost, Message, Recovered, validated
 from tocsin.domain.totals import MAX_STEPS, NO_BOUND, OTHER, UNREGISTERED, Growth, Kind, Total, bucket, growth_of_log
 
 EXECUTION = {"job": "nightly", "execution_id": "1"}
@@ -35,7 +35,7 @@ def test_bucket_includes_its_upper_bound(kind: Kind, seconds: float, bound: str)
 
 def test_recoveries_belong_to_the_installation() -> None:
     lost = (Lost(what="dispatched", since=NOON), Lost(what="planned", since=NOON))
-    recovered = Recovered.model_validate({**EXECUTION, "recovery": 1, "lost": lost, "recovered_at": NOON})
+    recovered = validated(Recovered, {**EXECUTION, "recovery": 1, "lost": lost, "recovered_at": NOON})
     assert growth(recovered).of_registered == {
         Total("recovered"): 1,
         Total("lost", label="dispatched"): 1,
@@ -45,13 +45,13 @@ def test_recoveries_belong_to_the_installation() -> None:
 
 @pytest.mark.parametrize(("reason", "count"), [("abandoned", 1), ("timed_out", 0)])
 def test_abandoned_executions_are_counted(reason: str, count: int) -> None:
-    failed = Failed.model_validate({**EXECUTION, "scheduled_time": NOON, "trigger": "cron", "reason": reason})
+    failed = validated(Failed, {**EXECUTION, "scheduled_time": NOON, "trigger": "cron", "reason": reason})
     assert growth(failed).of_registered[Total("abandoned")] == count
 
 
 def test_times_without_a_zone_are_utc() -> None:
     facts = [
-        admitted().model_copy(update={"scheduled_time": (NOON - timedelta(seconds=8)).replace(tzinfo=None)}),
+        admitted().changed(scheduled_time=(NOON - timedelta(seconds=8)).replace(tzinfo=None)),
         started(),
     ]
     assert growth(*facts).of_registered[Total("lateness", label="15")] == 1

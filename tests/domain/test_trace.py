@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     Skipped,
     Terminal,
+    validated,
 )
 from tocsin.domain.execution import admit_and_dispatch
 from tocsin.domain.spans import Span
@@ -42,30 +43,30 @@ END: Final[dict[str, Any]] = {"job": JOB, "execution_id": ID, "scheduled_time": 
 
 
 def begun(**more: object) -> Admitted:
-    return admitted().model_copy(update={"traceparent": OWN.traceparent, **more})
+    return admitted().changed(**{"traceparent": OWN.traceparent, **more})
 
 
 def planned(**more: object) -> Planned:
-    fields = {name: getattr(begun(), name) for name in Requested.model_fields}
-    return Planned.model_validate({**fields, **more})
+    fields = {name: getattr(begun(), name) for name in Requested.__struct_fields__}
+    return validated(Planned, {**fields, **more})
 
 
 def task(attempt: int = 1, step: str = "main") -> Dispatched:
     [first] = first_tasks(begun())
-    return first.model_copy(update={"attempt": attempt, "step": step})
+    return first.changed(attempt=attempt, step=step)
 
 
 def completed(**more: object) -> Completed:
-    return Completed.model_validate({**END, "step": "main", "attempt": 1, **more})
+    return validated(Completed, {**END, "step": "main", "attempt": 1, **more})
 
 
 def skipped(**more: object) -> Skipped:
-    return Skipped.model_validate({**END, "reason": "overlap_skip", "definition": 1, **more})
+    return validated(Skipped, {**END, "reason": "overlap_skip", "definition": 1, **more})
 
 
 def retried(attempt: int = 1) -> RetryScheduled:
     fields = {**EVENT, "attempt": attempt, "error": ERROR, "delay": 1.0, "next_attempt_at": NOON}
-    return RetryScheduled.model_validate(fields)
+    return validated(RetryScheduled, fields)
 
 
 def released(delivery: int = 1) -> Released:
@@ -92,8 +93,8 @@ def seconds(time: datetime) -> int:
 
 
 ROOT = f"execute {JOB}"
-STARTS_LATER: Final = plan().model_copy(update={"start_at": NOON + timedelta(seconds=2)})
-STARTED_BEFORE: Final = plan().model_copy(update={"start_at": NOON})
+STARTS_LATER: Final = plan().changed(start_at=NOON + timedelta(seconds=2))
+STARTED_BEFORE: Final = plan().changed(start_at=NOON)
 HANDLER = [("attempt main", "wait for worker", 2, 3), ("attempt main", "process default", 3, 4)]
 
 
@@ -140,7 +141,7 @@ HANDLER = [("attempt main", "wait for worker", 2, 3), ("attempt main", "process 
             id="lost-worker",
         ),
         pytest.param(
-            (begun(), task(), started(), released(), Cancelled.model_validate(END)),
+            (begun(), task(), started(), released(), validated(Cancelled, END)),
             [
                 ("", ROOT, 0, 5),
                 (ROOT, "plan", 0, 1),
@@ -152,7 +153,7 @@ HANDLER = [("attempt main", "wait for worker", 2, 3), ("attempt main", "process 
             id="cancelled-while-it-waits-again",
         ),
         pytest.param(
-            (begun(), task(), Cancelled.model_validate(END)),
+            (begun(), task(), validated(Cancelled, END)),
             [
                 ("", ROOT, 0, 3),
                 (ROOT, "plan", 0, 1),
@@ -175,17 +176,17 @@ HANDLER = [("attempt main", "wait for worker", 2, 3), ("attempt main", "process 
             id="start-time",
         ),
         pytest.param(
-            (begun(plan=STARTS_LATER), Cancelled.model_validate(END)),
+            (begun(plan=STARTS_LATER), validated(Cancelled, END)),
             [("", ROOT, 0, 2), (ROOT, "plan", 0, 1), (ROOT, "wait until start", 1, 2)],
             id="cancelled-before-its-start-time",
         ),
         pytest.param(
-            (begun(plan=STARTED_BEFORE), Cancelled.model_validate(END)),
+            (begun(plan=STARTED_BEFORE), validated(Cancelled, END)),
             [("", ROOT, 0, 2), (ROOT, "plan", 0, 1)],
             id="start-time-that-has-passed",
         ),
         pytest.param(
-            (planned(), begun(fence=3), Cancelled.model_validate(END)),
+            (planned(), begun(fence=3), validated(Cancelled, END)),
             [("", ROOT, 0, 3), (ROOT, "plan", 0, 1), (ROOT, "wait for lock", 1, 2)],
             id="lock",
         ),
@@ -200,9 +201,9 @@ HANDLER = [("attempt main", "wait for worker", 2, 3), ("attempt main", "process 
             [("", ROOT, 0, 1), (ROOT, "plan", 0, 1)],
             id="refused-trigger",
         ),
-        pytest.param((begun(catch_up=True), Cancelled.model_validate(END)), [("", ROOT, 1, 2)], id="late-occurrence"),
+        pytest.param((begun(catch_up=True), validated(Cancelled, END)), [("", ROOT, 1, 2)], id="late-occurrence"),
         pytest.param(
-            (begun(trigger="backfill"), Cancelled.model_validate({**END, "trigger": "backfill"})),
+            (begun(trigger="backfill"), validated(Cancelled, {**END, "trigger": "backfill"})),
             [("", ROOT, 1, 2)],
             id="backfill-of-an-old-instant",
         ),
@@ -213,14 +214,12 @@ def test_each_wait_and_each_run_is_a_span(events: Sequence[Message], expected: l
 
 
 WAITING: Final[dict[str, Any]] = {
-    "plan": plan().model_copy(
-        update={"depends_on": (JobDependency(job="import", within=60),), "overlap_policy": "skip"}
-    )
+    "plan": plan().changed(depends_on=(JobDependency(job="import", within=60),), overlap_policy="skip")
 }
 
 
 def settled(outcome: str) -> DependenciesSettled:
-    return DependenciesSettled.model_validate({"job": JOB, "execution_id": ID, "outcome": outcome})
+    return validated(DependenciesSettled, {"job": JOB, "execution_id": ID, "outcome": outcome})
 
 
 @pytest.mark.parametrize(
@@ -231,7 +230,7 @@ def settled(outcome: str) -> DependenciesSettled:
     ],
 )
 def test_wait_for_other_jobs_is_a_span(events: Sequence[Message], expected: list[object]) -> None:
-    spans = shown(planned(**WAITING), *events, Cancelled.model_validate(END))
+    spans = shown(planned(**WAITING), *events, validated(Cancelled, END))
     assert [span[1:] for span in spans if span[1].startswith("wait")] == expected
 
 
@@ -263,15 +262,15 @@ def test_retry_is_linked_to_the_attempt_before() -> None:
 
 def test_replay_is_linked_to_its_original() -> None:
     original = own_context("0193a5b0-0000-7000-8000-00000000000f", is_sampled=True)
-    [root] = named(ROOT, begun(replay_of="x", trigger="replay"), Cancelled.model_validate(END), original=original)
+    [root] = named(ROOT, begun(replay_of="x", trigger="replay"), validated(Cancelled, END), original=original)
     assert [(link.context, link.relation) for link in root.links] == [(original, "replay")]
     assert root.attributes["tocsin.replay_of"] == "x"
 
 
 def test_request_of_a_publisher_is_the_parent() -> None:
-    [root] = named(ROOT, begun(traceparent=PARENT), Cancelled.model_validate(END))
+    [root] = named(ROOT, begun(traceparent=PARENT), validated(Cancelled, END))
     assert (root.parent, root.is_remote, root.kind) == (parse(PARENT), True, "consumer")
-    [own] = named(ROOT, begun(), Cancelled.model_validate(END))
+    [own] = named(ROOT, begun(), validated(Cancelled, END))
     assert (own.parent, own.is_remote, own.kind) == (None, False, "internal")
 
 
@@ -282,7 +281,7 @@ def test_request_of_a_publisher_is_the_parent() -> None:
         (Failed(**END, reason="timed_out"), "timed_out", {"tocsin.reason": "timed_out", "tocsin.status": "failed"}),
         (Failed(**END), "failed", {}),
         (Failed(**END, error=Failure(type="E", message="x" * 5_000)), f"E: {'x' * 997}", {}),
-        (Cancelled.model_validate(END), None, {"tocsin.status": "cancelled", "tocsin.trigger": "cron"}),
+        (validated(Cancelled, END), None, {"tocsin.status": "cancelled", "tocsin.trigger": "cron"}),
     ],
 )
 def test_only_a_failure_is_an_error(end: Terminal, error: str | None, attributes: Mapping[str, str]) -> None:
@@ -328,7 +327,7 @@ def test_admission_in_a_task_is_the_same_trace() -> None:
 
 def test_graph_has_a_span_for_each_step() -> None:
     graph = begun(plan=plan({"a": (), "b": ("a",)}))
-    advanced = Advanced.model_validate({**EVENT, "step": "a"})
+    advanced = validated(Advanced, {**EVENT, "step": "a"})
     tasks = [task(step="a"), started("a"), advanced, task(step="b"), started("b")]
     spans = shown(graph, *tasks, completed(step="b"))
     assert [span for span in spans if span[1].startswith("step")] == [(ROOT, "step a", 2, 4), (ROOT, "step b", 5, 7)]
@@ -359,7 +358,7 @@ def test_failure_without_a_context_has_an_own_trace(text: str | None) -> None:
 
 MIXED: Final[tuple[Message, ...]] = (
     *(task(), task(2), started(), started(delivery=2), started(attempt=2), released(), released(2)),
-    *(retried(), retried(2), Advanced.model_validate(EVENT), Exhausted(**EVENT, error=ERROR, reason="attempts")),
+    *(retried(), retried(2), validated(Advanced, EVENT), Exhausted(**EVENT, error=ERROR, reason="attempts")),
     *(planned(), begun(), settled("met")),
 )
 

@@ -24,6 +24,7 @@ from tocsin.domain.events import (
     Trigger,
     Workflow,
     WorkflowNode,
+    validated,
 )
 from tocsin.domain.execution import Execution, Status, workflow
 from tocsin.domain.execution.workflow import Outcome
@@ -76,7 +77,7 @@ def with_callbacks(**callbacks: str) -> Plan:
 def plan_of(tree: Workflow, *, attempts: int = 1) -> Plan:
     retry = RetryPolicy(max_attempts=attempts, jitter=0)
     # The job of a workflow is not registered.
-    return plan(workflow.edges(tree), retry=retry).model_copy(update={"workflow": tree, "definition": 0})
+    return plan(workflow.edges(tree), retry=retry).changed(workflow=tree, definition=0)
 
 
 class Run:
@@ -253,7 +254,7 @@ def test_cancelled_workflow_dispatches_nothing() -> None:
 def test_dag_waits_for_each_dependency() -> None:
     graph = {"a": (), "b": (), "c": ("a", "b"), "d": ("a",)}
     tree = Workflow(nodes=(WorkflowNode(key="", kind="dag", members=("c", "a", "b", "d")),), names_steps=True)
-    run = Run(tree, plan(graph).model_copy(update={"workflow": tree}))
+    run = Run(tree, plan(graph).changed(workflow=tree))
     run.succeed("a")
     assert run.running == {"b", "d"}
     run.fail("b")
@@ -266,10 +267,8 @@ def test_dag_waits_for_each_dependency() -> None:
 def test_metadata_of_a_step_is_in_its_tasks() -> None:
     plan_ = plan_of(GROUP)
     own = StepMeta(step="a", meta={"k": 1})
-    steps = tuple(step.model_copy(update={"meta": own.meta if step.name == own.step else None}) for step in plan_.steps)
-    tasks = [
-        fact for fact in Run(GROUP, plan_.model_copy(update={"steps": steps})).facts if isinstance(fact, Dispatched)
-    ]
+    steps = tuple(step.changed(meta=own.meta if step.name == own.step else None) for step in plan_.steps)
+    tasks = [fact for fact in Run(GROUP, plan_.changed(steps=steps)).facts if isinstance(fact, Dispatched)]
     assert [task.meta.get("k") for task in tasks] == [1, None]
 
 
@@ -325,7 +324,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
                 members.append(next(names))
         given = draw(st.sets(st.sampled_from(["on_complete", "on_success", "on_failure"]), min_size=1))
         called = {name: next(names) for name in sorted(given)} if kind == "batch" else {}
-        nodes[place] = WorkflowNode.model_validate({"key": key, "kind": kind, "members": members, **called})
+        nodes[place] = validated(WorkflowNode, {"key": key, "kind": kind, "members": members, **called})
 
     drawn(workflow.ROOT, 1)
     return Workflow(nodes=tuple(nodes))

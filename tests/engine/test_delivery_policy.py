@@ -49,7 +49,7 @@ class Scripted:
 
 
 def execution(number: int, execution_id: str | None = None) -> Message:
-    return admitted().model_copy(update={"execution_id": execution_id or str(number)})
+    return admitted().changed(execution_id=execution_id or str(number))
 
 
 async def test_what_is_handled_is_acknowledged(world: World) -> None:

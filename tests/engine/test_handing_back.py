@@ -55,7 +55,7 @@ async def test_every_message_behind_a_failure_comes_again(
 async def test_messages_of_other_entities_are_not_handed_back(world: World) -> None:
     handler = FailsAt(1, LogUnavailable("no answer"))
     subscription = BoundSubscription("scripted", Stream.LOG, ("execution.>",), handler)
-    others = [admitted().model_copy(update={"execution_id": f"other-{n}"}) for n in range(COUNT)]
+    others = [admitted().changed(execution_id=f"other-{n}") for n in range(COUNT)]
     await world.given(admitted(), *others)
     await world.handle(subscription)
     assert sorted(handler.handled) == list(range(1, COUNT + 2))

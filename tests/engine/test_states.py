@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.domain.given import NOON, plan
+from tests.domain.given import NOON, admitted_of, plan
 from tests.domain.given import task as task_of
 from tests.stages.test_races import Lagging
 from tests.stages.world import Reads, World
@@ -15,7 +15,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.adapters.memory.clock import ManualClock
 from tocsin.domain import execution
-from tocsin.domain.events import Acquired, Admitted, Dispatched, Message, Planned, Recorded
+from tocsin.domain.events import Acquired, Dispatched, Message, Planned, Recorded
 from tocsin.domain.execution import Status
 from tocsin.engine.folds import Folds
 from tocsin.engine.kinds import DEFINITION, EXECUTION, execution_state
@@ -52,7 +52,7 @@ async def known(folds: Folds[execution.Execution]) -> tuple[execution.Execution,
 
 async def test_after_a_conflict_only_new_events_are_read(world: World, reads: Reads) -> None:
     folds = world.copy().folds(EXECUTION)
-    await world.given(planned(), Admitted(**{**dict(planned()), "type": "admitted"}))
+    await world.given(planned(), admitted_of(planned()))
     await known(folds)
     await world.given(task(attempt=1))
     folds.mark_outdated(SCOPE)

@@ -419,7 +419,7 @@ def subscription(decide: Decision) -> BoundSubscription:
 
 
 def execution(number: int) -> Message:
-    return admitted().model_copy(update={"execution_id": str(number)})
+    return admitted().changed(execution_id=str(number))
 
 
 def increment_once(recorded: Recorded[Message], states: States, _: datetime) -> Step:

@@ -129,9 +129,9 @@ async def test_replay_that_failed_too_stands_for_its_job(
     [_, replayed] = await world.facts("dead-letter.>")
     again = {"execution_id": ids.replay_id(LETTER.job, ID, 1, replayed.time)}
     failed = (await world.facts(f"execution.{LETTER.job}.{ID}.failed"))[0].message
-    begun = admitted().model_copy(update={**again, "trigger": "replay", "replay_of": ID})
+    begun = admitted().changed(**again, trigger="replay", replay_of=ID)
     first = await world.log.append(begun, expect=0)
-    await world.log.append(failed.model_copy(update=again), expect=first)
+    await world.log.append(failed.changed(**again), expect=first)
     await world.log.append(letter(again["execution_id"]), expect=0)
     facts = [*await world.log.read("execution.>"), *await world.log.read("dead-letter.>")]
     facts.sort(key=lambda fact: fact.sequence)
@@ -155,7 +155,7 @@ async def test_job_that_ran_again_is_listed_once(world: World, old: ArchivedLog)
     await world.log.append(Replayed(job=LETTER.job, id=ID, number=1), expect=kept.sequence)
     [_, replayed] = await world.facts("dead-letter.>")
     again = {"execution_id": ids.replay_id(LETTER.job, ID, 1, replayed.time), "trigger": "replay", "replay_of": ID}
-    await world.log.append(admitted().model_copy(update=again), expect=0)
+    await world.log.append(admitted().changed(**again), expect=0)
     facts = await world.log.read("execution.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
 
@@ -183,7 +183,7 @@ async def test_job_whose_replay_was_skipped_is_listed(world: World, old: Archive
     await world.log.append(Replayed(job=LETTER.job, id=ID, number=1), expect=kept.sequence)
     [_, replayed] = await world.facts("dead-letter.>")
     again = {"execution_id": ids.replay_id(LETTER.job, ID, 1, replayed.time), "trigger": "replay", "replay_of": ID}
-    await world.log.append(Skipped.of(admitted().model_copy(update=again), "namespace_quota"), expect=0)
+    await world.log.append(Skipped.of(admitted().changed(**again), "namespace_quota"), expect=0)
     await record_all(world)
     listed = [
         (await world.ask("GET", path)).json()
@@ -205,10 +205,10 @@ async def test_list_reads_a_dead_letter_once(
     _ = old
     if not is_dead:
         id_ = ID[:-1] + "f"
-        begun = admitted(plan().model_copy(update={"dead_letter": False})).model_copy(update={"execution_id": id_})
+        begun = admitted(plan().changed(dead_letter=False)).changed(execution_id=id_)
         [failed] = await world.facts(f"execution.{LETTER.job}.{ID}.failed")
         first = await world.log.append(begun, expect=0)
-        await world.log.append(failed.message.model_copy(update={"execution_id": id_}), expect=first)
+        await world.log.append(failed.message.changed(execution_id=id_), expect=first)
     await record_all(world)
 
     async def loaded(scope: str) -> Any:  # noqa: ANN401 - as of the method
@@ -226,8 +226,8 @@ async def test_ojs_dead_letters_count_and_filter_before_paging(world: World) -> 
     steps = plan().steps
     for number, queue in enumerate(("a", "b", "a", "a"), start=1):
         execution_id = f"{ID[:-1]}{number}"
-        queued = plan().model_copy(update={"steps": tuple(step.model_copy(update={"queue": queue}) for step in steps)})
-        await world.log.append(admitted(queued).model_copy(update={"execution_id": execution_id}), expect=0)
+        queued = plan().changed(steps=tuple(step.changed(queue=queue) for step in steps))
+        await world.log.append(admitted(queued).changed(execution_id=execution_id), expect=0)
         await world.log.append(letter(execution_id), expect=0)
     facts = await world.log.read("dead-letter.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
@@ -248,8 +248,8 @@ async def test_ojs_dead_letters_continue_after_a_cursor(world: World, monkeypatc
     steps = plan().steps
     for number, queue in enumerate("aababba", start=1):
         execution_id = f"{ID[:-1]}{number}"
-        queued = plan().model_copy(update={"steps": tuple(step.model_copy(update={"queue": queue}) for step in steps)})
-        await world.log.append(admitted(queued).model_copy(update={"execution_id": execution_id}), expect=0)
+        queued = plan().changed(steps=tuple(step.changed(queue=queue) for step in steps))
+        await world.log.append(admitted(queued).changed(execution_id=execution_id), expect=0)
         await world.log.append(letter(execution_id), expect=0)
     facts = await world.log.read("dead-letter.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
@@ -280,9 +280,9 @@ async def test_ojs_dead_letters_with_one_id_come_once(world: World) -> None:
     jobs = [LETTER.job, "a-job", "b-job"]
     for job in jobs:
         await world.given(name=job, schedule=None)
-        queued = plan().model_copy(update={"steps": tuple(s.model_copy(update={"queue": job}) for s in plan().steps)})
-        await world.log.append(admitted(queued).model_copy(update={"job": job}), expect=0)
-        await world.log.append(letter(ID).model_copy(update={"job": job}), expect=0)
+        queued = plan().changed(steps=tuple(s.changed(queue=job) for s in plan().steps))
+        await world.log.append(admitted(queued).changed(job=job), expect=0)
+        await world.log.append(letter(ID).changed(job=job), expect=0)
     facts = await world.log.read("dead-letter.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
     queues, cursor = list[str](), ""

@@ -83,7 +83,7 @@ async def test_last_place_is_for_one_job(world: World) -> None:
 
 
 async def test_repeated_push_is_answered_as_before(world: World) -> None:
-    begun = admitted(plan()).model_copy(update={"job": "payments.ojs.mail"})
+    begun = admitted(plan()).changed(job="payments.ojs.mail")
     await world.log.append(begun, expect=0)
     await use(world, 100, 5)
     assert (await push(world, "/ojs/v1/jobs", {**JOB, "id": begun.execution_id})).status_code == 409

@@ -66,7 +66,7 @@ async def test_unreadable_lines_are_left_out(at_work: World) -> None:
 
 
 async def test_output_without_the_seal_is_not_shown(at_work: World) -> None:
-    forged = line(66), PROGRESS.model_copy(update={"fraction": 0.9})
+    forged = line(66), PROGRESS.changed(fraction=0.9)
     for message in forged:
         for subject in (subjects.output_of(message, "guessed"), output_subject(message).rpartition(".")[0]):
             at_work.log.receive(subject, message.encode())
@@ -77,11 +77,11 @@ async def test_output_without_the_seal_is_not_shown(at_work: World) -> None:
 
 async def test_lines_of_attempts_are_shown_in_their_order(at_work: World) -> None:
     """Both attempts together show as many lines as one."""
-    second = line(0).model_copy(update={"attempt": 2})
-    task = first_tasks(admitted())[0].model_copy(update={"attempt": 2, "token": token_of(second)})
+    second = line(0).changed(attempt=2)
+    task = first_tasks(admitted())[0].changed(attempt=2, token=token_of(second))
     await at_work.log.append(task, expect=await at_work.log.tail(subjects.execution(JOB, ID)))
     for number in range(MAX_LINES - 2):
-        message = (second if number % 2 else line(0)).model_copy(update={"text": f"{number}"})
+        message = (second if number % 2 else line(0)).changed(text=f"{number}")
         await at_work.log.publish(output_subject(message), message, message_id=f"more-{number}")
     page = (await at_work.ask("GET", PATH)).json()
     texts = [entry["text"] for entry in page["lines"]]
@@ -94,14 +94,14 @@ async def test_lines_of_attempts_are_shown_in_their_order(at_work: World) -> Non
 async def wide(world: World) -> World:
     """An execution of many steps, each with two lines, and lines without a seal between them."""
     [step] = plan().steps
-    steps = tuple(step.model_copy(update={"name": f"s{number}"}) for number in range(STEPS))
-    begun = admitted(plan().model_copy(update={"steps": steps}))
+    steps = tuple(step.changed(name=f"s{number}") for number in range(STEPS))
+    begun = admitted(plan().changed(steps=steps))
     sequence = 0
     for event in (begun, *first_tasks(begun)):
         sequence = await world.log.append(event, expect=sequence)
     for number in range(2 * STEPS):
         name = f"s{number % STEPS}"
-        message = line(number).model_copy(update={"step": name})
+        message = line(number).changed(step=name)
         await world.log.publish(output_subject(message), message, message_id=f"{number}")
         world.log.receive(subjects.output_of(message, "guessed"), message.encode())
     return world

@@ -4,7 +4,7 @@ import pytest
 
 from tests.domain.given import ID, admitted
 from tests.http.conftest import World
-from tocsin.domain.events import EventReference, Failed
+from tocsin.domain.events import EventReference, Failed, validated
 from tocsin.domain.trace_context import TraceContext
 from tocsin.settings import Server, Settings
 from tocsin.testing import START
@@ -30,7 +30,7 @@ async def test_execution_links_to_its_trace(
     world.settings = Settings(server=Server(trace_url=tool))
     world.client = world.copy()
     context = TraceContext(TRACE, "b7ad6b7169203331", is_sampled)
-    begun = admitted().model_copy(update={"traceparent": context.traceparent})
+    begun = admitted().changed(traceparent=context.traceparent)
     sequence = await world.log.append(begun, expect=0)
     if fails:
         await world.log.append(
@@ -51,6 +51,6 @@ async def test_execution_without_a_trace_has_no_link(world: World) -> None:
 
 async def test_execution_names_the_event_that_started_it(world: World) -> None:
     event = EventReference(stream="ORDERS", sequence=1042, subject="orders.new", time=START, hops=2)
-    await world.log.append(admitted().model_copy(update={"trigger": "event", "event": event}), expect=0)
+    await world.log.append(admitted().changed(trigger="event", event=event), expect=0)
     shown = (await world.ask("GET", f"/v1/executions/{ID}")).json()["event"]
-    assert EventReference.model_validate(shown) == event
+    assert validated(EventReference, shown) == event

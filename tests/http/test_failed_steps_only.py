@@ -36,7 +36,7 @@ async def failed(world: World) -> World:
     sequence = 0
     for fact in facts():
         sequence = await world.log.append(fact, expect=sequence)
-    await world.log.append(letter().model_copy(update={"definition": 1}), expect=0)
+    await world.log.append(letter().changed(definition=1), expect=0)
     return world
 
 

@@ -12,7 +12,7 @@ from tests.http.conftest import World
 from tests.http.served import served
 from tocsin import subjects
 from tocsin.domain import ids
-from tocsin.domain.events import Admitted, Cancelled, Completed, Failed, Failure, FannedOut, Message
+from tocsin.domain.events import Admitted, Cancelled, Completed, Failed, Failure, FannedOut, Message, validated
 from tocsin.ports import Loaded
 from tocsin.subjects import Stream
 
@@ -48,14 +48,14 @@ async def prepare(world: World) -> None:
 
 
 def begun(shard: str, definition: int) -> Admitted:
-    divided = plan().model_copy(update={"shard": shard, "occurrence": ROOT, "definition": definition})
-    return admitted(divided).model_copy(update={"job": "nightly", "execution_id": execution_id(shard)})
+    divided = plan().changed(shard=shard, occurrence=ROOT, definition=definition)
+    return admitted(divided).changed(job="nightly", execution_id=execution_id(shard))
 
 
 def ended(shard: str, kind: type[Completed] | type[Failed]) -> Message:
     error = {"error": Failure(type="ValueError", message="no")} if kind is Failed else {}
     fields = {"job": "nightly", "execution_id": execution_id(shard), "scheduled_time": NOON, "trigger": "cron"}
-    return kind.model_validate({**fields, "shard": shard, **error})
+    return validated(kind, {**fields, "shard": shard, **error})
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ async def ran(world: World, number: int, end: str, *, job: str = "job", definiti
     run: dict[str, Any] = {"job": job, "execution_id": f"{number:08}-1111-7111-8111-111111111111"}
     what: dict[str, Any] = {**run, "scheduled_time": NOON, "trigger": "cron"}
     step: dict[str, Any] = {"step": "main", "attempt": 1}
-    request = admitted(plan().model_copy(update={"definition": definition}))
-    begun: list[Message] = [request.model_copy(update=run), started().model_copy(update=run)]
+    request = admitted(plan().changed(definition=definition))
+    begun: list[Message] = [request.changed(**run), started().changed(**run)]
     error = Failure(type="Boom", message="no")
     facts: dict[str, list[Message]] = {
         "running": begun,

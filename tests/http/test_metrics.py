@@ -97,7 +97,7 @@ async def test_names_of_unknown_jobs_share_one_label(world: World, metrics: Metr
     await world.given(name="known", schedule=None)
     facts: list[Message] = [PoisonMessage.of("known", "planner", "trigger.known", 9, b"{", "no JSON")]
     for name in ("your-disk-is-full", "call-0900", "x" * 200):
-        refused = facts_of(name, name)["skipped"].model_copy(update={"definition": 0})
+        refused = facts_of(name, name)["skipped"].changed(definition=0)
         facts += [refused, PoisonMessage.of(name, "planner", f"trigger.{name}", len(facts), b"{", "no JSON")]
     await world.history.record(Stream.LOG, recorded(facts), after=0, upto=len(facts))
     counts = await result(metrics)

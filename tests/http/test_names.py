@@ -72,7 +72,7 @@ async def _try(folder: Path, name: str, *, encoded: bool) -> None:
     async with open_history(history_url(folder)) as history:
         world = World(folder, history)
         await world.given(name="victim", function="a.b")
-        await world.log.append(admitted().model_copy(update={"job": "victim", "execution_id": RUN}), expect=0)
+        await world.log.append(admitted().changed(job="victim", execution_id=RUN), expect=0)
         before = await everything(world)
         requests = [
             ("GET", f"/v1/jobs/{written}", None),

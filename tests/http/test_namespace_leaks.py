@@ -94,9 +94,9 @@ async def test_executions_with_one_id_never_meet(shared: World) -> None:
     """Callers without a namespace may bring ids, so that two jobs may have executions of one id."""
     now = shared.clock.now()
     for job, text in (("payments.ojs.a.b", "own"), ("billing.job", MARKER)):
-        planned = plan().model_copy(update={"definition": 0, "input": {"text": text}})
+        planned = plan().changed(definition=0, input={"text": text})
         run: dict[str, Any] = {"job": job, "execution_id": AGENT}
-        first = await shared.log.append(admitted(planned).model_copy(update=run), expect=0)
+        first = await shared.log.append(admitted(planned).changed(**run), expect=0)
         error = Failure(type=text, message=text)
         failed = Failed(**run, scheduled_time=now, trigger="api", error=error, dead_letter=True)
         await shared.log.append(failed, expect=first)

@@ -86,15 +86,15 @@ async def shared(world: World) -> World:
 
 async def _run(world: World, definition: int) -> None:
     """Store executions of `billing`, a dead letter and a notification, also in the history."""
-    planned = plan().model_copy(update={"definition": definition, "input": {"text": MARKER}})
+    planned = plan().changed(definition=definition, input={"text": MARKER})
     now, error = world.clock.now(), Failure(type=MARKER, message=MARKER)
     for execution_id in (RUN, LETTER):
         run: dict[str, Any] = {"job": "billing.job", "execution_id": execution_id}
-        first = await world.log.append(admitted(planned).model_copy(update=run), expect=0)
+        first = await world.log.append(admitted(planned).changed(**run), expect=0)
         failed = Failed(**run, scheduled_time=now, trigger="cron", error=error, dead_letter=True)
         if execution_id == LETTER:
             await world.log.append(failed, expect=first)
-    flow = admitted(plan_of(CHAIN)).model_copy(update={"job": "billing.ojs-workflow", "execution_id": FLOW})
+    flow = admitted(plan_of(CHAIN)).changed(job="billing.ojs-workflow", execution_id=FLOW)
     await world.log.append(flow, expect=0)
     letter = DeadLettered(
         job="billing.job",

@@ -271,8 +271,8 @@ async def test_job_may_be_skipped_before_its_cancellation(
 async def given_workflow(world: World, execution_id: str = FLOW) -> None:
     """Store a workflow whose first job waits."""
     named = {"job": "ojs-workflow", "execution_id": execution_id}
-    flow = admitted(plan_of(CHAIN)).model_copy(update=named)
-    for fact in (flow, *(task.model_copy(update=named) for task in first_tasks(flow))):
+    flow = admitted(plan_of(CHAIN)).changed(**named)
+    for fact in (flow, *(task.changed(**named) for task in first_tasks(flow))):
         await world.log.append(fact, expect=await world.log.tail(subjects.scope_of(fact)))
     await recorded(world)
 
@@ -281,7 +281,7 @@ async def test_dead_jobs_are_not_those_of_workflows(served: World) -> None:
     [id_] = await given_jobs(served, "shop.a")
     await given_workflow(served)
     for job, execution_id in (("shop.a", id_), ("ojs-workflow", FLOW)):
-        dead = letter(execution_id).model_copy(update={"job": job})
+        dead = letter(execution_id).changed(job=job)
         await served.log.append(dead, expect=0)
     letters = await served.facts("dead-letter.>")
     after = await served.history.offset(Stream.LOG)
@@ -307,7 +307,7 @@ async def test_repeated_retry_of_a_workflow_runs_once(served: World, monkeypatch
             attempt=1,
         )
         await served.log.append(end, expect=await served.log.tail(subjects.scope_of(end)))
-        await served.log.append(letter(execution_id).model_copy(update={"job": flow.job}), expect=0)
+        await served.log.append(letter(execution_id).changed(job=flow.job), expect=0)
 
     await fails(FLOW)
 
@@ -318,7 +318,7 @@ async def test_repeated_retry_of_a_workflow_runs_once(served: World, monkeypatch
     assert (first.status_code, "no stage" in first.text) == (503, True), first.text
     [replayed] = [fact for fact in await served.facts("dead-letter.>") if isinstance(fact.message, Replayed)]
     again = ids.replay_id(flow.job, FLOW, 1, replayed.time)
-    await served.log.append(flow.model_copy(update={"execution_id": again, "replay_of": FLOW}), expect=0)
+    await served.log.append(flow.changed(execution_id=again, replay_of=FLOW), expect=0)
     await fails(again)
     served.clock.advance(timedelta(hours=1).total_seconds())
     second = await retry()

@@ -105,9 +105,7 @@ async def test_taken_ids_of_others_are_not_shown(world: World, monkeypatch: pyte
     await world.ask("POST", "/ojs/v1/jobs", {"type": "secret.work", "args": [], "id": id_})
     [fact] = await requests(world)
     owned = execution_plan.from_enqueued(fact)
-    await world.log.append(
-        owned.model_copy(update={"by": owned.by and owned.by.model_copy(update={"identity": "x"})}), expect=0
-    )
+    await world.log.append(owned.changed(by=owned.by and owned.by.changed(identity="x")), expect=0)
 
     jobs = [{**JOBS[0], "id": id_}, JOBS[1]]
     with monkeypatch.context() as patch:
@@ -234,8 +232,8 @@ async def given_jobs(world: World, *jobs: str) -> list[str]:
     """Store jobs that wait, also in the history, and return their ids."""
     for number, job in enumerate(jobs):
         named = {"job": job, "execution_id": f"0193a5b0-0000-7000-8000-{number:012}"}
-        admission = admitted(plan().model_copy(update={"definition": 0})).model_copy(update=named)
-        for fact in (admission, *(task.model_copy(update=named) for task in first_tasks(admission))):
+        admission = admitted(plan().changed(definition=0)).changed(**named)
+        for fact in (admission, *(task.changed(**named) for task in first_tasks(admission))):
             await world.log.append(fact, expect=await world.log.tail(subjects.scope_of(fact)))
     await recorded(world)
     return [f"0193a5b0-0000-7000-8000-{number:012}" for number in range(len(jobs))]
@@ -373,7 +371,7 @@ async def test_filter_cancels_no_job_that_started_meanwhile(
 
     async def late(fact: Message, *, expect: int) -> int:
         for other in next(others, ()) if isinstance(fact, Cancelled) else ():
-            named = other.model_copy(update={"job": "shop.a", "execution_id": id_})
+            named = other.changed(job="shop.a", execution_id=id_)
             await append(named, expect=await world.log.tail(subjects.scope_of(named)))
         return await append(fact, expect=expect)
 
@@ -390,7 +388,7 @@ async def test_filter_cancels_no_job_that_started_meanwhile(
 async def test_filter_waits_for_the_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_filter, "CATCH_UP_PAUSES_S", (0,))
     await given_jobs(world, "shop.a")
-    late = admitted().model_copy(update={"job": "shop.a", "execution_id": "0193a5b0-0000-7000-8000-0000000000ff"})
+    late = admitted().changed(job="shop.a", execution_id="0193a5b0-0000-7000-8000-0000000000ff")
     await world.log.append(late, expect=0)
     token = await world.token("shop", Role.OPERATOR, namespaces=("shop",))
     assert (await filtered(world, token))[0] == 503

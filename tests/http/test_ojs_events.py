@@ -166,7 +166,7 @@ async def test_pages_end_although_time_steps_back(world: World, limit: int) -> N
 
 def lives() -> list[list[Message]]:
     """Return the events of jobs and workflows that ended in several ways, each as one execution."""
-    scheduled = Run(CHAIN, plan().model_copy(update={"start_at": NOON, "expires_at": NOON}))
+    scheduled = Run(CHAIN, plan().changed(start_at=NOON, expires_at=NOON))
     scheduled.succeed("main")
     retried = Run(CHAIN, plan(retry=RetryPolicy(max_attempts=2, jitter=0)))
     retried.fail("main")
@@ -184,7 +184,7 @@ def of_lost(begun: Message) -> Recovered:
 
 def _renamed(facts: Sequence[Message], job: str, number: int) -> list[Message]:
     named = {"job": job, "execution_id": f"0193a5b0-0000-7000-8000-00000000000{number}"}
-    return [fact.model_copy(update=named) for fact in facts]
+    return [fact.changed(**named) for fact in facts]
 
 
 async def stored(world: World, lives: Sequence[Sequence[Message]]) -> int:

@@ -33,7 +33,7 @@ class Hospital:
 
     async def fail(self, execution_id: str, **fields: Any) -> None:  # noqa: ANN401 - of the beginning
         """Store an execution that failed, and its dead letter."""
-        log, begun = self.world.log, admitted().model_copy(update={"execution_id": execution_id, **fields})
+        log, begun = self.world.log, admitted().changed(execution_id=execution_id, **fields)
         failed = Failed(
             job=begun.job,
             execution_id=execution_id,
@@ -44,7 +44,7 @@ class Hospital:
             error=LETTER.last_error,
         )
         sequence = 0
-        for fact in (begun, started().model_copy(update={"execution_id": execution_id}), failed):
+        for fact in (begun, started().changed(execution_id=execution_id), failed):
             sequence = await log.append(fact, expect=sequence)
         await log.append(letter(execution_id), expect=0)
         after = await self.world.history.offset(Stream.LOG)

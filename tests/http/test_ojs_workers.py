@@ -126,7 +126,7 @@ async def test_empty_fetch_needs_no_names_of_queues(world: World, monkeypatch: p
 
 async def test_recovered_job_says_so(world: World) -> None:
     """The fields in `meta` are those that `context` has for a handler of the SDK."""
-    start = admitted().model_copy(update={"recovered_at": NOON + timedelta(minutes=7)})
+    start = admitted().changed(recovered_at=NOON + timedelta(minutes=7))
     newest = await world.log.append(start, expect=0)
     [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
     await world.log.append(task, expect=newest)
@@ -303,7 +303,7 @@ async def test_held_task_runs_once_after_a_foreign_requeue(workers: Workers) -> 
 async def test_fetched_job_names_its_trace(world: World) -> None:
     """In `meta` too, where a client of the specification reads it, unless the sender wrote its own there."""
     given = f"00-{'a' * 32}-{'b' * 16}-01"
-    start = admitted().model_copy(update={"traceparent": given})
+    start = admitted().changed(traceparent=given)
     newest = await world.log.append(start, expect=0)
     [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
     await world.log.append(task, expect=newest)

@@ -44,7 +44,7 @@ ENDPOINTS = [
 async def prepare(world: World) -> None:
     """A job and an execution."""
     await world.given(name="job", function="a.b")
-    await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": RUN}), expect=0)
+    await world.log.append(admitted().changed(job="job", execution_id=RUN), expect=0)
 
 
 @pytest.fixture(scope="module")

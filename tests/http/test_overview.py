@@ -49,7 +49,7 @@ async def _run(world: World, job: str, number: int, end: str) -> None:
     who: dict[str, Any] = {"job": job, "execution_id": _id(job, number)}
     what: dict[str, Any] = {**who, "scheduled_time": now, "trigger": "cron"}
     step: dict[str, Any] = {"step": "main", "attempt": 1}
-    planned = plan().model_copy(update={"definition": definition})
+    planned = plan().changed(definition=definition)
     if end == "lock":
         await _store(world, Planned(**what, plan=planned))
         return

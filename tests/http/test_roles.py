@@ -223,8 +223,8 @@ async def guarded(world: World) -> World:
     await world.given(name="job")
     await world.given(name="cron", function="a.b")
     for execution_id in (RUN, LETTER):
-        await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": execution_id}), expect=0)
-    flow = admitted(plan_of(CHAIN)).model_copy(update={"job": "job", "execution_id": FLOW})
+        await world.log.append(admitted().changed(job="job", execution_id=execution_id), expect=0)
+    flow = admitted(plan_of(CHAIN)).changed(job="job", execution_id=FLOW)
     await world.log.append(flow, expect=0)
     now = world.clock.now()
     letter = DeadLettered(

@@ -24,6 +24,7 @@ from tocsin.domain.events import (
     Replayed,
     Requested,
     Skipped,
+    validated,
 )
 from tocsin.domain.events.execution import Refusal
 from tocsin.domain.notification import Kind
@@ -50,10 +51,10 @@ async def _define(world: World, owner: str, *viewers: str, **changes: object) ->
 async def _run(world: World, execution_id: str, definition: int) -> None:
     """Store an execution that failed, with its dead letter and a replay of it."""
     world.clock.advance(60)
-    planned = plan().model_copy(update={"definition": definition, "input": {"text": TEXT}})
+    planned = plan().changed(definition=definition, input={"text": TEXT})
     run: dict[str, Any] = {"job": "job", "execution_id": execution_id}
     now, error = world.clock.now(), Failure(type="E", message=TEXT)
-    begun = admitted(planned).model_copy(update={**run, "scheduled_time": now})
+    begun = admitted(planned).changed(**run, scheduled_time=now)
     first = await world.log.append(begun, expect=0)
     await world.log.append(
         Failed(**run, scheduled_time=now, trigger="cron", error=error, dead_letter=True), expect=first
@@ -278,11 +279,11 @@ async def _ignore_and_refuse(world: World, execution_id: str, text: str) -> None
     now = world.clock.now()
     reference = {"stream": "ORDERS", "sequence": 1, "subject": "orders.paid", "time": now}
     ignored = {"job": "job", "trigger_id": "t", "event": reference, "reason": "duplicate", "key": text}
-    fact = EventIgnored.model_validate(ignored)
+    fact = validated(EventIgnored, ignored)
     await world.log.publish(subjects.subject_of(fact), fact, message_id=execution_id)
     refused = {"job": "job", "execution_id": execution_id, "reason": "refused", "trigger": "event", "definition": 0}
     refusal = {"code": "evaluation-failed", "message": text}
-    await world.log.append(Skipped.model_validate({**refused, "scheduled_time": now, "refusal": refusal}), expect=0)
+    await world.log.append(validated(Skipped, {**refused, "scheduled_time": now, "refusal": refusal}), expect=0)
 
 
 async def test_run_without_readable_beginning_is_hidden(world: World) -> None:

@@ -25,7 +25,7 @@ async def shared(world: World) -> World:
     await world.given(name=OURS, queue="payments.q")
     await world.given(name=THEIRS, queue="billing.q")
     for job in (THEIRS, OURS):
-        await world.log.append(letter().model_copy(update={"job": job}), expect=0)
+        await world.log.append(letter().changed(job=job), expect=0)
     return world
 
 

@@ -144,7 +144,7 @@ async def refused(world: World, text: str, **headers: str) -> tuple[int, str, st
 
 
 async def running(world: World, job: str = "job") -> None:
-    await world.log.append(admitted().model_copy(update={"job": job, "execution_id": RUN}), expect=0)
+    await world.log.append(admitted().changed(job=job, execution_id=RUN), expect=0)
 
 
 async def test_statements_make_the_events_of_operations(world: World) -> None:
@@ -383,8 +383,8 @@ async def ended(world: World, end: Completed | Failed) -> None:
     """A run in the history with this end, under the definition in force."""
     job = await world.registry.job(end.job)
     fields = {name: getattr(end, name) for name in ("job", "execution_id", "scheduled_time", "trigger")}
-    begun = admitted().model_copy(update=fields)
-    begun = begun.model_copy(update={"plan": begun.plan.model_copy(update={"definition": job.sequence})})
+    begun = admitted().changed(**fields)
+    begun = begun.changed(plan=begun.plan.changed(definition=job.sequence))
     await world.log.append(begun, expect=0)
     sequence = (await world.facts("execution.>"))[-1].sequence
     await world.log.append(end, expect=sequence)
@@ -557,7 +557,7 @@ async def test_runs_are_read_in_pages(world: World, monkeypatch: pytest.MonkeyPa
     await world.given(name="job")
     for number in range(3):
         run = f"{number}1111111-1111-7111-8111-111111111111"
-        await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": run}), expect=0)
+        await world.log.append(admitted().changed(job="job", execution_id=run), expect=0)
     facts = await world.facts("execution.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
     [result] = await sql(world, "SELECT count(*) FROM sys.job_runs")

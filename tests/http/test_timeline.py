@@ -12,7 +12,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.clock import START
 from tocsin.domain import ids, ledger
 from tocsin.domain.access import Role
-from tocsin.domain.events import Actor, Admitted, Cancelled, Due
+from tocsin.domain.events import Actor, Admitted, Cancelled, Due, validated
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import ExecutionRow
 from tocsin.ports.queries import ExecutionQuery, Page
@@ -35,9 +35,9 @@ async def passes(world: World, hours: float, *, runs: bool = True) -> None:
 async def run(world: World, execution_id: str, trigger: str, fact: Due) -> None:
     """Store an execution that ends at once."""
     of = {"job": "job", "execution_id": execution_id, "scheduled_time": fact.scheduled_time, "trigger": trigger}
-    planned = plan().model_copy(update={"definition": fact.definition})
-    first = await world.log.append(Admitted.model_validate({**of, "plan": planned}), expect=0)
-    await world.log.append(Cancelled.model_validate({**of, "reason": "by hand"}), expect=first)
+    planned = plan().changed(definition=fact.definition)
+    first = await world.log.append(validated(Admitted, {**of, "plan": planned}), expect=0)
+    await world.log.append(validated(Cancelled, {**of, "reason": "by hand"}), expect=first)
 
 
 async def record(world: World) -> None:

@@ -168,7 +168,7 @@ async def test_who_was_let_in_is_in_the_facts(guarded: World, provider: Provider
     token = provider.token("ada@example.com", roles=["scheduler-admin"])
     job = {"name": "job", "schedule": "@daily", "function": "f"}
     await guarded.ask("POST", "/v1/jobs", job, Authorization=f"Bearer {token}")
-    [fact] = [recorded.message.model_dump() for recorded in await guarded.facts("ledger.job.>")]
+    [fact] = [recorded.message.document() for recorded in await guarded.facts("ledger.job.>")]
     assert fact["by"] == {"identity": "ada@example.com", "kind": "user", "source": "127.0.0.1"}
 
 

@@ -44,10 +44,10 @@ class Office:
 async def office(world: World) -> Office:
     await world.given(name=JOB, owner="token:bea", viewers=("token:carl",))
     for execution_id, function in ((MAIL, "mail/send"), (BILL, "bill/pay")):
-        steps = plan({"main": ()}).model_copy(update={"input": {"text": TEXT}})
+        steps = plan({"main": ()}).changed(input={"text": TEXT})
         [step] = steps.steps
-        steps = steps.model_copy(update={"steps": (step.model_copy(update={"function": function}),)})
-        request = admitted(steps).model_copy(update={"execution_id": execution_id})
+        steps = steps.changed(steps=(step.changed(function=function),))
+        request = admitted(steps).changed(execution_id=execution_id)
         newest = await world.log.append(request, expect=0)
         scope = subjects.execution(JOB, execution_id)
         [task] = execution.dispatch(execution.fold(await world.log.load(scope)), key=KEY)

@@ -36,6 +36,7 @@ from tocsin.domain.events import (
     Skipped,
     Started,
     Trigger,
+    validated,
 )
 from tocsin.engine.delivery_policy import DeliveryPolicy, Postponed
 from tocsin.engine.stage import BoundSubscription
@@ -205,7 +206,7 @@ async def test_burst_of_reports_yields_to_others(
 
 def claim_of(task: Dispatched) -> Started:
     place = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
-    return Started.model_validate({**place, "delivery": 1, "worker": "w"})
+    return validated(Started, {**place, "delivery": 1, "worker": "w"})
 
 
 def report_of(task: Recorded[Dispatched], claim: int, key: bytes, *, is_failed: bool) -> Report:
@@ -229,7 +230,7 @@ def report_of(task: Recorded[Dispatched], claim: int, key: bytes, *, is_failed: 
 
 def replace_job(report: Report, job: str) -> Report:
     """Return a report on a task of another job, which its proof does not cover."""
-    return report.model_copy(update={"job": job, "proof": "0" * 32})
+    return report.changed(job=job, proof="0" * 32)
 
 
 async def test_ends_of_a_job_yield_to_others(secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

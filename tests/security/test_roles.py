@@ -487,12 +487,21 @@ async def test_runs_count_by_name_without_the_ledger(secured: Server, tmp_path: 
         await Running(operators).apply({"name": "counted", "function": "works"})
         [defined] = await operators.log.load("ledger.counted.defined")
     before, counts = defined.time - timedelta(seconds=1), dict[str, int]()
-    data = CronTriggeredData.trusted(cron_name="counted", run_count=7, scheduled_time=before)
+    data = CronTriggeredData(
+        cron_expression="* * * * *",
+        timezone="UTC",
+        job_id="",
+        job_type="",
+        cron_name="counted",
+        run_count=7,
+        scheduled_time=before,
+        actual_time=before,
+    )
     for role in ("lock-keeper", "retrier"):
         async with connected(secured, tmp_path, role) as it:
             states = StateStore(Sources.of(it.log, it.projections, it.clock)).view()
             await states.read([COUNTED_SINCE(("counted", defined.sequence))])
-            newest = CronTriggered.trusted(timestamp=before, data=data)
+            newest = CronTriggered(timestamp=before, data=data)
             counts[role] = runs_before(newest, defined.sequence, states)
     assert counts == {"lock-keeper": 0, "retrier": 7}
 

@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     Report,
     RetryScheduled,
     Started,
+    validated,
 )
 from tocsin.services.operations import execution_requests
 
@@ -113,7 +114,7 @@ class Former:
             "sole": execution.sole_step(task) if outcome == "completed" else None,
             "error": Failure(type="Forged", retryable=False) if outcome == "failed" else None,
         }
-        return Report.model_validate({**fields, **changed})
+        return validated(Report, {**fields, **changed})
 
     async def store(self, *reports: Report) -> None:
         """Store reports under their subjects, and under those that the token of the task would make."""

@@ -26,6 +26,7 @@ from tocsin.domain.events import (
     Report,
     Started,
     StepProgress,
+    validated,
 )
 from tocsin.services.operations.execution_output import read_output
 from tocsin.services.operations.lookup import find
@@ -44,10 +45,11 @@ def forged(task: Dispatched, own: Dispatched) -> Iterator[tuple[str, bytes]]:
     """
     fields = {"step": task.step, "attempt": task.attempt, "delivery": 1}
     for outcome in ("completed", "failed"):
-        meant = Report.model_validate(
-            {"job": task.job, "execution_id": task.execution_id, "outcome": outcome, "token": own.token, **fields}
+        meant = validated(
+            Report,
+            {"job": task.job, "execution_id": task.execution_id, "outcome": outcome, "token": own.token, **fields},
         )
-        another = meant.model_copy(update={"job": own.job, "execution_id": own.execution_id})
+        another = meant.changed(job=own.job, execution_id=own.execution_id)
         subject = subjects.subject_of(meant)
         yield subject, meant.encode()
         yield subject, another.encode()

@@ -175,6 +175,6 @@ async def test_missing_events_of_many_are_read_at_once(
         waiting = asyncio.create_task(event_waiter.until_each(log, [first, second], bool))
         while not log.looks:  # noqa: ASYNC110 - it says it no other way
             await asyncio.sleep(0.01)
-        await log.append(admitted().model_copy(update={"job": "b.job"}), expect=0)
+        await log.append(admitted().changed(job="b.job"), expect=0)
         assert [of(facts) for facts in await waiting] == [of(first.facts), of(second.facts)]
     assert log.looks == 1

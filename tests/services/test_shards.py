@@ -21,7 +21,7 @@ async def test_map_has_a_version() -> None:
     assert not await maps.apply([A, B])
     first = await maps.newest()
     assert first.shards == (A, B)
-    drained = A.model_copy(update={"state": ShardState.DRAINING})
+    drained = A.changed(state=ShardState.DRAINING)
     assert await maps.apply([drained, B])
     second = await maps.newest()
     assert second.version > first.version

@@ -14,7 +14,7 @@ from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import Assignment, HoldList, unframed
-from tocsin.domain.events import Dispatched, Failure, Message, PoisonMessage, Recorded, Report, Started
+from tocsin.domain.events import Dispatched, Failure, Message, PoisonMessage, Recorded, Report, Started, validated
 from tocsin.ports import LogUnavailable
 
 from .agents import Hall, SimulatedChannel
@@ -189,9 +189,9 @@ class Forger:
             "error": None if outcome == "completed" else Failure(type=FORGED, message=FORGED, retryable=False),
             "worker": claim.worker,
         }
-        report = Report.model_validate(fields)
+        report = validated(Report, fields)
         if got is not None and outcome == "completed" and chance.random() < 0.5:
-            report = report.model_copy(update={"sole": execution.sole_step(got.task)})
+            report = report.changed(sole=execution.sole_step(got.task))
         await self._store(report)
 
     async def _misplace(self, got: Task) -> None:
@@ -199,7 +199,7 @@ class Forger:
         newest = max(found.sequence for found in self._events(got.task))
         changes = {"claimed_after": self._chance.choice((1, newest - 1, newest)), "place_proof": "0" * 16}
         report = self._of_its_own(got, self._chance.choice(("completed", "failed")))
-        await self._store(report.model_copy(update=changes))
+        await self._store(report.changed(**changes))
 
     async def _garble(self) -> None:
         """Store bodies that are no reports, or those of another subject."""

@@ -111,7 +111,7 @@ class MqExecutor:
         task = chance.choice(others) if others else None
         if task is not None:
             unknown_id = str(UUID(int=chance.getrandbits(128), version=4))
-            some = task if chance.random() < 0.7 else task.model_copy(update={"execution_id": unknown_id})
+            some = task if chance.random() < 0.7 else task.changed(execution_id=unknown_id)
             await self._say(some, Completion(status="completed", step=task.step))
 
     def _others(self) -> Iterator[Dispatched]:

@@ -351,8 +351,6 @@ class Intake:
 class SimulatedHistory:
     """Implements `ports.History` for recorders: a database that may fail before or after its commit."""
 
-    decode = staticmethod(subjects.decode)
-
     def __init__(self, history: InMemoryHistory, network: Network, process: Process) -> None:
         """A database, as seen from a process."""
         self._history = history

@@ -42,6 +42,7 @@ from tocsin.domain.events import (
     Started,
     Terminal,
     Trigger,
+    validated,
 )
 from tocsin.domain.lock import Waiter
 from tocsin.subjects import Stream
@@ -102,7 +103,7 @@ def _a_sign_of_life_puts_off_the_end(everything: StoredEvents, around: Surroundi
     signs = {sign.claim: sign for sign in around.outside.signs}  # the last delivery of each claim
     for recorded in everything.facts(Released):
         fact = recorded.message
-        claim = LeaseTimer.model_validate(fact.model_dump(include=set(LeaseTimer.model_fields) - {"v", "type"}))
+        claim = validated(LeaseTimer, fact.document(include=set(LeaseTimer.__struct_fields__) - {"v", "type"}))
         sign, timers = signs.get(claim), around.server.leases.get(claim, [])
         if sign is None or fact.reason != "lease_over" or sign.answered > recorded.time:
             continue
@@ -194,10 +195,10 @@ def _no_lease_lasts_longer_than_its_step_may(everything: StoredEvents, around: S
     for entry in around.server.stream(Stream.TIMERS).matching(("timer.*.*.lease.>",), 0):
         timer = entry.recorded().message
         if isinstance(timer, LeaseTimer) and not timer.ends_attempt:
-            fired.setdefault(timer.model_copy(update={"last_heartbeat": None}), entry.time)
+            fired.setdefault(timer.changed(last_heartbeat=None), entry.time)
     for recorded in everything.facts(Released):
         fact = recorded.message
-        timer = LeaseTimer.model_validate(fact.model_dump(include=set(LeaseTimer.model_fields) - {"v", "type"}))
+        timer = validated(LeaseTimer, fact.document(include=set(LeaseTimer.__struct_fields__) - {"v", "type"}))
         facts = everything.executions[fact.execution_id]
         claims = [f.time for f in facts if isinstance(f.message, Started) and f.message.step == fact.step]
         begun = max(time for time in claims if time <= recorded.time)

@@ -58,7 +58,7 @@ class SimulatedServer(InMemoryEventLog):
     async def delay(self, timer: Timer, *, until: datetime) -> None:
         await super().delay(timer, until=until)
         if isinstance(timer, LeaseTimer):
-            claim = timer.model_copy(update={"ends_attempt": False})
+            claim = timer.changed(ends_attempt=False)
             self.leases.setdefault(claim, []).append((self.clock.now(), until))
 
     def accept(self, decisions: Sequence[Append]) -> list[int] | InFlight:

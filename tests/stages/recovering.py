@@ -10,7 +10,7 @@ from tests.domain.given import KEY, proven
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
-from tocsin.domain.events import Dispatched, Message, Report, Started
+from tocsin.domain.events import Dispatched, Message, Report, Started, validated
 from tocsin.domain.recovery import Policy
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.recoverer.stage import RECOVERER, Recoverer
@@ -90,7 +90,8 @@ def started(task: Dispatched, delivery: int = 1) -> Started:
 
 
 def succeeded(task: Dispatched, delivery: int | None = 1, *, key: bytes = KEY, outcome: str = "completed") -> Report:
-    report = Report.model_validate(
+    report = validated(
+        Report,
         {
             "job": task.job,
             "execution_id": task.execution_id,
@@ -99,7 +100,7 @@ def succeeded(task: Dispatched, delivery: int | None = 1, *, key: bytes = KEY, o
             "attempt": task.attempt,
             "delivery": delivery,
             "token": ids.report_token(key, task.execution_id, task.step, task.attempt),
-        }
+        },
     )
     return proven(report, key=key)
 

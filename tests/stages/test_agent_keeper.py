@@ -25,6 +25,7 @@ from tocsin.domain.events import (
     AgentRegistered,
     AgentSwitched,
     QueueGrant,
+    validated,
 )
 from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
@@ -131,7 +132,7 @@ async def test_granted_shards_are_shown(office: Office) -> None:
         {"grants": everything, "shards": ("s1",)},
         {"grants": everything, "shards": ()},
     ):
-        await office.store(AgentGranted.model_validate({"name": NAME, **grants}))
+        await office.store(validated(AgentGranted, {"name": NAME, **grants}))
         await office.announce(shards=["*"])
         await office.passes(CHANGE_INTERVAL_S)
         [record] = await office.shown()

@@ -33,7 +33,7 @@ GRAPH = {"extract": (), "load": ("extract",), "clean": ("load",)}
 async def answer(world: World, outcome: str, step: str) -> None:
     token = ids.report_token(KEY, ID, step, 1)
     error = Failure(type="ValueError") if outcome == "failed" else None
-    answer = proven(report(outcome, step).model_copy(update={"token": token, "error": error}))
+    answer = proven(report(outcome, step).changed(token=token, error=error))
     await world.log.publish(subjects.subject_of(answer), answer, message_id=f"{step}-{outcome}")
 
 

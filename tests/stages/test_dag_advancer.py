@@ -22,6 +22,7 @@ from tocsin.domain.events import (
     Report,
     RetryScheduled,
     RetryTimer,
+    validated,
 )
 
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
@@ -33,9 +34,9 @@ async def answer(
 ) -> None:
     fields = {"outcome": outcome, "step": step, "attempt": attempt, "job": JOB, "execution_id": ID, "delivery": 1}
     token = ids.report_token(KEY, ID, step, attempt)
-    answer = proven(Report.model_validate({**fields, "token": token, **more}))
+    answer = proven(validated(Report, {**fields, "token": token, **more}))
     if proof is not None:
-        answer = answer.model_copy(update={"proof": proof})
+        answer = answer.changed(proof=proof)
     subject = subjects.subject_of(answer)
     await world.log.publish(subject, answer, message_id=subject)
 
@@ -57,7 +58,7 @@ async def test_a_single_step_needs_three_facts(world: World) -> None:
 
 async def test_each_first_step_has_its_timer(world: World) -> None:
     later = {"start_at": world.clock.now() + timedelta(seconds=5), "expires_at": world.clock.now() + timedelta(hours=1)}
-    await world.given(admitted(plan({"a": (), "b": ()}).model_copy(update=later)))
+    await world.given(admitted(plan({"a": (), "b": ()}).changed(**later)))
     await world.run(world.dag_advancer)
     world.clock.advance(5)
     assert [timer.step for timer in await world.stored(RetryTimer)] == ["a", "b"]
@@ -66,7 +67,7 @@ async def test_each_first_step_has_its_timer(world: World) -> None:
 
 
 async def test_start_that_has_passed_needs_no_timer(world: World) -> None:
-    await world.given(admitted(plan().model_copy(update={"start_at": world.clock.now(), "start_delay": 60.0})))
+    await world.given(admitted(plan().changed(start_at=world.clock.now(), start_delay=60.0)))
     await world.run(world.dag_advancer)
     assert [task.attempt for task in await world.stored(Dispatched)] == [1]
     assert await world.stored(RetryTimer) == []
@@ -89,8 +90,8 @@ async def test_decision_on_a_report_checks_its_proof(world: World, outcome: str)
     await run(world)
     await world.given(started())
     fields = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
-    report = Report.model_validate(
-        {**fields, "outcome": outcome, "token": ids.report_token(KEY, ID, "main", 1), "proof": "guessed"}
+    report = validated(
+        Report, {**fields, "outcome": outcome, "token": ids.report_token(KEY, ID, "main", 1), "proof": "guessed"}
     )
     recorded = Recorded[Message](report, subjects.subject_of(report), 1, NOON)
     size = await world.size()

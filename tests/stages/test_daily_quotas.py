@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     ShardsDefined,
     Skipped,
     UniqueRule,
+    validated,
 )
 from tocsin.ports import EntryWrite, NotAllowed, Written
 from tocsin.services.explain.reader import ExplainReader
@@ -42,9 +43,7 @@ JOB = "payments.mail"
 
 async def declare(world: World, **quotas: int) -> None:
     world.clock.advance(2)
-    await Namespaces(world.log).apply(
-        [Namespace.model_validate({"name": "payments", **quotas}), Namespace(name="billing")]
-    )
+    await Namespaces(world.log).apply([validated(Namespace, {"name": "payments", **quotas}), Namespace(name="billing")])
 
 
 async def define(world: World, name: str = JOB, **more: object) -> int:
@@ -169,7 +168,7 @@ async def test_bytes_of_a_day_are_limited(world: World) -> None:
 
 def result(job: str, size: int) -> Completed:
     given = {"execution_id": ids.trigger_id(job, "a", NOON), "scheduled_time": NOON, "trigger": "api"}
-    return Completed.model_validate({"job": job, **given, "step": "main", "attempt": 1, "result": "x" * size})
+    return validated(Completed, {"job": job, **given, "step": "main", "attempt": 1, "result": "x" * size})
 
 
 async def test_results_of_the_day_count_too(world: World) -> None:

@@ -729,7 +729,7 @@ async def test_execution_that_cannot_be_examined_delays_no_other(scene: Scene) -
     last = await scene.due("load", AT)
     held = await scene.due("report", AT)
     state = await scene.state("report", held)
-    plan = state.request.plan.model_copy(update={"definition": 999})  # no such definition is stored
+    plan = state.request.plan.changed(definition=999)  # no such definition is stored
     await scene.world.given(
         Planned(job="broken", execution_id="1", scheduled_time=AT, trigger="manual", plan=plan),
     )

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, admitted_of, plan, started
 from tests.stages.test_lock_keeper import completed, planned
 from tests.stages.test_races import Lagging, handle_report, report
 from tests.stages.test_ticker import leading, tick
@@ -136,7 +136,7 @@ async def test_cron_29_finished_execution_is_announced_after_a_crash(world: Worl
         completed("a", first.fence), Acquired(job="nightly", execution_id="b", scheduled_time=NOON, ttl=90)
     )
     [_, acquired] = await world.recorded(Acquired)
-    let_in = Admitted(**dict(planned("b", 13, "enqueue").__dict__, type="admitted"), fence=acquired.sequence)
+    let_in = admitted_of(planned("b", 13, "enqueue"), fence=acquired.sequence)
     await world.given(let_in, completed("b", acquired.sequence))
     if next_came:
         await world.given(planned("c", 14, "enqueue"))

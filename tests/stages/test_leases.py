@@ -31,6 +31,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     RetryTimer,
     Started,
+    validated,
 )
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import DONE, Sources, States, Step
@@ -74,7 +75,7 @@ async def reported(world: World, outcome: str, attempt: int = 1, **more: Any) ->
     token = ids.report_token(KEY, ID, "main", attempt)
     [*_, claim] = await world.recorded(Started)
     fields = {"job": JOB, "execution_id": ID, "outcome": outcome, "step": "main", "attempt": attempt, "delivery": 1}
-    return proven(Report.model_validate({**fields, "token": token, "claim": claim.sequence, **more}))
+    return proven(validated(Report, {**fields, "token": token, "claim": claim.sequence, **more}))
 
 
 async def answered(world: World, outcome: str, attempt: int = 1, **more: Any) -> None:  # noqa: ANN401 - fields
@@ -239,7 +240,7 @@ async def test_each_lease_has_its_own_report(world: World) -> None:
     world.clock.advance(60)
     await world.run(world.lease_keeper)
     [report] = await world.stored(Report)
-    fields = first.model_dump(include={"job", "execution_id", "step", "attempt", "delivery", "task"})
+    fields = first.document(include={"job", "execution_id", "step", "attempt", "delivery", "task"})
     await world.given(Released(**fields, reason="lease_over"))
     await run(world)
     assert await world.stored(RetryScheduled) == []
@@ -280,7 +281,7 @@ async def test_timer_ends_the_attempt_under_any_clock(world: World) -> None:
     await enqueued(world)
     timer = await claimed(world, lease=59.9)
     [task] = await world.recorded(Dispatched)
-    early = timer.model_copy(update={"ends_attempt": True, "task": task.sequence})
+    early = timer.changed(ends_attempt=True, task=task.sequence)
     await world.log.publish(subjects.subject_of(early), early, message_id="early")
     await run(world)
     assert len(await world.stored(RetryScheduled)) == 1
@@ -419,7 +420,7 @@ async def test_distant_or_excess_retries_stay_with_the_log(world: World) -> None
         raise OSError("no way")
 
     punctual = RetryTimers(world.store, decide)
-    timer: Any = object.__new__(LeaseTimer)
+    timer: Any = LeaseTimer.__new__(LeaseTimer)
     far = world.clock.now() + HORIZON + timedelta(seconds=1)
     punctual.at(far, timer)
     await punctual.run_once(far)

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from tests.domain.given import NOON, plan
+from tests.domain.given import NOON, admitted_of, plan
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution
@@ -40,7 +40,7 @@ def planned(execution_id: str, hour: int = 12, policy: Policy = "skip") -> Plann
         execution_id=execution_id,
         scheduled_time=NOON.replace(hour=hour),
         trigger="cron",
-        plan=plan().model_copy(update={"overlap_policy": policy}),
+        plan=plan().changed(overlap_policy=policy),
     )
 
 
@@ -123,7 +123,7 @@ async def test_public_event_lost_in_a_crash_is_published(world: World) -> None:
     await world.given(
         planned("a"),
         Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=90),
-        Admitted(**dict(planned("a").__dict__, type="admitted"), fence=2),
+        admitted_of(planned("a"), fence=2),
     )
     await world.run(world.lock_keeper)
     assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a"]
@@ -423,7 +423,7 @@ async def test_admitted_execution_is_announced_after_a_crash(world: World) -> No
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
     acquired = Acquired(job="nightly", execution_id="b", scheduled_time=NOON, ttl=90)
-    let_in = Admitted(**dict(planned("b", 13, "enqueue").__dict__, type="admitted"), fence=99)
+    let_in = admitted_of(planned("b", 13, "enqueue"), fence=99)
     await world.given(completed("a", first.fence), acquired, let_in)
     await world.run(world.lock_keeper)
     assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a", "b"]
@@ -451,7 +451,7 @@ async def test_holder_cancelled_before_its_admission_hands_on(world: World) -> N
 async def test_thousands_wait_and_run_in_order(world: World) -> None:
     number = 3_000
     first, *later = (
-        planned(f"e{at:05}", policy="enqueue").model_copy(update={"scheduled_time": NOON + timedelta(seconds=at)})
+        planned(f"e{at:05}", policy="enqueue").changed(scheduled_time=NOON + timedelta(seconds=at))
         for at in range(number)
     )
     await world.given(first, *reversed(later))

@@ -32,6 +32,7 @@ from tocsin.domain.events import (
     Report,
     RetryScheduled,
     Started,
+    validated,
 )
 from tocsin.domain.open_task import OpenTask
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
@@ -97,7 +98,8 @@ class Agent:
 
     async def reports(self, index: int = -1, outcome: str = "completed") -> None:
         assignment, task = self.got[index]
-        report = Report.model_validate(
+        report = validated(
+            Report,
             {
                 "job": task.job,
                 "execution_id": task.execution_id,
@@ -109,7 +111,7 @@ class Agent:
                 "token": task.token,
                 "proof": assignment.proof,
                 "error": {"type": "Oops"} if outcome == "failed" else None,
-            }
+            },
         )
         subject = subjects.subject_of(report)
         await self.hall.world.log.publish(subject, report, message_id=ids.report_id(assignment.proof, subject))
@@ -1444,7 +1446,7 @@ async def test_forged_report_frees_no_slot(hall: Hall) -> None:
     await hall.trigger()
     await hall.trigger()
     [(_, task)], [(assignment, own)] = agent.got, thief.got
-    fields = own.model_dump(include={"job", "execution_id", "step", "attempt", "token"})
+    fields = own.document(include={"job", "execution_id", "step", "attempt", "token"})
     report = Report(outcome="completed", **fields)
     for subject in FORGED:
         of_thief = subject.format(id=task.execution_id, seal=ids.seal(assignment.proof))

@@ -317,7 +317,7 @@ async def test_heartbeat_of_another_worker_is_not_brought(hall: Hall) -> None:
     await hall.trigger()
     [(_, task)] = agent.got
     sent = await beat(hall, task, "own")
-    forged = sent.model_copy(update={"details": "forged"})
+    forged = sent.changed(details="forged")
     for subject in (subjects.output_of(forged, "guessed"), output_subject(forged).rpartition(".")[0]):
         hall.world.log.receive(subject, forged.encode())
     await agent.announce(ended=True)

@@ -609,7 +609,7 @@ async def test_expired_execution_is_not_given_away(desk: Desk) -> None:
     log, clock = desk.hall.world.log, desk.hall.world.clock
     brief = admitted()
     fields = {"expires_at": clock.now() + timedelta(seconds=5), "meta": {"ojs": {"expires_at": "soon"}}}
-    brief = brief.model_copy(update={"plan": brief.plan.model_copy(update=fields)})
+    brief = brief.changed(plan=brief.plan.changed(**fields))
     sequence = await log.append(brief, expect=0)
     [task] = execution.dispatch(execution.fold(await log.load(subjects.execution(JOB, ID))), key=KEY)
     await log.append(task, expect=sequence)

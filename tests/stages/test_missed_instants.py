@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from structlog.testing import capture_logs
 
@@ -37,7 +38,7 @@ async def test_missed_span_is_announced(world: World) -> None:
     await world.run(world.planner)
     [event] = await world.recorded(CronMissed)
     assert event.subject == "cron.missed.a_job"
-    assert event.message.data.model_dump() == {
+    assert asdict(event.message.data) == {
         "cron_name": "a.job",
         "cron_expression": "* * * * *",
         "timezone": "Europe/Berlin",

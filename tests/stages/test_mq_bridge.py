@@ -45,9 +45,7 @@ async def run(world: World) -> None:
 
 
 async def envelopes(world: World) -> list[dict[str, object]]:
-    return [
-        recorded.message.model_dump(mode="json", by_alias=True) for recorded in await world.log.read("mq.scheduled.>")
-    ]
+    return [recorded.message.document(by_alias=True) for recorded in await world.log.read("mq.scheduled.>")]
 
 
 async def test_task_is_published_in_the_hip_62_envelope(world: World) -> None:
@@ -263,7 +261,7 @@ async def test_ids_are_taken_from_the_body_too(world: World, subject: str, names
 
 @pytest.mark.parametrize("job", ["db.backup", "a.b.c"])
 async def test_subject_may_be_the_name_of_the_job(world: World, job: str) -> None:
-    await world.given(admitted().model_copy(update={"job": job}))
+    await world.given(admitted().changed(job=job))
     await run(world)
     body = {**DONE, "job_name": job, "execution_id": ID}
     world.log.receive(f"{COMPLETE}.{job}", json.dumps(body).encode())
@@ -300,7 +298,7 @@ async def test_misaddressed_answer_is_a_dead_letter(world: World, subject: str, 
 async def test_answer_to_a_native_task_changes_nothing(world: World) -> None:
     task = plan()
     [step] = task.steps
-    await world.given(admitted(task.model_copy(update={"steps": (step.model_copy(update={"queue": "native"}),)})))
+    await world.given(admitted(task.changed(steps=(step.changed(queue="native"),))))
     await run(world)
     await answered(world, DONE)
     assert await world.stored(Report) == []
@@ -313,8 +311,8 @@ async def test_answer_to_a_native_task_changes_nothing(world: World) -> None:
 @pytest.mark.parametrize(("seconds", "written"), [(300.0, b'"timeout":300,'), (0.5, b'"timeout":1,')])
 async def test_timeout_is_a_whole_number(world: World, seconds: float, written: bytes) -> None:
     task = plan()
-    steps = tuple(step.model_copy(update={"timeout": seconds}) for step in task.steps)
-    await world.given(admitted(task.model_copy(update={"steps": steps})))
+    steps = tuple(step.changed(timeout=seconds) for step in task.steps)
+    await world.given(admitted(task.changed(steps=steps)))
     await run(world)
     [recorded] = await world.log.read("mq.scheduled.>")
     assert written in recorded.message.encode()
@@ -404,7 +402,7 @@ async def test_progress_that_is_no_number_is_refused(world: World, progress: obj
 
 
 async def test_task_has_labels_and_metadata_of_its_job(world: World) -> None:
-    tagged = plan().model_copy(update={"tags": ("eu",), "meta": {"team": "billing"}})
+    tagged = plan().changed(tags=("eu",), meta={"team": "billing"})
     await world.given(admitted(tagged))
     await run(world)
     [envelope] = await envelopes(world)
@@ -445,7 +443,7 @@ async def test_task_leaves_the_queue_after_its_time(world: World) -> None:
 
 
 async def test_cancelled_execution_leaves_the_queue(world: World) -> None:
-    other = admitted().model_copy(update={"execution_id": OTHER})
+    other = admitted().changed(execution_id=OTHER)
     await world.given(admitted(), other)
     await run(world)
     await world.ask_to_cancel(JOB, ID, reason="wrong input")
@@ -466,7 +464,7 @@ async def test_cancelled_execution_leaves_the_queue(world: World) -> None:
 async def test_task_behind_others_leaves_the_queue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mq_tasks, "PAGE", 1)
     executions = [ID[:-1] + digit for digit in "123"]
-    await world.given(*(admitted().model_copy(update={"execution_id": execution_id}) for execution_id in executions))
+    await world.given(*(admitted().changed(execution_id=execution_id) for execution_id in executions))
     await run(world)
     tasks = UnneededTasks(world.log, world.clock)
     for execution_id in executions[1:]:
@@ -481,7 +479,7 @@ async def test_unreadable_task_keeps_no_other_in_the_queue(world: World) -> None
     await world.given(admitted())
     await run(world)
     world.log.receive(f"mq.scheduled.{JOB}", b"from a newer version")
-    await world.given(admitted().model_copy(update={"execution_id": OTHER}))
+    await world.given(admitted().changed(execution_id=OTHER))
     await run(world)
     tasks = UnneededTasks(world.log, world.clock)
     for execution_id in (ID, OTHER):
@@ -531,8 +529,8 @@ async def test_notice_is_stored_once(world: World) -> None:
 async def test_builtin_function_fails_instead_of_going_out(world: World) -> None:
     """The queue got its transport after the job was registered."""
     [step] = plan().steps
-    command = step.model_copy(update={"function": "tocsin.command", "builtin": {"argv": ["df"]}})
-    await world.given(admitted(plan().model_copy(update={"steps": (command,)})))
+    command = step.changed(function="tocsin.command", builtin={"argv": ["df"]})
+    await world.given(admitted(plan().changed(steps=(command,))))
     await run(world)
     await world.redeliver(world.mq_bridge, is_fresh=True)
     await run(world)
@@ -557,7 +555,7 @@ async def test_secret_fails_its_task_instead_of_going_out(
     """The queue got its transport after the job was registered."""
     monkeypatch.setenv("PASSWORD", "sesame-7")
     [step] = plan().steps
-    await world.given(admitted(plan().model_copy(update={"steps": (step.model_copy(update=changes),)})))
+    await world.given(admitted(plan().changed(steps=(step.changed(**changes),))))
     await run(world)
     await world.redeliver(world.mq_bridge, is_fresh=True)
     await run(world)
@@ -571,7 +569,7 @@ async def test_secret_fails_its_task_instead_of_going_out(
 async def test_literal_of_a_reference_goes_out_as_text(world: World) -> None:
     [step] = plan().steps
     texts = {"input": {"a": ["$${env:PASSWORD}"]}, "args": ("$${x}",)}
-    await world.given(admitted(plan().model_copy(update={"steps": (step.model_copy(update=texts),)})))
+    await world.given(admitted(plan().changed(steps=(step.changed(**texts),))))
     await run(world)
     [envelope] = await envelopes(world)
     data = envelope["data"]
@@ -597,7 +595,7 @@ async def test_later_pause_holds_for_the_next_task(world: World) -> None:
     await world.given(admitted())
     await run(world)
     await world.given(QueuePaused(queue="default"))
-    await world.given(admitted().model_copy(update={"execution_id": OTHER}))
+    await world.given(admitted().changed(execution_id=OTHER))
     await run(world)
     assert len(await envelopes(world)) == 1
 
@@ -620,7 +618,7 @@ async def test_purge_cancels_what_was_not_handed_over(world: World) -> None:
     await world.given(QueuePaused(queue="default"), admitted())
     await run(world)
     await world.given(QueuePurged(queue="default", upto=await world.log.end(Stream.LOG)))
-    await world.given(admitted().model_copy(update={"execution_id": OTHER}))
+    await world.given(admitted().changed(execution_id=OTHER))
     world.clock.advance(PAUSED_S)
     await run(world)
     await world.redeliver(world.mq_bridge, is_fresh=True)

@@ -508,7 +508,7 @@ async def test_storm_of_a_minute_becomes_few_messages(world: World) -> None:
     async with sending(world, {"ops": ops}) as sender:
         for second in range(60):
             for number in range(second * 2_000 // 60, (second + 1) * 2_000 // 60):
-                first = admitted[jobs[number % len(jobs)]].model_copy(update={"execution_id": f"run-{number}"})
+                first = admitted[jobs[number % len(jobs)]].changed(execution_id=f"run-{number}")
                 end = Failed(
                     job=first.job,
                     execution_id=first.execution_id,

@@ -40,6 +40,7 @@ from tocsin.domain.events import (
     Skipped,
     Started,
     Trigger,
+    validated,
 )
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
@@ -105,7 +106,7 @@ def completed(execution_id: str, fence: int | None = None) -> Completed:
 
 def report(outcome: str, step: str = "main", attempt: int = 1, **more: object) -> Report:
     fields = {"outcome": outcome, "step": step, "attempt": attempt, "job": JOB, "execution_id": ID, "delivery": 1}
-    return proven(Report.model_validate({**fields, "token": ids.report_token(KEY, ID, step, attempt), **more}))
+    return proven(validated(Report, {**fields, "token": ids.report_token(KEY, ID, step, attempt), **more}))
 
 
 async def handle_report(world: World, answer: Report) -> None:
@@ -162,7 +163,7 @@ async def test_lock_of_a_decided_execution_blocks_no_other(world: World, policy:
     """A copy reads that `b` is planned, and sleeps until another has decided on it and all is over."""
 
     def planned(execution_id: str) -> Planned:
-        overlapping = plan().model_copy(update={"overlap_policy": policy})
+        overlapping = plan().changed(overlap_policy=policy)
         return Planned(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="manual", plan=overlapping)
 
     async def end(execution_id: str) -> None:
@@ -244,7 +245,7 @@ async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> No
         return announce(recorded, states, now)
 
     subscription = BoundSubscription("announcer", Stream.LOG, (), again)
-    await world.given(admitted(), admitted().model_copy(update={"execution_id": "later"}))
+    await world.given(admitted(), admitted().changed(execution_id="later"))
     [first, later] = await world.recorded(Admitted)
     replica = Lagging(world, upto=10_000)
     store = world.copy(replica)
@@ -436,7 +437,7 @@ async def test_lease_with_an_unanswered_renewal_is_kept(world: World) -> None:
 @pytest.mark.parametrize("job", ["a.", "a..b"])
 async def test_job_name_outside_subject_syntax_is_admitted(nats_url: str, job: str) -> None:
     async with nats_world(nats_url) as nats:
-        wanted = planned("a").model_copy(update={"job": job})
+        wanted = planned("a").changed(job=job)
         sequence = await nats.log.append(wanted, expect=0)
         recorded: Recorded[Message] = Recorded(wanted, subjects.subject_of(wanted), sequence, NOON)
         clock = World().clock
@@ -495,7 +496,7 @@ async def test_newer_event_version_condemns_no_message(world: World) -> None:
 
 
 async def test_failed_acknowledgement_stops_no_other_message(world: World) -> None:
-    await world.given(*(admitted().model_copy(update={"execution_id": str(n)}) for n in range(2)))
+    await world.given(*(admitted().changed(execution_id=str(n)) for n in range(2)))
     handled: list[int] = []
 
     def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:

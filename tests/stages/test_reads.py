@@ -21,6 +21,7 @@ from tocsin.domain.events import (
     Queued,
     Report,
     Started,
+    validated,
 )
 from tocsin.engine.states import View
 from tocsin.engine.step import Ref
@@ -35,7 +36,7 @@ async def given(world: World, reads: Reads, *facts: Message) -> None:
 
 
 def planned(job: str, execution_id: str = "a") -> Planned:
-    waiting = plan().model_copy(update={"overlap_policy": "enqueue"})
+    waiting = plan().changed(overlap_policy="enqueue")
     return Planned(job=job, execution_id=execution_id, scheduled_time=NOON, trigger="cron", plan=waiting)
 
 
@@ -154,10 +155,10 @@ async def test_parallel_claims_are_learned_before_their_decisions(world: World, 
     before, reports = (await world.recorded(Dispatched))[-1].sequence, list[Report]()
     for one in tasks:
         who = {"job": one.job, "execution_id": one.execution_id, "step": one.step, "attempt": 1, "delivery": 1}
-        await world.given(Started.model_validate({**who, "worker": "w"}))
+        await world.given(validated(Started, {**who, "worker": "w"}))
         claim = (await world.recorded(Started))[-1].sequence
         fields = {"outcome": "completed", "token": one.token, "claim": claim, "claimed_after": before}
-        reports.append(proven(Report.model_validate({**who, **fields, "worker": "w"})))
+        reports.append(proven(validated(Report, {**who, **fields, "worker": "w"})))
         before = claim
     await given(world, reads, *reversed(reports))
     await world.handle(world.dag_advancer.subscriptions[1])

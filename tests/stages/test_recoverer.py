@@ -163,7 +163,7 @@ async def test_unreadable_report_of_holder_stops_no_deadline(scene: Scene) -> No
     await begin(scene)
     task = await scene.claim()
     [claim] = await scene.world.recorded(Started)
-    own = proven(succeeded(task).model_copy(update={"claim": claim.sequence}))
+    own = proven(succeeded(task).changed(claim=claim.sequence))
     scene.world.log.receive(subjects.subject_of(own), b"no json")
     await scene.passes(41)
     assert len(await scene.world.log.read(subjects.filter_for("report.failed"))) == 1
@@ -346,7 +346,7 @@ async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
 
 async def test_start_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     start_at = scene.world.clock.now() + timedelta(seconds=10 * MINUTE)
-    await scene.world.given(admitted(plan().model_copy(update={"start_at": start_at, "start_delay": 10 * MINUTE})))
+    await scene.world.given(admitted(plan().changed(start_at=start_at, start_delay=10 * MINUTE)))
     await scene.world.run(*scene.stages)
     lose_delay(scene)
     await scene.passes(14 * MINUTE)
@@ -376,7 +376,7 @@ async def test_delay_of_an_unhandled_failure_is_not_lost(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     for n in range(100):
-        await store(world, succeeded(task).model_copy(update={"execution_id": f"x{n}", "token": "forged"}))
+        await store(world, succeeded(task).changed(execution_id=f"x{n}", token="forged"))
     await store(world, succeeded(task, outcome="failed"))
     await world.run(world.retrier)
     lose_delay(scene)

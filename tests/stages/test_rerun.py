@@ -33,6 +33,7 @@ from tocsin.domain.events import (
     RetryTimer,
     Skipped,
     Started,
+    validated,
 )
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
@@ -58,7 +59,8 @@ async def answer(world: World, execution_id: str, outcome: str, *, step: str = S
     await world.given(Started(job=ETL, execution_id=execution_id, step=step, attempt=1, delivery=1, worker="w"))
     token = ids.report_token(KEY, execution_id, step, 1)
     error = Failure(type="ValueError", message="boom") if outcome == "failed" else None
-    answer = Report.model_validate(
+    answer = validated(
+        Report,
         {
             "job": ETL,
             "execution_id": execution_id,
@@ -68,7 +70,7 @@ async def answer(world: World, execution_id: str, outcome: str, *, step: str = S
             "delivery": 1,
             "token": token,
             "error": error,
-        }
+        },
     )
     answer = proven(answer)
     await world.log.publish(subjects.subject_of(answer), answer, message_id=f"{execution_id}-{step}-{outcome}")

@@ -74,7 +74,7 @@ def scene() -> Scene:
 
 
 def begun(traceparent: str | None) -> Message:
-    return admitted().model_copy(update={"traceparent": traceparent})
+    return admitted().changed(traceparent=traceparent)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_selected_and_failed_executions_are_exported(
 
 async def test_same_id_of_another_job_decides_nothing(scene: Scene) -> None:
     beginning, end = await scene.stored(begun(SELECTED), Completed(**END))
-    other = begun(NOT_SELECTED).model_copy(update={"job": "other"})
+    other = begun(NOT_SELECTED).changed(job="other")
     scene.traces.take([beginning, Recorded(other, f"execution.other.{ID}.admitted", 9, NOON), end])
     await scene.traces.run_once()
     assert scene.store.executions == [ID]
@@ -188,7 +188,7 @@ async def test_overflow_loses_traces(scene: Scene, monkeypatch: pytest.MonkeyPat
 async def test_few_open_executions_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OPEN", 1)
     events = await scene.stored(begun(NOT_SELECTED), Completed(**END))
-    other = admitted().model_copy(update={"execution_id": ID.replace("1", "2"), "traceparent": SELECTED})
+    other = admitted().changed(execution_id=ID.replace("1", "2"), traceparent=SELECTED)
     scene.traces.take([events[0], Recorded(other, events[0].subject, 9, NOON), events[1]])
     await scene.traces.run_once()
     assert len(scene.traces._selected) == 1

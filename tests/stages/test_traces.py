@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.domain.given import KEY, NOON
+from tests.domain.given import KEY, NOON, admitted_of
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution_plan, ids
@@ -188,7 +188,7 @@ def test_admission_in_a_task_has_the_trace() -> None:
     request = Trigger(input={}, traceparent=GIVEN)
     first = execution_plan.from_trigger(Recorded(request, "trigger.nightly", 1, NOON), definition, 1)
     assert isinstance(first, Requested)
-    event = admit_and_dispatch(Admitted.trusted(**vars(first)), key=KEY)
+    event = admit_and_dispatch(admitted_of(first), key=KEY)
     assert isinstance(event, Dispatched)
     assert event.admitted is not None
     assert event.traceparent == event.admitted.traceparent == GIVEN

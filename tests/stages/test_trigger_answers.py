@@ -59,7 +59,7 @@ async def test_replica_without_the_answer_gives_no_second(world: World) -> None:
     await triggered(world, "a", "b")
     *_, planned = await world.stored(Planned)
     [given] = await world.stored(CronAnswer)
-    earlier = given.model_copy(update={"data": given.data.model_copy(update={"job_id": "earlier"})})
+    earlier = given.changed(data=given.data.changed(job_id="earlier"))
     states = MagicMock(return_value=())
     states.guess.return_value, states.at.return_value = earlier, 9
     with pytest.raises(StaleRead):

@@ -24,6 +24,7 @@ from tocsin.domain.events import (
     Replayed,
     Skipped,
     UniqueRule,
+    validated,
 )
 from tocsin.engine.step import Step
 from tocsin.engine.unique_keys import begin_unique
@@ -61,7 +62,7 @@ async def taken_by_dead_planner(world: World, execution_id: str, *, replaces: st
     [first] = await world.recorded(KeyTaken)
     taken = {"job": JOB, "key": KEY, "execution_id": execution_id, "enqueued_at": NOON, "replaces": [replaces]}
     others = [{"execution_id": replaces, "taken": first.sequence, "enqueued_at": NOON}]
-    await world.given(KeyTaken.model_validate({**taken, "others": others}))
+    await world.given(validated(KeyTaken, {**taken, "others": others}))
 
 
 async def ended(world: World, execution_id: str) -> None:
@@ -281,8 +282,8 @@ async def test_replay_counts_as_its_job(world: World) -> None:
     await planned(world, request("a"))
     failed = {"scheduled_time": NOON, "trigger": "api", "reason": "attempts", "error": {"type": "E", "message": "no"}}
     await world.given(
-        Failed.model_validate(
-            {"job": JOB, "execution_id": "a", "dead_letter": True, "step": "main", "attempt": 1, **failed}
+        validated(
+            Failed, {"job": JOB, "execution_id": "a", "dead_letter": True, "step": "main", "attempt": 1, **failed}
         )
     )
     await world.run(world.dead_letter_sink)

@@ -212,7 +212,7 @@ async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_pa
     ],
 )
 def test_line_about_a_message_names_its_execution(field: str, text: str, ids: dict[str, object]) -> None:
-    trace_ids.note(admitted().model_copy(update={"job": ids["job"], "traceparent": TRACEPARENT}))
+    trace_ids.note(admitted().changed(job=ids["job"], traceparent=TRACEPARENT))
     stream = io.StringIO()
     telemetry.configure("info", "json", stream=stream)
     telemetry.get_logger("tocsin.test").info("handler failed", **{field: text})
@@ -234,7 +234,7 @@ def test_same_id_of_another_job_shows_no_duration() -> None:
     stream = io.StringIO()
     telemetry.configure("info", "json", stream=stream)
     end = Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="api")
-    for event in (started(), end.model_copy(update={"job": "other"}), end):
+    for event in (started(), end.changed(job="other"), end):
         decision_lines.write_lines(Append((event,), 0), [7])
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(line["job"], "duration_ms" in line) for line in lines] == [("other", False), (JOB, True)]
@@ -254,7 +254,7 @@ def test_line_about_a_public_event_names_its_execution() -> None:
     stream = io.StringIO()
     telemetry.configure("debug", "json", stream=stream)
     event = cron_triggered()
-    event = event.model_copy(update={"data": event.data.model_copy(update={"job_id": ID, "traceparent": TRACEPARENT})})
+    event = event.changed(data=event.data.changed(job_id=ID, traceparent=TRACEPARENT))
     decision_lines.write_lines(Append((event,), 0), [7])
     [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["action"], line["job"], line["execution_id"]) == ("cron.triggered", event.data.cron_name, ID)

@@ -14,7 +14,7 @@ from tests.system.running import Running, running
 from tocsin import Context, Worker
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Actor, Completed, DependenciesSettled, Failed, Planned, Skipped, Started
+from tocsin.domain.events import Actor, Completed, DependenciesSettled, Failed, Planned, Skipped, Started, type_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "dependencies.md"
 MATCHED = {"default": {"transport": "matched"}}
@@ -160,7 +160,7 @@ async def test_runs_of_a_hidden_job_are_unknown(
             assert "secret is hidden from its job" in page
         [settled] = await tocsin.ended("changed", DependenciesSettled)
         assert settled.outcome == "dependency_missing"
-        ended = None if end is None else end.model_fields["type"].default
+        ended = None if end is None else type_of(end)
         assert [(run.hidden, run.ended) for run in (await outcome("adas")).runs] == [(False, ended)]
         audited = await program(tocsin.settings, "audit", "-o", "json")
         assert audited.returncode == 0, audited.stdout

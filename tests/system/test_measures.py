@@ -53,7 +53,7 @@ def test_gap_of_a_killed_matcher_is_between_starts() -> None:
     facts: list[tuple[float, str, Message]] = [(1.5, f"trigger.{KILL['name']}", Trigger(reason="matcher"))]
     for second, started in enumerate((1.0, 6.5, 6.5, 6.5), 1):
         at, id_ = _at(second), f"{second}"
-        request = admitted().model_copy(update={"job": TICK["name"], "execution_id": id_, "scheduled_time": at})
+        request = admitted().changed(job=TICK["name"], execution_id=id_, scheduled_time=at)
         facts.append((second, f"ledger.{TICK['name']}.due", Due(job=TICK["name"], scheduled_time=at, definition=1)))
         facts.append((second, f"execution.{TICK['name']}.{id_}.admitted", request))
         start = Started(job=TICK["name"], execution_id=id_, step="main", attempt=1, delivery=1, worker="w")

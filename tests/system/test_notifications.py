@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from tests.system.processes import site
-from tocsin.domain.events import NotificationDelivered, NotificationPrepared, NotificationRaised
+from tocsin.domain.events import NotificationDelivered, NotificationPrepared, NotificationRaised, validated
 from tocsin.domain.notification import MAX_REASON, MAX_WHY, Kind
 from tocsin.ports import Append
 
@@ -137,7 +137,7 @@ async def test_storm_is_few_messages_and_little_memory(nats_url: str, tmp_path: 
             def raised(number: int) -> Append:
                 texts = {"reason": "r" * MAX_REASON, "why": "w" * MAX_WHY}
                 fact = {"job": f"job-{number % 1_000}", "id": str(number), "channel": "ops", "kind": Kind.FAILED}
-                return Append((NotificationRaised.model_validate({**fact, **texts, "at": now}),), 0)
+                return Append((validated(NotificationRaised, {**fact, **texts, "at": now}),), 0)
 
             async def are_counted(number: int) -> bool:
                 return number == sum(1 + int(body["others"]) for body in received)

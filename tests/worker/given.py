@@ -106,8 +106,8 @@ class Bench:
             )
             for name, depends_on in graph.items()
         )
-        start = admitted(Plan(definition=1, steps=steps, job_uuid=job_uuid), fence=lock).model_copy(
-            update={"execution_id": execution_id, "traceparent": self.traceparent}
+        start = admitted(Plan(definition=1, steps=steps, job_uuid=job_uuid), fence=lock).changed(
+            execution_id=execution_id, traceparent=self.traceparent
         )
         await self.given(start)
         tasks = execution.dispatch(execution.fold(await self.log.load(subjects.scope_of(start))), key=KEY)

@@ -211,7 +211,7 @@ async def test_leader_learns_its_epoch(resource: str | None, epoch: int | None, 
         contexts.append(context)
 
     [task] = await bench.given_tasks({"main": ()})
-    task = task.model_copy(update={"resource": resource})
+    task = task.changed(resource=resource)
     serving = Serving(bench, worker)
     await until(serving, lambda: enabled(bench))
     await bench.hand_over(msgspec.structs.replace(await bench.claim(task), epoch=7), task)
@@ -225,7 +225,7 @@ async def test_owner_of_a_shard_learns_its_epoch(bench: AssignedBench) -> None:
     worker = Worker()
     worker.task(FUNCTION)(contexts.append)
     [task] = await bench.given_tasks({"main": ()})
-    task = task.model_copy(update={"shard": "s1"})
+    task = task.changed(shard="s1")
     serving = Serving(bench, worker)
     await until(serving, lambda: enabled(bench))
     await bench.hand_over(msgspec.structs.replace(await bench.claim(task), epoch=7), task)

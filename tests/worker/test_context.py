@@ -89,11 +89,11 @@ async def test_frozen_worker_has_a_lower_fence(fence: int | None, bench: Bench) 
 async def test_context_describes_recovery(bench: Bench) -> None:
     seen: list[Context] = []
     bench.handlers.add(FUNCTION, lambda context: seen.append(context))  # noqa: PLW0108
-    start = admitted().model_copy(update={"recovered_at": NOON + timedelta(minutes=7)})
+    start = admitted().changed(recovered_at=NOON + timedelta(minutes=7))
     await bench.given(start)
     state = execution.fold(await bench.log.load(subjects.scope_of(start)))
     [task] = execution.dispatch(state, key=KEY)
-    await bench.given(task.model_copy(update={"function": FUNCTION}))
+    await bench.given(task.changed(function=FUNCTION))
     await bench.executor.run(HeldTask(await bench.assigned()))
     [context] = seen
     assert (context.is_recovery, context.original_scheduled_time) == (True, NOON)
@@ -135,7 +135,7 @@ async def test_handler_changes_only_its_own_input(bench: Bench) -> None:
         Due(job=JOB, scheduled_time=NOON, definition=1), JobDefinition(name=JOB, function=FUNCTION, **content)
     ).plan
     for execution_id in (ID, f"{ID[:-1]}9"):
-        start = admitted(plan).model_copy(update={"execution_id": execution_id})
+        start = admitted(plan).changed(execution_id=execution_id)
         await bench.given(execution.admit_and_dispatch(start, key=KEY))
         await bench.executor.run(HeldTask(await bench.assigned()))
     assert seen[0] == seen[1]
@@ -238,7 +238,7 @@ async def test_secret_in_error_is_redacted(bench: Bench, monkeypatch: pytest.Mon
         await bench.run(connect, input={"password": "${env:DB_PASSWORD}"})
     failure = await failure_of(bench)
     assert failure.message == "('${env:DB_PASSWORD}', 'no such user: ${env:DB_PASSWORD}')"
-    assert SECRET not in failure.model_dump_json()
+    assert SECRET not in str(failure.document())
     assert SECRET not in repr(lines)
 
 
@@ -282,7 +282,7 @@ async def test_secret_in_an_invalid_result_is_redacted(bench: Bench, monkeypatch
     failure = await failure_of(bench)
     assert failure.type == "invalid_result"
     assert "${env:DB_PASSWORD}" in failure.message
-    assert SECRET not in failure.model_dump_json()
+    assert SECRET not in str(failure.document())
 
 
 async def test_only_allowed_secrets_are_resolved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ async def test_only_allowed_secrets_are_resolved(bench: Bench, monkeypatch: pyte
     assert (failure.type, failure.retryable, runs) == ("secret_unresolved", True, [])
     assert "AWS_SECRET_ACCESS_KEY" in failure.message
     assert "--secret" in failure.message
-    assert SECRET not in failure.model_dump_json()
+    assert SECRET not in str(failure.document())
 
 
 def test_secrets_of_a_worker() -> None:

@@ -45,10 +45,10 @@ def spans() -> Iterator[Spans]:
 
 async def run(bench: Bench, handler: Callable[..., object], traceparent: str | None) -> None:
     bench.handlers.add(FUNCTION, handler)
-    start = admitted().model_copy(update={"traceparent": traceparent})
+    start = admitted().changed(traceparent=traceparent)
     await bench.given(start)
     [task] = execution.dispatch(execution.fold(await bench.log.read("execution.>")), key=KEY)
-    await bench.given(task.model_copy(update={"function": FUNCTION}))
+    await bench.given(task.changed(function=FUNCTION))
     await bench.executor.run(HeldTask(await bench.assigned()))
 
 
@@ -108,9 +108,9 @@ async def test_process_knows_the_trace_of_its_handler(bench: Bench, monkeypatch:
         seen.append(trace_ids.trace_id(context.job, context.execution_id))
 
     bench.handlers.add(FUNCTION, note)
-    await bench.given(admitted().model_copy(update={"traceparent": SAMPLED}))
+    await bench.given(admitted().changed(traceparent=SAMPLED))
     [task] = execution.dispatch(execution.fold(await bench.log.read("execution.>")), key=KEY)
-    await bench.given(task.model_copy(update={"function": FUNCTION}))
+    await bench.given(task.changed(function=FUNCTION))
     assigned = await bench.assigned()
     monkeypatch.setattr(trace_ids, "_known", OrderedDict())  # what the log and the stages, which are here too, learned
     await bench.executor.run(HeldTask(assigned))

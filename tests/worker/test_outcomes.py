@@ -1,6 +1,7 @@
 """Outcomes of handlers, and the reports on them."""
 
 import asyncio
+import json
 import signal
 import sys
 import threading
@@ -145,7 +146,7 @@ class Strict(InMemoryEventLog):
     limit = 2_000
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
-        if (size := len(message.model_dump_json())) > self.limit:
+        if (size := len(json.dumps(message.document()))) > self.limit:
             raise MessageTooLarge.of(subject, size, self.limit)
         return await super().publish(subject, message, message_id=message_id, ttl=ttl)
 

@@ -356,7 +356,7 @@ async def test_next_attempt_reads_the_last_heartbeat(bench: Bench) -> None:
     task = (await bench.given_tasks({"main": ()}),)[0][0]
     bench.handlers.add(FUNCTION, handler)
     await bench.executor.run(HeldTask(await bench.assigned()))
-    await bench.given(task.model_copy(update={"attempt": 2, "token": "2"}))
+    await bench.given(task.changed(attempt=2, token="2"))
     await bench.executor.run(HeldTask(await bench.assigned()))
 
     assert read == [None, {"row": 1_200}]

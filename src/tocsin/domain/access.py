@@ -293,11 +293,11 @@ def masked(message: Message) -> Message:
     """
     match message:
         case Dispatched():
-            return message.model_copy(update={"token": MASK, "sole": MASK if message.sole else None})
+            return message.changed(token=MASK, sole=MASK if message.sole else None)
         case Report():
-            sole = message.sole.model_copy(update={"token": MASK}) if message.sole else None
-            return message.model_copy(update={"token": MASK, "sole": sole})
+            sole = message.sole.changed(token=MASK) if message.sole else None
+            return message.changed(token=MASK, sole=sole)
         case EnvelopeData():
-            return message.model_copy(update={"token": MASK})
+            return message.changed(token=MASK)
         case _:
             return message

@@ -189,10 +189,10 @@ def _fitting(letter: DeadLettered) -> DeadLettered:
     if len(letter.encode()) <= MAX_LETTER_BYTES:
         return letter
     kept, omitted = letter.attempts[-MAX_ATTEMPTS:], len(letter.attempts[:-MAX_ATTEMPTS])
-    letter = letter.model_copy(update={"attempts": tuple(map(_shortened, kept)), "attempts_left_out": omitted})
+    letter = letter.changed(attempts=tuple(map(_shortened, kept)), attempts_left_out=omitted)
     if len(letter.encode()) <= MAX_LETTER_BYTES:
         return letter
-    return letter.model_copy(update={"input": {}, "input_left_out": True})  # the plan's input is kept for a replay
+    return letter.changed(input={}, input_left_out=True)  # the plan's input is kept for a replay
 
 
 def _shortened(attempt: Attempt) -> Attempt:
@@ -204,7 +204,7 @@ def _with_error(attempt: Attempt, **changes: object) -> Attempt:
     """Return an attempt whose error, if it has one, is changed."""
     if attempt.error is None:
         return attempt
-    return attempt.model_copy(update={"error": attempt.error.model_copy(update=changes)})
+    return attempt.changed(error=attempt.error.changed(**changes))
 
 
 def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
@@ -213,7 +213,7 @@ def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
 
     def update(step: str, attempt: int, **known: object) -> None:
         old = attempts.get((step, attempt), Attempt(step=step, attempt=attempt))
-        attempts[step, attempt] = old.model_copy(update=known)
+        attempts[step, attempt] = old.changed(**known)
 
     for recorded in facts:
         match recorded.message:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from .definition import Debounce
 from .errors import TocsinError
-from .events import EventReference, Message, Trigger
+from .events import CheckedMessage, EventReference, Trigger
 
 
-class Window(Message):
+class Window(CheckedMessage):
     """The events of a key that wait for their execution."""
 
     trigger_id: str
@@ -35,7 +35,7 @@ class Window(Message):
     """The hour (since 1970) in which the window opened, as it was counted; None: it is not counted yet."""
 
 
-class KeyCount(Message):
+class KeyCount(CheckedMessage):
     """The number of keys of a trigger that have a window.
 
     They are counted by the hour (since 1970) in which their window opened. A window that ended is kept for some hours. After these the server removes it, and its hour does not count any more. So a count that a

@@ -151,7 +151,7 @@ def ignored_event(
     return EventIgnored(
         job=job,
         trigger_id=trigger_id,
-        event=event.model_copy(update={"subject": _cut(event.subject)}),
+        event=event.changed(subject=_cut(event.subject)),
         reason=reason,
         key=None if key is None else _cut(key),
         execution_id=execution_id,

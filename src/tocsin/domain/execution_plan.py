@@ -119,9 +119,9 @@ def from_enqueued(enqueued: Recorded[Enqueued]) -> Admitted:
     changes: dict[str, Any] = {"start_at": request.start_at, "expires_at": request.expires_at, "rate": request.rate}
     if request.workflow is not None:
         own_meta = {of_step.step: of_step.meta for of_step in request.step_meta}
-        steps = tuple(step.model_copy(update={"meta": own_meta.get(step.name)}) for step in requested.plan.steps)
+        steps = tuple(step.changed(meta=own_meta.get(step.name)) for step in requested.plan.steps)
         changes |= {"workflow": request.workflow, "steps": steps}
-    return Admitted(**request_fields(requested) | {"plan": requested.plan.model_copy(update=changes)})
+    return Admitted(**request_fields(requested) | {"plan": requested.plan.changed(**changes)})
 
 
 def from_replay(
@@ -175,7 +175,7 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
         execution_id=replay_id_of(fact, replayed.time),
         scheduled_time=before.scheduled_time,
         trigger="replay",
-        plan=plan.model_copy(update={"start_at": None, "expires_at": None, "input": input_}),
+        plan=plan.changed(start_at=None, expires_at=None, input=input_),
         by=fact.by,
         replay_of=fact.id,
         failed_only=fact.failed_only and len(plan.steps) > 1,
@@ -335,7 +335,7 @@ def registered(first: First, registered_at: datetime) -> First:
     """
     if isinstance(first, Skipped):
         return first
-    plan = first.plan.model_copy(update={"job_uuid": ids.job_id(first.job, registered_at)})
+    plan = first.plan.changed(job_uuid=ids.job_id(first.job, registered_at))
     return first.changed(plan=plan)
 
 
@@ -378,8 +378,8 @@ def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned
         **{name: getattr(wish, name) for name in _SHARED},
     }
     if _starts_at_once(definition):
-        return Admitted.trusted(**fields)  # the planner admits it itself, which saves a message
-    return Planned.trusted(**fields, trigger_id=wish.trigger_id)
+        return Admitted(**fields)  # the planner admits it itself, which saves a message
+    return Planned(**fields, trigger_id=wish.trigger_id)
 
 
 def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
@@ -392,7 +392,7 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
         plan = start_jitter.delayed(plan, wish.execution_id, definition.jitter, wish.decided_at or wish.scheduled_time)
     if not wish.repeats_occurrence:
         return plan
-    return plan.model_copy(update={"meta": {**plan.meta, **occurrence_meta(definition.name, wish.scheduled_time)}})
+    return plan.changed(meta={**plan.meta, **occurrence_meta(definition.name, wish.scheduled_time)})
 
 
 class _Same(Generic[T]):
@@ -426,7 +426,7 @@ def _from_due(event: _Same[Due], definition: _Same[JobDefinition], decided_at: d
 
 @lru_cache(1_024)
 def _plan_without_input(definition: _Same[JobDefinition], sequence: int, trigger: TriggerKind) -> Plan:
-    """Return the plan that every trigger without input shares, so that it is encoded once."""
+    """Return the plan that every trigger without input shares, so that it is made once."""
     return _plan_of(definition.value, sequence, trigger, None)
 
 
@@ -436,11 +436,11 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
     steps = definition.own_steps()
     # Replays and backfills neither skip nor cancel a running execution.
     waits_for_lock = trigger in COMPENSATING_TRIGGERS and definition.overlap_policy != "allow"
-    return Plan.trusted(
+    return Plan(
         definition=sequence,
         steps=tuple(
             # Inherited values are not repeated: twenty steps may share one large input.
-            PlannedStep.trusted(
+            PlannedStep(
                 name=step.name,
                 function=step.function,
                 builtin=specification(step),
@@ -464,7 +464,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         job_class=definition.job_class,
         quorum=None
         if definition.acknowledgements is None
-        else QuorumRule.trusted(
+        else QuorumRule(
             acknowledgements=definition.acknowledgements,
             timeout=definition.acknowledgement_timeout,
             max_attempts=definition.retry.max_attempts,

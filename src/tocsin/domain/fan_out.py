@@ -12,7 +12,7 @@ First: TypeAlias = Planned | Admitted
 
 def on_shard(first: First, shard: str) -> First:
     """Return the only execution of an occurrence or trigger, on a shard."""
-    plan = first.plan.model_copy(update={"shard": shard})
+    plan = first.plan.changed(shard=shard)
     return first.changed(plan=plan)
 
 
@@ -23,7 +23,7 @@ def on_each_shard(first: First, shard: str, jitter: float = 0.0) -> First:
     """
     execution_id = ids.shard_execution_id(first.execution_id, shard)
     plan = start_jitter.delayed_again(first.plan, execution_id, jitter)
-    plan = plan.model_copy(update={"shard": shard, "occurrence": first.execution_id})
+    plan = plan.changed(shard=shard, occurrence=first.execution_id)
     unanswered = {"trigger_id": None} if isinstance(first, Planned) else {}
     return first.changed(execution_id=execution_id, plan=plan, **unanswered)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from . import ids, ledger
 from .definition import JobDefinition
-from .events import Defined, Deleted, Due, LedgerFact, Message, Passed, Paused, Recorded, Resumed
+from .events import CheckedMessage, Defined, Deleted, Due, LedgerFact, Message, Passed, Paused, Recorded, Resumed
 from .ledger import KnownDefinition, Ledger, Regime, Timetable
 
 JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
@@ -143,7 +143,7 @@ _EVOLVE: Final[Mapping[type[Message], Callable[[JobRecord, Any, datetime], JobRe
 """The effect of each event type. `isinstance` of a pydantic model takes ten times as long as a lookup by type."""
 
 
-class Registration(Message):
+class Registration(CheckedMessage):
     """A registered job (KV `definitions`, `jobs list`, ojs-cron §8).
 
     `sequence` is that of its last definition event.
@@ -163,7 +163,7 @@ class Registration(Message):
         known = ledger.definitions.get(current.definition) if current else None
         if current is None or known is None or known.definition is None:
             return None
-        return cls.trusted(
+        return cls.model_construct(
             definition=known.definition,
             paused=current.paused,
             sequence=current.fact,

@@ -259,7 +259,7 @@ def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float, shard: str | N
     if state.holder == wanted.execution_id:
         return []
     return [
-        Acquired.trusted(
+        Acquired(
             job=job,
             execution_id=wanted.execution_id,
             shard=shard,
@@ -275,7 +275,7 @@ def queue(state: Lock, job: str, wanted: Waiter, *, shard: str | None = None) ->
     if state.holder == wanted.execution_id or state.has_waiter(wanted.execution_id):
         return []
     return [
-        Queued.trusted(
+        Queued(
             job=job,
             execution_id=wanted.execution_id,
             shard=shard,

@@ -18,7 +18,7 @@ def start_delay(execution_id: str, jitter: float) -> float:
 def delayed(plan: Plan, execution_id: str, jitter: float, decided_at: datetime) -> Plan:
     """Return a plan whose start is delayed after the decision on its instant."""
     delay = start_delay(execution_id, jitter)
-    return plan.model_copy(update={"start_delay": delay, "start_at": decided_at + timedelta(seconds=delay)})
+    return plan.changed(start_delay=delay, start_at=decided_at + timedelta(seconds=delay))
 
 
 def begins_at(plan: Plan, admitted_at: datetime) -> datetime:

@@ -42,7 +42,7 @@ class LeadershipEvents:
     async def gained(self) -> None:
         """Record that the holder leads from now on."""
         event = LeadershipGained(lease=self._lease, holder=self._holder, at=self._clock.now())
-        self._pending.append(event.model_copy(update={"last_sign": await self._last_sign()}))
+        self._pending.append(event.changed(last_sign=await self._last_sign()))
         await self.store()
 
     async def released(self) -> None:

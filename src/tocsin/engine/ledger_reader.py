@@ -213,7 +213,7 @@ class LedgerReader:
     async def _in_force(self, job: str, state: Ledger) -> tuple[JobDefinition, int] | None:
         """Return the definition in a ledger's state.
 
-        The same definition is the same object, because plans are made and encoded once for each object.
+        The same definition is the same object, because plans are made once for each object.
         """
         regime = state.current
         if regime is None or not regime.definition:

@@ -153,7 +153,7 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
         planned = Events(ref, (first,))
         return done(planned) if first.trigger_id is None else again(planned)
     if held.holder == first.execution_id:
-        admitted = Admitted.trusted(**request_fields(first), fence=held.fence)
+        admitted = Admitted(**request_fields(first), fence=held.fence)
         return plan(admitted, states, now, key=key)
     if held.waiting.first is None:
         is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)

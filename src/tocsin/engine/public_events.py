@@ -95,9 +95,9 @@ def required_event(
 
 def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEvent:
     def make(run_count: int) -> CronTriggered:
-        return CronTriggered.trusted(
+        return CronTriggered(
             timestamp=now,
-            data=CronTriggeredData.trusted(
+            data=CronTriggeredData(
                 cron_name=decision.job,
                 cron_expression=decision.plan.cron_expression or "",
                 timezone=decision.plan.timezone,

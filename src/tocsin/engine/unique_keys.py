@@ -164,5 +164,5 @@ def _starting_at(first: Admitted, start_at: datetime | None) -> Admitted:
     """Return the beginning with the time at which the replaced job was to start."""
     if start_at == first.plan.start_at:
         return first
-    plan = first.plan.model_copy(update={"start_at": start_at})
-    return first.model_copy(update={"plan": plan, "scheduled_time": start_at or first.scheduled_time})
+    plan = first.plan.changed(start_at=start_at)
+    return first.changed(plan=plan, scheduled_time=start_at or first.scheduled_time)

@@ -13,7 +13,6 @@ from ..domain.errors import TocsinError
 from ..domain.events import Message, PassedReason, Recorded
 from ..domain.totals import Total
 from ..subjects import Stream
-from .event_log import Decode
 from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, CountQuery, DeadLetterQuery, ExecutionQuery, Page
 from .summaries import HistorySummaries
 
@@ -178,10 +177,6 @@ class History(Protocol):
     @property
     def summaries(self) -> HistorySummaries:
         """The counts and short rows for overviews."""
-
-    @property
-    def decode(self) -> Decode:
-        """Decodes events as far as rows need them."""
 
     async def offset(self, stream: Stream) -> int:
         """Return the last sequence of a stream that is recorded (0: none)."""

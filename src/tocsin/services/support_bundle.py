@@ -17,7 +17,7 @@ from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..archive.stream_reader import decoded
 from ..domain.errors import TocsinError
@@ -187,12 +187,12 @@ def _shown(subject: str) -> str:
 
 
 def _public_fields(message: Message) -> dict[str, Any]:
-    dumped = message.model_dump(mode="json", exclude_none=True)
-    fields = type(message).model_fields
+    dumped = message.document(exclude_none=True)
+    hints = get_type_hints(type(message), include_extras=True)
     return {
         name: value
         for name, value in dumped.items()
-        if name in fields and (is_plain(fields[name].annotation) or (name in _NAMES and isinstance(value, str)))
+        if name in hints and (is_plain(hints[name]) or (name in _NAMES and isinstance(value, str)))
     }
 
 

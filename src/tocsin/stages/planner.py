@@ -146,7 +146,7 @@ class Planner:
             first = execution_plan.from_trigger(
                 trigger, definition.model_copy(update={"partition": None}), sequence, publisher
             )
-            held = first.model_copy(update={"fence": fence}) if isinstance(first, Admitted) else first
+            held = first.changed(fence=fence) if isinstance(first, Admitted) else first
             return self._begin(held, states, now)
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None

@@ -210,14 +210,14 @@ def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
     if kind in _ALL_OF:
         return _ALL_OF[kind]
     if issubclass(kind, e.LockFact):
-        stored = kind.model_fields["type"].default
+        stored = e.type_of(kind)
         return f"lock.*.{stored}", f"lock.*.*.{stored}"
     return (filter_for(_pattern_of(kind)),)
 
 
 def _pattern_of(kind: type[e.Message]) -> str:
     """Return the argument of `filter_for` for the events of a type."""
-    stored = kind.model_fields["type"].default
+    stored = e.type_of(kind)
     return next(f"{prefix}.{stored}" for base, (prefix, _) in KINDS.items() if issubclass(kind, base))
 
 

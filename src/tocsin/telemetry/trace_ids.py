@@ -14,7 +14,7 @@ MAX_KNOWN: Final = 20_000
 """Executions whose trace ids a process remembers, the last that it met."""
 
 _CARRIERS: Final = frozenset({Dispatched, Report, Planned, Admitted, Skipped})
-"""The messages of an execution with its trace context. A set, because `isinstance` takes microseconds for models of pydantic."""
+"""The messages of an execution with its trace context."""
 
 _known: Final[OrderedDict[tuple[str, str], str]] = OrderedDict()
 """By job and id: jobs of the Open Job Spec may bring the id of another job's execution."""

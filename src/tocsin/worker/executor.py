@@ -25,7 +25,7 @@ def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedT
     """Return the report of an attempt, for the DAG advancer or the retrier."""
     claim, error = assigned.assignment, outcome.failure if isinstance(outcome, Failed) else None
     # Without validation: the task was validated, and `outcome_of` made the result plain JSON.
-    return Report.trusted(
+    return Report(
         job=task.job,
         execution_id=task.execution_id,
         outcome="completed" if error is None else "failed",

@@ -19,6 +19,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, TypeAlias, cast
 
+from msgspec.structs import asdict
 from pydantic import JsonValue
 
 from .. import telemetry
@@ -115,7 +116,7 @@ _OJS_FIELDS: Final = "ojs"
 _SAME_IN_CONTEXT: Final = tuple(
     field.name
     for field in fields(Context)
-    if field.name in Dispatched.model_fields and field.name not in {"input", "args", "meta", "traceparent"}
+    if field.name in Dispatched.__struct_fields__ and field.name not in {"input", "args", "meta", "traceparent"}
 )
 """The fields that a context has as its task does."""
 _SAME_TRACE: Final = nullcontext()
@@ -212,7 +213,7 @@ class HandlerRunner:
     ) -> Callable[[], object]:
         """Return the call of a handler. Only this method and the handler see the secrets."""
         input_, args = secrets.resolve(task)
-        assignment, of_task = held_task.assigned.assignment, vars(task)
+        assignment, of_task = held_task.assigned.assignment, asdict(task)
         context = Context._of(  # noqa: SLF001 - its only maker beside tests
             {
                 **{name: of_task[name] for name in _SAME_IN_CONTEXT},

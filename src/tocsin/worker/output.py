@@ -175,7 +175,7 @@ class AttemptOutput:
             # JSON writes no byte of a printable text as more than two.
             shorter = cut.encode()[: -(excess // 2) - 6].decode("utf-8", "ignore")
             cut = f"{shorter}…"
-            line = line.model_copy(update={"text": cut})
+            line = line.changed(text=cut)
         return line
 
 

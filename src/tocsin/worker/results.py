@@ -126,7 +126,7 @@ def raised(error: BaseException, redact: Callable[[str], str]) -> Failure:
     """Return the failure of a handler that raised an exception."""
     if isinstance(error, BuiltinFailure):
         failure = error.failure(redact)
-        return failure.model_copy(update={"message": storable(failure.message)[:MAX_MESSAGE]})
+        return failure.changed(message=storable(failure.message)[:MAX_MESSAGE])
     if isinstance(error, InvalidResultError):
         return _invalid(storable(redact(str(error)))).failure
     if isinstance(error, WrongInputError):

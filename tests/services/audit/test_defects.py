@@ -42,6 +42,7 @@ from tocsin.domain.events import (
     Started,
     Terminal,
     Trigger,
+    validated,
 )
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.audit import INVARIANTS, PUBLIC
@@ -127,15 +128,16 @@ async def work(world: World) -> None:
 async def execute(world: World, task: Dispatched) -> None:
     has_failed = task.function == "broken"
     attempt = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
-    await world.given(Started.model_validate({**attempt, "delivery": 1, "worker": "w"}))
-    report = Report.model_validate(
+    await world.given(validated(Started, {**attempt, "delivery": 1, "worker": "w"}))
+    report = validated(
+        Report,
         {
             **attempt,
             "outcome": "failed" if has_failed else "completed",
             "token": ids.report_token(KEY, task.execution_id, task.step, task.attempt),
             "delivery": 1,
             "error": Failure(type="ValueError") if has_failed else None,
-        }
+        },
     )
     report = proven(report)
     subject = subjects.subject_of(report)
@@ -205,7 +207,7 @@ def nested(kind: type[PublicEvent], **fields: object) -> Defect:
         first = next((recorded for recorded in facts if isinstance(recorded.message, kind)), None)
         if first is None or not isinstance(first.message, PublicEvent):
             return facts
-        event = first.message.model_copy(update={"data": first.message.data.model_copy(update=fields)})
+        event = first.message.changed(data=first.message.data.changed(**fields))
         return [
             msgspec.structs.replace(recorded, message=event) if recorded is first else recorded for recorded in facts
         ]
@@ -219,7 +221,7 @@ def counted_from_one(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
     if last is None or not isinstance(last.message, CronTriggered):
         return facts
     assert last.message.data.run_count > 1
-    event = last.message.model_copy(update={"data": last.message.data.model_copy(update={"run_count": 1})})
+    event = last.message.changed(data=last.message.data.changed(run_count=1))
     return [msgspec.structs.replace(recorded, message=event) if recorded is last else recorded for recorded in facts]
 
 
@@ -253,7 +255,7 @@ def swapped(one: type[Message], following: type[Message]) -> Defect:
 
 
 def with_fields(recorded: Recorded[Message], fields: dict[str, object]) -> Recorded[Message]:
-    message = recorded.message.model_copy(update=fields)
+    message = recorded.message.changed(**fields)
     return msgspec.structs.replace(recorded, message=message, subject=subjects.subject_of(message))
 
 
@@ -391,8 +393,8 @@ def of_two_steps(everything: StoredEvents) -> StoredEvents:
     task = next(r.message for r in everything.log if isinstance(r.message, Dispatched) and is_merged(r.message))
     assert task.admits is not None
     steps = task.admits.plan.steps
-    plan = task.admits.plan.model_copy(update={"steps": (*steps, steps[0].model_copy(update={"name": "z"}))})
-    admits = task.admits.model_copy(update={"plan": plan})
+    plan = task.admits.plan.changed(steps=(*steps, steps[0].changed(name="z")))
+    admits = task.admits.changed(plan=plan)
     return other(Dispatched, having=lambda it: it == task, admits=admits)(everything)
 
 

@@ -17,7 +17,7 @@ from tocsin.services.audit import audit
 
 BEGIN = World().clock.now()
 RUN = DependencyRun(job="load", since=BEGIN - timedelta(hours=1), execution_id="r", ended="completed")
-FAILED = RUN.model_copy(update={"ended": "failed"})
+FAILED = RUN.changed(ended="failed")
 
 
 def broken(everything: StoredEvents) -> set[str]:
@@ -69,7 +69,7 @@ async def waited(*, outcome: str = "met", run: DependencyRun | None = RUN) -> St
     scene = await begun(function="broken" if run is not None and run.ended == "failed" else "f")
     loaded = await scene.ran("load", "one")
     held = await scene.ran("report", "two")
-    runs = () if run is None else (run.model_copy(update={"execution_id": loaded}),)
+    runs = () if run is None else (run.changed(execution_id=loaded),)
     return await scene.settle(held, outcome, *runs)
 
 
@@ -78,7 +78,7 @@ async def waited(*, outcome: str = "met", run: DependencyRun | None = RUN) -> St
     [
         ("met", RUN),
         ("dependency_failed", FAILED),
-        ("dependency_missing", RUN.model_copy(update={"ended": None})),
+        ("dependency_missing", RUN.changed(ended=None)),
         ("queue_full", None),
     ],
 )
@@ -92,7 +92,7 @@ async def test_wait_breaks_no_invariant(outcome: str, run: DependencyRun | None)
         ("I6", without(DependenciesSettled)),
         ("I6", other(DependenciesSettled, runs=())),
         ("I6", other(DependenciesSettled, runs=(FAILED,))),
-        ("I6", other(DependenciesSettled, runs=(RUN.model_copy(update={"job": "other"}),))),
+        ("I6", other(DependenciesSettled, runs=(RUN.changed(job="other"),))),
         ("I6", other(DependenciesSettled, outcome="dependency_missing")),
         ("I6", other(DependenciesSettled, outcome="queue_full")),
     ],
@@ -112,7 +112,7 @@ async def test_run_outside_the_window_is_noticed() -> None:
     scene = await begun()
     loaded = await scene.ran("load", "one")
     scene.world.clock.advance(120)
-    run = RUN.model_copy(update={"execution_id": loaded, "since": BEGIN + timedelta(minutes=1)})
+    run = RUN.changed(execution_id=loaded, since=BEGIN + timedelta(minutes=1))
     everything = await scene.settle(await scene.ran("report", "two"), "met", run)
     assert reasons(everything) == [f"it rests on run {loaded} of load, whose time is outside of the window"]
 
@@ -120,7 +120,7 @@ async def test_run_outside_the_window_is_noticed() -> None:
 async def test_false_end_of_a_run_is_noticed() -> None:
     scene = await begun(function="broken")
     loaded = await scene.ran("load", "one")
-    run = RUN.model_copy(update={"execution_id": loaded})
+    run = RUN.changed(execution_id=loaded)
     everything = await scene.settle(await scene.ran("report", "two"), "met", run)
     assert reasons(everything) == [f"it says that run {loaded} of load had completed, and it had not"]
 
@@ -132,7 +132,7 @@ async def test_earlier_run_than_the_last_is_noticed(minutes: int, *, is_noticed:
     last = await scene.ran("load", "two")
     held = await scene.ran("report", "three")
     scene.world.clock.advance(60 * minutes)
-    everything = await scene.settle(held, "met", RUN.model_copy(update={"execution_id": first}))
+    everything = await scene.settle(held, "met", RUN.changed(execution_id=first))
     expected = [f"it rests on run {first} of load, and run {last} came after that"]
     assert reasons(everything) == (expected if is_noticed else [])
 
@@ -157,7 +157,7 @@ async def test_skip_although_the_run_completed_is_noticed(
     loaded = await scene.ran("load", "one")
     held = await scene.ran("report", "two")
     scene.world.clock.advance(60 * minutes)
-    run = RUN.model_copy(update={"execution_id": loaded, "ended": None} | named)
+    run = RUN.changed(**({"execution_id": loaded, "ended": None} | named))
     everything = await scene.settle(held, outcome, run)
     is_noticed = minutes or "window" in reason
     assert reasons(everything) == ([reason.format(loaded)] if is_noticed else [])
@@ -170,9 +170,7 @@ async def test_skip_before_an_instant_is_noticed() -> None:
     await scene.world.define({"name": "report", "function": "f", "depends_on": [{"job": "load", "within": "2h"}]})
     scene.world.clock.advance(3_700)
     held = await scene.ran("report", "two")
-    everything = await scene.settle(
-        held, "dependency_missing", RUN.model_copy(update={"execution_id": None, "ended": None})
-    )
+    everything = await scene.settle(held, "dependency_missing", RUN.changed(execution_id=None, ended=None))
     assert "I6" not in broken(everything)
     state, _ = await LedgerReader(scene.world.log).load("load")
     [due] = ledger.decide_instants(state, BEGIN + timedelta(hours=1))
@@ -187,7 +185,7 @@ async def test_run_of_before_is_not_judged() -> None:
     scene = await begun()
     loaded = await scene.ran("load", "one")
     held = await scene.ran("report", "two")
-    everything = await scene.settle(held, "met", RUN.model_copy(update={"execution_id": loaded}))
+    everything = await scene.settle(held, "met", RUN.changed(execution_id=loaded))
     of_log = [recorded for recorded in everything.in_order if not recorded.subject.startswith("ledger.")]
     of_ledger = [recorded for recorded in everything.in_order if recorded.subject.startswith("ledger.")]
     found = audit([*of_log, *of_ledger], key=KEY).violations
@@ -225,7 +223,7 @@ HIDDEN = DependencyRun(job="load", since=BEGIN - timedelta(hours=1), hidden=True
         (
             ["user:ada"],
             "dependency_missing",
-            HIDDEN.model_copy(update={"execution_id": "r"}),
+            HIDDEN.changed(execution_id="r"),
             ["it names a run of load, which is hidden from its job"],
         ),
     ],

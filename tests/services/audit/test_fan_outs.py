@@ -20,6 +20,7 @@ from tocsin.domain.events import (
     ShardsDefined,
     ShardState,
     Skipped,
+    validated,
 )
 
 ROOT: Final = ids.occurrence_id(JOB, NOON)
@@ -48,14 +49,14 @@ def fanned_out(**changes: object) -> FannedOut:
         "map": 1,
         "shards": ("a", "b"),
     }
-    return FannedOut.model_validate({**fields, **changes})
+    return validated(FannedOut, {**fields, **changes})
 
 
 def run(shard: str, **changes: object) -> Admitted:
-    divided = plan().model_copy(update={"shard": shard, "occurrence": ROOT, "overlap_policy": "allow"})
+    divided = plan().changed(shard=shard, occurrence=ROOT, overlap_policy="allow")
     execution_id = ids.shard_execution_id(ROOT, shard)
     first = Admitted(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="cron", plan=divided)
-    return first.model_copy(update=changes)
+    return first.changed(**changes)
 
 
 def found(*facts: Message) -> list[str]:

@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     Report,
     RetryScheduled,
     Started,
+    validated,
 )
 
 JOB: Final = "ojs.mail"
@@ -66,7 +67,7 @@ async def take(world: World, execution_id: str, attempt: int = 1) -> None:
 async def answer(world: World, execution_id: str, outcome: str, attempt: int = 1, *, step: str = "main") -> None:
     token = ids.report_token(KEY, execution_id, step, attempt)
     fields = {"job": JOB, "execution_id": execution_id, "step": step, "attempt": attempt, "delivery": 1}
-    report = proven(Report.model_validate({**fields, "outcome": outcome, "token": token}))
+    report = proven(validated(Report, {**fields, "outcome": outcome, "token": token}))
     await world.log.publish(subjects.subject_of(report), report, message_id=subjects.subject_of(report))
     await run(world)
 
@@ -127,7 +128,7 @@ def other(kind: type[Message], of: str, **fields: Any) -> Callable[[StoredEvents
             fact = recorded.message
             if not (isinstance(fact, kind) and isinstance(fact, ExecutionFact) and fact.execution_id == of):
                 return recorded
-            message = fact.model_copy(update=fields)
+            message = fact.changed(**fields)
             return msgspec.structs.replace(recorded, message=message, subject=subjects.subject_of(message))
 
         return replace(it, log=tuple(map(changed, it.log)))
@@ -142,7 +143,7 @@ def with_expiry(it: StoredEvents, at: datetime | None) -> StoredEvents:
             return recorded
         return msgspec.structs.replace(
             recorded,
-            message=recorded.message.model_copy(update={"plan": plan.model_copy(update={"expires_at": at})}),
+            message=recorded.message.changed(plan=plan.changed(expires_at=at)),
         )
 
     return replace(it, log=tuple(map(changed, it.log)))

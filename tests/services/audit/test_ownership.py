@@ -7,7 +7,16 @@ import pytest
 from tests.domain.given import ID, JOB, NOON, admitted, plan
 from tests.services.audit.test_queues import KEY, judged
 from tocsin.domain import execution
-from tocsin.domain.events import Completed, Dispatched, Message, OwnershipAssigned, Recorded, Released, Started
+from tocsin.domain.events import (
+    Completed,
+    Dispatched,
+    Message,
+    OwnershipAssigned,
+    Recorded,
+    Released,
+    Started,
+    validated,
+)
 from tocsin.domain.ownership import EXECUTOR
 
 A: Final = "01890f3e-0000-7000-8000-00000000000a"
@@ -15,9 +24,7 @@ B: Final = "01890f3e-0000-7000-8000-00000000000b"
 
 
 def owner(name: str, agent_id: str, reason: str = "vacant") -> OwnershipAssigned:
-    return OwnershipAssigned.model_validate(
-        {"resource": EXECUTOR, "name": name, "agent_id": agent_id, "reason": reason}
-    )
+    return validated(OwnershipAssigned, {"resource": EXECUTOR, "name": name, "agent_id": agent_id, "reason": reason})
 
 
 FIRST: Final = owner("a", A)
@@ -26,7 +33,7 @@ SECOND: Final = owner("b", B, "silent")
 
 def task(job_class: str = "LEADER_ONLY") -> tuple[Message, Dispatched]:
     """An admission and its task; with an owner before them, they are the second and the third event of the log."""
-    admission = admitted(plan().model_copy(update={"job_class": job_class}))
+    admission = admitted(plan().changed(job_class=job_class))
     state = execution.evolve(execution.initial, Recorded(admission, "", 1, NOON))
     [dispatched] = execution.dispatch(state, key=KEY)
     return admission, dispatched
@@ -66,12 +73,12 @@ def test_claim_of_the_owner_is_clean() -> None:
 
 
 def shard_owner(name: str = "a", agent_id: str = A, reason: str = "vacant") -> OwnershipAssigned:
-    return owner(name, agent_id, reason).model_copy(update={"resource": "shard-s1"})
+    return owner(name, agent_id, reason).changed(resource="shard-s1")
 
 
 def shard_task() -> tuple[Message, Dispatched]:
     """A task on a shard; it names no resource."""
-    admission = admitted(plan().model_copy(update={"shard": "s1"}))
+    admission = admitted(plan().changed(shard="s1"))
     [dispatched] = execution.dispatch(execution.evolve(execution.initial, Recorded(admission, "", 1, NOON)), key=KEY)
     assert dispatched.resource is None
     return admission, dispatched
@@ -95,7 +102,7 @@ def test_claim_without_the_owner_must_be_released(stale: Started) -> None:
 
 
 def test_claim_on_a_shard_of_another_is_found() -> None:
-    leased = claim("http", None, epoch=None).model_copy(update={"lease": 30.0})
+    leased = claim("http", None, epoch=None).changed(lease=30.0)
     [found] = ownership(shard_owner(), *shard_task(), leased, completed())
     assert "rests on a claim" in found
     [found] = ownership(shard_owner(), *shard_task(), claim("b", B))
@@ -118,7 +125,7 @@ def test_outdated_claim_is_clean_once_released() -> None:
         ((FIRST, *task(), claim("a", B)), "a claimed it, and a owned executor"),
         ((FIRST, *task("LOCAL_SAFE"), claim()), "epoch 1 of no resource"),
         ((FIRST, *task(), SECOND, claim(), completed()), "its end rests on a claim under epoch 1"),
-        ((FIRST, FIRST.model_copy(update={"reason": "silent"})), "assigned to its owner"),
+        ((FIRST, FIRST.changed(reason="silent")), "assigned to its owner"),
         ((FIRST, owner("b", B)), "as `vacant`, and had an owner"),
         ((SECOND,), "as `silent`, and had no owner"),
     ],

@@ -98,9 +98,7 @@ def test_cancellation_may_be_read_before_its_purge() -> None:
 )
 def test_cancellation_of_a_later_task_is_a_violation(facts: tuple[Message, Message, str]) -> None:
     first, second, _ = facts
-    changed = [
-        fact.model_copy(update={"upto": 1}) if isinstance(fact, QueuePurged) else fact for fact in (first, second)
-    ]
+    changed = [fact.changed(upto=1) if isinstance(fact, QueuePurged) else fact for fact in (first, second)]
     assert reasons(judged(*waiting(), *changed))
 
 

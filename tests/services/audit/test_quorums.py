@@ -19,10 +19,10 @@ from tocsin.domain.events import (
 from tocsin.services.audit import audit
 
 RULE = QuorumRule(acknowledgements=2, timeout=10, max_attempts=2)
-PLAN = plan().model_copy(update={"quorum": RULE})
+PLAN = plan().changed(quorum=RULE)
 PLANNED = Planned(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="api", plan=PLAN)
 PROPOSED = Proposed(job=JOB, execution_id=ID, attempt=1, agents=("a.1", "b.2", "c.3"), needed=2)
-AGAIN = PROPOSED.model_copy(update={"attempt": 2})
+AGAIN = PROPOSED.changed(attempt=2)
 REACHED = QuorumSettled(job=JOB, execution_id=ID, outcome="reached", attempt=1)
 GIVEN_UP = QuorumSettled(job=JOB, execution_id=ID, outcome="no_quorum", attempt=2)
 ADMITTED = Admitted(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="api", plan=PLAN)
@@ -62,13 +62,13 @@ DEFECTS: dict[str, tuple[tuple[ExecutionFact, ...], str]] = {
     "answer after the end": ((PLANNED, PROPOSED, by("a.1"), by("b.2"), REACHED, by("c.3")), "had ended"),
     "proposal left out": ((PLANNED, AGAIN), "came after proposal 0"),
     "one proposal too many": (
-        (PLANNED, PROPOSED, AGAIN, PROPOSED.model_copy(update={"attempt": 3})),
+        (PLANNED, PROPOSED, AGAIN, PROPOSED.changed(attempt=3)),
         "2 are allowed",
     ),
-    "no majority": ((PLANNED, PROPOSED.model_copy(update={"agents": ("a.1", "b.2", "c.3", "d.4")})), "too few"),
-    "fewer than the definition": ((PLANNED, PROPOSED.model_copy(update={"needed": 1, "agents": ("a.1",)})), "too few"),
-    "an agent twice": ((PLANNED, PROPOSED.model_copy(update={"agents": ("a.1", "a.1")})), "twice"),
-    "given up early": ((PLANNED, PROPOSED, GIVEN_UP.model_copy(update={"attempt": 1})), "given up"),
+    "no majority": ((PLANNED, PROPOSED.changed(agents=("a.1", "b.2", "c.3", "d.4"))), "too few"),
+    "fewer than the definition": ((PLANNED, PROPOSED.changed(needed=1, agents=("a.1",))), "too few"),
+    "an agent twice": ((PLANNED, PROPOSED.changed(agents=("a.1", "a.1"))), "twice"),
+    "given up early": ((PLANNED, PROPOSED, GIVEN_UP.changed(attempt=1)), "given up"),
     "given up with a quorum": (
         (PLANNED, PROPOSED, AGAIN, by("a.1", proposal=3, attempt=2), by("b.2", proposal=3, attempt=2), GIVEN_UP),
         "given up",
@@ -84,5 +84,5 @@ def test_planted_defect_is_found(case: str) -> None:
 
 
 def test_job_without_acknowledgements_has_none() -> None:
-    bare: Callable[..., Any] = PLANNED.model_copy
-    assert "it needs no acknowledgements" in wrong(bare(update={"plan": plan()}), PROPOSED)
+    bare: Callable[..., Any] = PLANNED.changed
+    assert "it needs no acknowledgements" in wrong(bare(plan=plan()), PROPOSED)

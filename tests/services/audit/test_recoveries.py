@@ -91,7 +91,7 @@ def first(kind: type[Message], **fields: object) -> Change:
         if not isinstance(recorded.message, kind) or (seen and seen[0] is not recorded):
             return recorded
         seen.append(recorded)
-        return msgspec.structs.replace(recorded, message=recorded.message.model_copy(update=fields)) if fields else None
+        return msgspec.structs.replace(recorded, message=recorded.message.changed(**fields)) if fields else None
 
     return change
 

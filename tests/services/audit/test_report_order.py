@@ -52,7 +52,7 @@ def test_missing_report_is_noticed_in_any_order(everything: StoredEvents, order:
 @pytest.mark.parametrize("order", ORDERS)
 def test_report_with_a_foreign_token_proves_nothing(everything: StoredEvents, order: Order) -> None:
     [first, *others] = everything.reports
-    forged = msgspec.structs.replace(first, message=first.message.model_copy(update={"token": "forged"}))
+    forged = msgspec.structs.replace(first, message=first.message.changed(token="forged"))
     violations = order(replace(everything, reports=[forged, *others])).audited().violations
     assert {violation.invariant for violation in violations} == {"I3"}
 

@@ -49,11 +49,9 @@ def of_other(recorded: Recorded[Any], after: int) -> Recorded[Message]:
     message = recorded.message
     changes: dict[str, Any] = {"job": OTHER, **({"trigger": "api"} if hasattr(message, "trigger") else {})}
     if (admission := getattr(message, "admits", None)) is not None:
-        plan = admission.plan.model_copy(update={"definition": 0})  # an enqueued job is not registered
-        changes["admits"] = admission.model_copy(update={"plan": plan})
-    return msgspec.structs.replace(
-        recorded, message=message.model_copy(update=changes), sequence=recorded.sequence + after
-    )
+        plan = admission.plan.changed(definition=0)  # an enqueued job is not registered
+        changes["admits"] = admission.changed(plan=plan)
+    return msgspec.structs.replace(recorded, message=message.changed(**changes), sequence=recorded.sequence + after)
 
 
 def test_two_jobs_with_one_id_are_judged_each(everything: StoredEvents) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.domain.given import admitted, plan
 from tests.services.audit.test_queues import judged
-from tocsin.domain.events import Namespace, NamespacesDefined, PolicyDefined, Skipped
+from tocsin.domain.events import Namespace, NamespacesDefined, PolicyDefined, Skipped, validated
 
 KINDS: Final = [
     (PolicyDefined, {"job_timeout": 1.0}, {"job_timeout": 2.0}),
@@ -30,8 +30,8 @@ def test_impossible_version_is_found(kind: Any, one: dict[str, Any], two: dict[s
     ("quota", "violates"), [({"executions_per_day": 1}, False), ({"bytes_per_day": 1}, False), ({}, True)]
 )
 def test_skip_needs_a_daily_quota(quota: dict[str, int], *, violates: bool) -> None:
-    declared = NamespacesDefined(namespaces=(Namespace.model_validate({"name": "a", **quota}),))
-    first = admitted(plan()).model_copy(update={"job": "a.mail", "trigger": "manual"})
+    declared = NamespacesDefined(namespaces=(validated(Namespace, {"name": "a", **quota}),))
+    first = admitted(plan()).changed(job="a.mail", trigger="manual")
     skipped = Skipped.of(first, "namespace_quota")
     reasons = [violation.reason for violation in judged(declared, skipped).violations]
     assert any("never had one" in reason for reason in reasons) is violates

@@ -57,6 +57,7 @@ from tocsin.domain.events import (
     Shard,
     ShardState,
     Started,
+    validated,
 )
 from tocsin.domain.job_record import Registration
 from tocsin.domain.notification import Kind
@@ -655,7 +656,7 @@ async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
             sequence = await log.append(answer, expect=sequence)
 
     failed = {"attempt": 1, "error": "status 503", "next_attempt_at": at}
-    await answered("n1", "ops", NotificationAttemptFailed.model_validate({"job": "vacuum", "id": "n1", **failed}))
+    await answered("n1", "ops", validated(NotificationAttemptFailed, {"job": "vacuum", "id": "n1", **failed}))
     await answered("n2", "mail", NotificationDelivered(job="vacuum", id="n2", attempt=1))
     refused = (await finds(notifications.delivery, tocsin))["notifications-not-accepted"]
     assert_finding(refused, Level.BAD, "`ops` (status 503)")
@@ -673,8 +674,8 @@ async def test_trigger_with_too_many_keys(tocsin: Running) -> None:
     for number, reason in enumerate(("debounced", "too_many_keys")):
         assert (await finds(triggers.keys, tocsin))["trigger-keys"].level is Level.OK
         event = EventReference(stream="LOG", sequence=1, subject="load.completed", time=at)
-        record = EventIgnored.model_validate(
-            {"job": "invoice", "trigger_id": "t", "event": event.model_dump(), "reason": reason}
+        record = validated(
+            EventIgnored, {"job": "invoice", "trigger_id": "t", "event": event.document(), "reason": reason}
         )
         await log.publish(subjects.subject_of(record), record, message_id=f"r{number}")
     full = (await finds(triggers.keys, tocsin))["trigger-keys"]
@@ -892,7 +893,7 @@ async def test_archived_execution_was_planned(tocsin: Running) -> None:
 async def test_unreadable_event_hides_no_other_job(tocsin: Running, kind: str) -> None:
     at = datetime.now(UTC).replace(second=0, microsecond=0)
     await store(tocsin, Due(job="job", scheduled_time=at, definition=1))
-    await store(tocsin, _requested(Planned).model_copy(update={"execution_id": ID.replace("0", "1")}))
+    await store(tocsin, _requested(Planned).changed(execution_id=ID.replace("0", "1")))
     await _hold(tocsin, _started())
     subject = {
         "ledger": "ledger.other.due",
@@ -925,8 +926,8 @@ async def test_undecided_execution_is_found(tocsin: Running) -> None:
 
 
 async def test_wait_beyond_its_timeout_is_found(tocsin: Running) -> None:
-    of = plan().model_copy(update={"depends_on": (JobDependency(job="load"),), "dependency_timeout": 1_800.0})
-    await store(tocsin, _requested(Planned).model_copy(update={"plan": of}))
+    of = plan().changed(depends_on=(JobDependency(job="load"),), dependency_timeout=1_800.0)
+    await store(tocsin, _requested(Planned).changed(plan=of))
     assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
     findings = await finds(deadlines.executions, tocsin, later=LATER)
     assert_finding(findings["dependency-unknown"], Level.BAD, "job 01a1ffef", "beyond their `dependency_timeout`")

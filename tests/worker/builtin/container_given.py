@@ -50,7 +50,7 @@ class ContainerBench(Bench):
         dispatched = await self.given_task(function=FUNCTION, builtin=builtin, **task)
         assigned = await self.assigned()
         if attempt > 1:
-            assigned = assigned._replace(body=dispatched.model_copy(update={"attempt": attempt}).encode())
+            assigned = assigned._replace(body=dispatched.changed(attempt=attempt).encode())
         return HeldTask(assigned)
 
     async def execute(self, **more: Any) -> JsonValue:  # noqa: ANN401

@@ -12,15 +12,12 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from pydantic_core import to_json
 
-from ... import subjects
-from ...domain import history, json_codec
 from ...domain.dead_letter import Letter, LetterName
 from ...domain.definition import STORED, JobDefinition
-from ...domain.events import Message, PoisonMessage
+from ...domain.events import PoisonMessage
 from ...domain.execution_record import ExecutionRecord
 from ...domain.job_record import JobRecord
 from ...domain.ledger import Timetable
-from ...domain.namespaces import namespace_of
 from ...domain.totals import UNREGISTERED
 from ...ports import SequenceConflict
 from ...subjects import Stream
@@ -179,14 +176,19 @@ def dead_letter_columns(letter: Letter) -> dict[str, Any]:
     fact: Any = letter.message
     if isinstance(fact, PoisonMessage):
         values: dict[str, Any] = dict.fromkeys(("execution_id", "definition")) | dict.fromkeys(_TIMES, letter.time)
-        attempts, error = (), fact.reason
-        content = fact.model_dump(include={"durable", "subject", "sequence", "body"})
+        attempts: tuple[Any, ...] = ()
+        error = fact.reason
+        content = fact.document(include={"durable", "subject", "sequence", "body"})
     else:
         values = {"execution_id": fact.execution_id, "definition": fact.definition or None}
         values |= {name: getattr(fact, name) for name in _TIMES}
         attempts, error = fact.attempts, fact.last_error and fact.last_error.summary
         content = fact.input
-    texts = {"last_error": plain(error), "input": json_text(content), "attempt_history": json_text(attempts)}
+    texts = {
+        "last_error": plain(error),
+        "input": json_text(content),
+        "attempt_history": json_text([attempt.document() for attempt in attempts]),
+    }
     return {**values, **texts, "job_name": fact.job, "attempts": len(attempts)}
 
 
@@ -207,14 +209,3 @@ def job_record(columns: Mapping[str, Any]) -> JobRecord:
         last_scheduled=columns["last_scheduled_time"],
         anchor=columns["anchor"],
     )
-
-
-def read_event(subject: str, body: bytes) -> Message:
-    """Implement `ports.Decode`: most events are read only as far as rows need them.
-
-    The events of namespaces are read whole, because their sizes count for quotas.
-    """
-    root, _, _, kind, rest = f"{subject}....".split(".", 4)
-    is_plain = root == "execution" and kind in history.PLAIN and (kind != "admitted" or rest.strip("."))
-    event: Any = json_codec.read(history.PLAIN[kind], body) if is_plain else None
-    return subjects.decode(subject, body) if event is None or namespace_of(event.job) else event

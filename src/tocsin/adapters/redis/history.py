@@ -40,7 +40,7 @@ from ...ports.queries import (
 )
 from ...subjects import Stream
 from ..history.factory import without_credentials
-from ..history.rows import plain, read_event
+from ..history.rows import plain
 from . import batch_writer, counts, keys, pages, totals
 from .batch_writer import BatchWriter
 from .keys import Hash, dead_letter_row, execution_row, job_row
@@ -74,8 +74,6 @@ class RedisHistory:
 
     A method may also raise `redis.exceptions.RedisError`.
     """
-
-    decode = staticmethod(read_event)
 
     def __init__(self, client: Redis, *, installation: str = "") -> None:
         """Record the streams of `installation`."""

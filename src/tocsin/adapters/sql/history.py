@@ -42,7 +42,6 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
-from ..history.rows import read_event
 from . import counts as kept_counts
 from . import tables, totals
 from .batch_writer import BatchWriter
@@ -253,7 +252,6 @@ class SqlHistory:
 
         await self._in_thread(committed)
 
-    decode = staticmethod(read_event)
     executions = reading(executions)
     count = reading(count)
     execution = reading(execution)

@@ -144,7 +144,7 @@ def _grant(
             verb, agent, queues or [], functions or [], shards=shards or [], reason=reason
         )
     )
-    grants = [grant.model_dump(mode="json") for grant in answer.grants or ()]
+    grants = [grant.document() for grant in answer.grants or ()]
     may = f" may get {_grants(answer.grants, needs_grant=False)}"
     if answer.shards is not None:
         may += f", and own {_granted_shards(answer.shards)}"

@@ -24,8 +24,8 @@ def as_json(letter: Letter) -> dict[str, object]:
         "id": letter.id,
         "job": letter.job,
         "resolved": resolved is not None,
-        "resolution": None if resolved is None else {"time": resolved.time, **resolved.message.model_dump(mode="json")},
-        "letter": fact.model_dump(mode="json", exclude_none=True),
+        "resolution": None if resolved is None else {"time": resolved.time, **resolved.message.document()},
+        "letter": fact.document(exclude_none=True),
         "text": _text(fact) if isinstance(fact, PoisonMessage) else None,
         "replays": [
             {

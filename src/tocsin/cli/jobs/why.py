@@ -131,7 +131,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "before": answer.before,
         "after": answer.after,
         "since": answer.since,
-        "by": by.model_dump(mode="json", exclude_none=True) if by else None,
+        "by": by.document(exclude_none=True) if by else None,
         "reason": answer.reason,
         "exclusion": answer.exclusion,
         "moved_to": answer.moved_to,

@@ -73,7 +73,7 @@ def as_json(recorded: events.Recorded[events.Message]) -> dict[str, Any]:
         "time": recorded.time,
         "sequence": recorded.sequence,
         "subject": recorded.subject,
-        "fact": masked(recorded.message).model_dump(mode="json", exclude_none=True),
+        "fact": masked(recorded.message).document(exclude_none=True),
     }
 
 

@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.text import Text
 from typing_extensions import override
 
+from ...domain.events import Message
 from ...domain.text import printable_lines
 from ..runtime.errors import Exit, UsageError
 from . import Format
@@ -227,6 +228,8 @@ def seconds(length: float | None) -> str:
 def _plain(value: Any) -> object:  # noqa: ANN401 - any type that json.dumps does not support
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Message):
+        return value.document(exclude_none=True)
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", exclude_none=True)
     return str(value)

@@ -33,7 +33,7 @@ def start(
     session = session_of(context)
     started = session.ask(lambda operator: operator.start_silence(job=job, tag=tag, seconds=seconds, reason=reason))
     session.output.answer(
-        started.model_dump(mode="json"),
+        started.document(),
         lambda: [Text.assemble(("silenced ", "yellow"), (extent(started), "bold"), f" until {local(started.until)}")],
     )
 
@@ -47,7 +47,7 @@ def list_silences(context: typer.Context) -> None:
     active = session.ask(lambda operator: operator.silences())
     print_table(
         session.output,
-        [silence.model_dump(mode="json") for silence in active],
+        [silence.document() for silence in active],
         ("ID", "OF", "UNTIL", "BY", "REASON"),
         (
             (Text(each.id, style="bold"), extent(each), each.until, each.by and each.by.full_name, each.reason)
@@ -70,6 +70,6 @@ def end(
     session = session_of(context)
     ended = session.ask(lambda operator: operator.end_silence(silence, reason=reason))
     session.output.answer(
-        ended.model_dump(mode="json"),
+        ended.document(),
         lambda: [Text.assemble(("ended ", "yellow"), f"the silence of {extent(ended)}")],
     )

@@ -17,9 +17,9 @@ from .message import *
 from .mq import *
 from .notifications import *
 from .output import *
+from .plan import *
 from .public import *
 from .shards import *
 from .steps import *
 from .triggers import *
 from .uniqueness import *
-from .workflow import *

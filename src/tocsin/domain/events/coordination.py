@@ -5,16 +5,14 @@ name; everything else is about one process.
 """
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from .message import Actor, Message, VersionedMessage
+from .message import Actor, OwnMessage, Sequence, VersionedMessage, constant
 
 # --- locks -----------------------------------------------------------------------------------------------------------
 
 
-class LockFact(VersionedMessage):
+class LockFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about the lock of one job, or of one shard of a job."""
 
     job: str
@@ -31,26 +29,26 @@ class LockFact(VersionedMessage):
     """
 
 
-class Acquired(LockFact):
+class Acquired(LockFact, frozen=True, kw_only=True):
     """An execution acquired the lock.
 
     The planner or the lock keeper stores this before the execution is admitted. The sequence of this event is the fencing token.
     """
 
-    type: Literal["acquired"] = "acquired"
+    type: Literal["acquired"] = constant("acquired")
     ttl: float
     """Seconds that the entry in the bucket `locks` lives, and after which `tocsin doctor` looks at the holder.
 
     The lock itself ends with its execution, and never by time."""
 
 
-class Queued(LockFact):
+class Queued(LockFact, frozen=True, kw_only=True):
     """An execution waits for the lock (ojs-cron §6.1, `enqueue`).
 
     The lock keeper stores this if the overlap policy lets the execution wait.
     """
 
-    type: Literal["queued"] = "queued"
+    type: Literal["queued"] = constant("queued")
     yields: bool = False
     """True: the execution is a replay or part of a backfill, and lets all others go first."""
 
@@ -58,7 +56,7 @@ class Queued(LockFact):
 # --- leader leases ---------------------------------------------------------------------------------------------------
 
 
-class LeadershipFact(VersionedMessage):
+class LeadershipFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about a leader lease.
 
     It explains gaps to operators; no decision depends on it.
@@ -72,33 +70,33 @@ class LeadershipFact(VersionedMessage):
     """The time of the change (UTC), by the clock of the holder."""
 
 
-class LeadershipGained(LeadershipFact):
+class LeadershipGained(LeadershipFact, frozen=True, kw_only=True):
     """A process acquired a leader lease.
 
     The process itself stores this when its leadership begins.
     """
 
-    type: Literal["gained"] = "gained"
+    type: Literal["gained"] = constant("gained")
     last_sign: datetime | None = None
     """The last time (UTC) at which this process saw another leader."""
 
 
-class LeadershipReleased(LeadershipFact):
+class LeadershipReleased(LeadershipFact, frozen=True, kw_only=True):
     """A process released a leader lease.
 
     The process itself stores this when it shuts down.
     """
 
-    type: Literal["released"] = "released"
+    type: Literal["released"] = constant("released")
 
 
-class LeadershipLost(LeadershipFact):
+class LeadershipLost(LeadershipFact, frozen=True, kw_only=True):
     """A process lost a leader lease.
 
     The process itself stores this when it finds out.
     """
 
-    type: Literal["lost"] = "lost"
+    type: Literal["lost"] = constant("lost")
     last_sign: datetime
     """The last time (UTC) at which the process knew that it was the leader."""
 
@@ -107,7 +105,7 @@ OF_THE_NAME = "all"
 """Stands for the id in the subjects of events about a name."""
 
 
-class AgentFact(VersionedMessage):
+class AgentFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about an agent."""
 
     name: str
@@ -116,24 +114,24 @@ class AgentFact(VersionedMessage):
     """The id of the process, or `all` for an event about the name."""
 
 
-class AgentRegistered(AgentFact):
+class AgentRegistered(AgentFact, frozen=True, kw_only=True):
     """An agent registered, changed what it registered with, or was heard again after a silence.
 
     The agent keeper stores this after a hold list.
     """
 
-    type: Literal["registered"] = "registered"
+    type: Literal["registered"] = constant("registered")
     host: str = ""
     """The host, as the agent names it."""
     version: str = ""
     """The version of Tocsin that the agent runs."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = {}
     """Labels that the agent was given."""
     queues: tuple[str, ...] = ()
     """The queues that it takes tasks from."""
     functions: tuple[str, ...] = ()
     """The functions for which it has handlers, sorted."""
-    max_concurrent_jobs: Annotated[int, Field(ge=0)] = 0
+    max_concurrent_jobs: Sequence = 0
     """The number of tasks that it runs at the same time."""
     leader_candidate: bool = True
     """Whether it may become the executor leader."""
@@ -141,46 +139,46 @@ class AgentRegistered(AgentFact):
     """The shards that it may own, sorted; `*` stands for every shard."""
 
 
-class AgentDrainStarted(AgentFact):
+class AgentDrainStarted(AgentFact, frozen=True, kw_only=True):
     """An operator drains an agent: it finishes its tasks and takes no more."""
 
-    type: Literal["drain-started"] = "drain-started"
+    type: Literal["drain-started"] = constant("drain-started")
     by: Actor | None = None
     """The operator."""
     reason: str | None = None
     """The operator's reason."""
 
 
-class AgentFellSilent(AgentFact):
+class AgentFellSilent(AgentFact, frozen=True, kw_only=True):
     """An agent is lost: no hold list of it arrived for some time.
 
     The agent keeper stores this. The process died, or cannot reach NATS.
     """
 
-    type: Literal["fell-silent"] = "fell-silent"
+    type: Literal["fell-silent"] = constant("fell-silent")
     silent_for: float
     """Seconds since its last hold list, or since the agent keeper began to listen."""
 
 
-class AgentEnded(AgentFact):
+class AgentEnded(AgentFact, frozen=True, kw_only=True):
     """An agent stopped in order.
 
     The agent keeper stores this after the agent's last hold list.
     """
 
-    type: Literal["ended"] = "ended"
+    type: Literal["ended"] = constant("ended")
 
 
-class AgentForgotten(AgentFact):
+class AgentForgotten(AgentFact, frozen=True, kw_only=True):
     """A lost or ended agent is no longer listed.
 
     The archiver may remove its events.
     """
 
-    type: Literal["forgotten"] = "forgotten"
+    type: Literal["forgotten"] = constant("forgotten")
 
 
-class QueueGrant(Message):
+class QueueGrant(OwnMessage, frozen=True, kw_only=True):
     """A queue whose tasks agents of a name may get."""
 
     queue: str
@@ -189,12 +187,12 @@ class QueueGrant(Message):
     """Functions of these tasks, sorted; `*` stands for any characters."""
 
 
-class AgentGranted(AgentFact):
+class AgentGranted(AgentFact, frozen=True, kw_only=True):
     """An operator decided which tasks agents of a name may get."""
 
     agent_id: str = OF_THE_NAME
     """Always `all`."""
-    type: Literal["granted"] = "granted"
+    type: Literal["granted"] = constant("granted")
     grants: tuple[QueueGrant, ...] = ()
     """All that they may get, by queue; without any, they get no tasks."""
     shards: tuple[str, ...] | None = None
@@ -205,7 +203,7 @@ class AgentGranted(AgentFact):
     """The operator's reason."""
 
 
-class AgentSwitched(AgentFact):
+class AgentSwitched(AgentFact, frozen=True, kw_only=True):
     """An operator disabled or enabled all agents of a name, now and after their restarts.
 
     Of a worker over HTTP, which does not register, the name is its id: the digest of its identity and its own name.
@@ -213,7 +211,7 @@ class AgentSwitched(AgentFact):
 
     agent_id: str = OF_THE_NAME
     """Always `all`."""
-    type: Literal["switched"] = "switched"
+    type: Literal["switched"] = constant("switched")
     enabled: bool
     """False: agents of this name take no tasks."""
     draining: bool = False

@@ -4,9 +4,10 @@ from base64 import b64decode, b64encode
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue
+import msgspec
+from pydantic import Field
 
-from .message import Actor, Failure, Input, Message, Sequence, TriggerKind, VersionedMessage
+from .message import Actor, Failure, Json, OwnMessage, Sequence, TriggerKind, VersionedMessage, constant
 from .steps import PastHoldUp
 
 MAX_BODY_BYTES: Final = 262_144
@@ -17,7 +18,7 @@ MAX_MESSAGE_ID_LENGTH: Final = 256
 """Characters of the message's id that a dead letter keeps."""
 
 
-class Attempt(Message):
+class Attempt(OwnMessage, frozen=True, kw_only=True):
     """One attempt of a step, as shown to operators."""
 
     step: str
@@ -36,7 +37,7 @@ class Attempt(Message):
     """What held back its task before the last claim: limits, rates and pauses."""
 
 
-class DeadLetterFact(VersionedMessage):
+class DeadLetterFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about one dead letter."""
 
     job: str
@@ -44,18 +45,18 @@ class DeadLetterFact(VersionedMessage):
     """The id of the failed execution, or `<durable>-<partition>-<sequence>` for a poison message."""
 
 
-class DeadLettered(DeadLetterFact):
+class DeadLettered(DeadLetterFact, frozen=True, kw_only=True):
     """An execution failed for good (hip-62, Dead Letter Handling).
 
     The dead letter sink stores this with every attempt.
     """
 
-    type: Literal["dead-lettered"] = "dead-lettered"
+    type: Literal["dead-lettered"] = constant("dead-lettered")
     execution_id: str
     """The id of the failed execution."""
     scheduled_time: datetime
     trigger: TriggerKind
-    input: dict[str, JsonValue] = {}
+    input: dict[str, Json] = {}
     """The input of the execution.
 
     A step's own input is stored under the step's name.
@@ -74,9 +75,9 @@ class DeadLettered(DeadLetterFact):
     """The time (UTC) at which the last attempt ended; without attempts, of the last event."""
     definition: Sequence = 0
     """The sequence of the definition that the execution was planned by; 0: the job is not registered."""
-    plan_input: Input = {}
+    plan_input: dict[str, Json] = {}
     """The input of the plan."""
-    plan_args: tuple[JsonValue, ...] = ()
+    plan_args: tuple[Json, ...] = ()
     """The positional arguments of the plan."""
     replay_of: str | None = None
     """The dead letter that the failed execution was a replay of."""
@@ -84,14 +85,14 @@ class DeadLettered(DeadLetterFact):
     """The shard of the failed execution, on which a replay runs."""
 
 
-class PoisonMessage(DeadLetterFact):
+class PoisonMessage(DeadLetterFact, frozen=True, kw_only=True):
     """A stage could not use a message.
 
     The stage stores this with the message's body and the reason. Both are cut off if this event would otherwise be too
     large. The message itself stays in the log.
     """
 
-    type: Literal["refused"] = "refused"
+    type: Literal["refused"] = constant("refused")
     reason: str
     """The reason why the message cannot be used."""
     code: str | None = None
@@ -148,28 +149,28 @@ class PoisonMessage(DeadLetterFact):
         """Return this dead letter with the id of the message."""
         if message_id is None:
             return self
-        return self.model_copy(update={"message_id": message_id[:MAX_MESSAGE_ID_LENGTH]})
+        return self.changed(message_id=message_id[:MAX_MESSAGE_ID_LENGTH])
 
     def shortened(self, limit: int) -> "PoisonMessage":
         """Return this dead letter with at most `limit` bytes of the message's body."""
         body = b64decode(self.body)
         if len(body) <= limit:
             return self
-        return self.model_copy(update={"body": b64encode(body[:limit]).decode(), "is_cut": True})
+        return self.changed(body=b64encode(body[:limit]).decode(), is_cut=True)
 
 
-class Replayed(DeadLetterFact):
+class Replayed(DeadLetterFact, frozen=True, kw_only=True):
     """An operator requested a replay of a dead letter.
 
     The API stores this, and the planner plans the execution.
     """
 
-    type: Literal["replayed"] = "replayed"
-    number: Annotated[int, Field(ge=1)]
+    type: Literal["replayed"] = constant("replayed")
+    number: Annotated[int, msgspec.Meta(ge=1), Field(ge=1)]
     """The number of this replay of the dead letter, counted from 1."""
     execution_id: str | None = None
     """The id of the execution that the replay requests. Absent: an old version stored this."""
-    input: Input | None = None
+    input: dict[str, Json] | None = None
     """Keys that override the original input."""
     failed_only: bool = False
     """True: the steps that completed in the failed execution are not run again."""
@@ -187,13 +188,13 @@ class Replayed(DeadLetterFact):
     """
 
 
-class Resolved(DeadLetterFact):
+class Resolved(DeadLetterFact, frozen=True, kw_only=True):
     """A dead letter needs no more work.
 
     The DAG advancer stores this when a replay completes, and the API on request.
     """
 
-    type: Literal["resolved"] = "resolved"
+    type: Literal["resolved"] = constant("resolved")
     execution_id: str | None = None
     """The replay that completed."""
     by: Actor | None = None

@@ -1,126 +1,27 @@
 """Events of an execution: its plan, admission, recovery and end."""
 
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
-from pydantic import JsonValue
-
-from ..definition import DEFAULT_MAX_DEATHS, DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
 from ..text import utc_text
-from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, StartRate, TriggerKind, VersionedMessage
+from .message import (
+    OCCURRENCES,
+    Actor,
+    Failure,
+    Json,
+    OwnMessage,
+    Sequence,
+    TriggerKind,
+    VersionedMessage,
+    constant,
+)
+from .plan import Plan, StoredPlan
 from .triggers import EventReference
-from .workflow import Workflow
-
-# --- the plan --------------------------------------------------------------------------------------------------------
-
-
-class PlannedStep(Message):
-    """A step of a plan, with every default resolved."""
-
-    name: str
-    """The name of the step, unique within the job."""
-    function: str
-    """The function that a worker runs."""
-    builtin: dict[str, JsonValue] | None = None
-    """The specification of a built-in function, from the definition alone; absent: the function is not built in."""
-    depends_on: tuple[str, ...] = ()
-    """The steps that must complete first."""
-    timeout: float
-    """The time limit of an attempt, in seconds."""
-    queue: str = "default"
-    """The queue that receives the tasks of this step."""
-    priority: int = 0
-    """The priority of the tasks of this step in their queue."""
-    input: Input | None = None
-    """The input of this step; absent: the input of the plan."""
-    args: tuple[JsonValue, ...] | None = None
-    """The positional arguments of this step; absent: those of the plan."""
-    bind: dict[str, JsonValue] | None = None
-    """The sources of the handler's arguments by parameter; absent: it gets the input and the positional arguments."""
-    retry: RetryPolicy = RetryPolicy()
-    """The retry policy of the step."""
-    meta: Input | None = None
-    """Metadata that only the tasks of this step carry, beside that of the plan; absent: none."""
-
-
-class QuorumRule(Message):
-    """The acknowledgements of agents that an execution needs (scratchbird, QUORUM_REQUIRED)."""
-
-    acknowledgements: int
-    """The least number of agents that must acknowledge it."""
-    timeout: float
-    """Seconds for which a proposal waits for them."""
-    max_attempts: int
-    """The number of proposals after which the execution is skipped."""
-
-
-class Plan(Message):
-    """The work of an execution.
-
-    It is taken once from the definition in force, so that a later edit does not change a running execution.
-    """
-
-    IS_SHARED: ClassVar[bool] = True
-
-    definition: Sequence
-    """The sequence of the definition in the job's ledger; 0: the job is not registered."""
-    steps: tuple[PlannedStep, ...]
-    """The steps, in the order of the definition."""
-    input: Input = {}
-    """The input of the execution."""
-    args: tuple[JsonValue, ...] = ()
-    """The positional arguments of the execution."""
-    overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
-    """The rule for an execution while another execution holds the lock."""
-    max_waiting: int = DEFAULT_MAX_WAITING
-    """The number of executions of the job that may wait for its lock."""
-    concurrency: Concurrency | None = None
-    """The limit of the job's tasks that workers may have at a time; absent: unlimited."""
-    rate: StartRate | None = None
-    """The rate at which its tasks and others start; absent: unlimited."""
-    job_class: JobClass = "LOCAL_SAFE"
-    """The class of the job. Only the executor leader gets the tasks of `LEADER_ONLY`."""
-    quorum: QuorumRule | None = None
-    """The acknowledgements that the execution needs before it may start; absent: none."""
-    depends_on: tuple[JobDependency, ...] = ()
-    """The jobs whose last run in a window must end before the execution may start."""
-    dependency_timeout: float | None = None
-    """Seconds for which the execution waits for these jobs; absent: it waits for none."""
-    dead_letter: bool = False
-    """True: a failure of the execution produces a dead letter."""
-    max_deaths: int = DEFAULT_MAX_DEATHS
-    """The number of workers that may be lost with a task of one step before the step fails."""
-    execution_timeout: float | None = None
-    """Seconds that the whole execution may take after its admission; absent: unlimited."""
-    cron_expression: str | None = None
-    timezone: str = "UTC"
-    tags: tuple[str, ...] = ()
-    """The tags of the job."""
-    meta: dict[str, JsonValue] = {}
-    """Metadata of the job, which every task carries.
-
-    The name and the instant of an occurrence are not here, so that all occurrences share one plan.
-    """
-    start_at: datetime | None = None
-    """The time (UTC) before which no task is dispatched."""
-    start_delay: float | None = None
-    """The seconds of `start_at` that were drawn from the job's `jitter`; absent: none."""
-    expires_at: datetime | None = None
-    """The time (UTC) from which on no task is dispatched any more (ojs-core §5.5)."""
-    shard: str | None = None
-    """The shard on which the execution runs; absent: the job is not divided."""
-    occurrence: str | None = None
-    """The id under which the execution and those of other shards were fanned out; absent: it stands for itself."""
-    job_uuid: str | None = None
-    """The id of the job's registration (scratchbird, `job_uuid`); absent: no step runs SQL, or the job is not registered."""
-    workflow: Workflow | None = None
-    """The workflow that decides when a step is ready; absent: the dependencies of the steps do."""
-
 
 # --- the beginning ---------------------------------------------------------------------------------------------------
 
 
-class ExecutionFact(VersionedMessage):
+class ExecutionFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about one execution."""
 
     job: str
@@ -128,12 +29,12 @@ class ExecutionFact(VersionedMessage):
     """The id of the execution (UUIDv7)."""
 
 
-class Requested(ExecutionFact):
+class Requested(ExecutionFact, frozen=True, kw_only=True):
     """The fields that `planned` and `admitted` share, so that each can be read alone."""
 
     scheduled_time: datetime
     trigger: TriggerKind
-    plan: Plan
+    plan: StoredPlan
     """The work of the execution."""
     by: Actor | None = None
     """The identity that requested the execution; absent: the schedule."""
@@ -156,46 +57,46 @@ class Requested(ExecutionFact):
         return 0 if self.event is None else self.event.hops + 1
 
     @property
-    def meta(self) -> dict[str, JsonValue]:
+    def meta(self) -> dict[str, Json]:
         """Return the metadata of the tasks (`meta_of`)."""
         return meta_of(self.plan, self.job, self.trigger, self.scheduled_time)
 
 
-def meta_of(plan: Plan, job: str, trigger: TriggerKind, scheduled_time: datetime) -> dict[str, JsonValue]:
+def meta_of(plan: Plan, job: str, trigger: TriggerKind, scheduled_time: datetime) -> dict[str, Json]:
     """Return the metadata of an execution's tasks.
 
     An occurrence also carries the name of its job and its instant (ojs-cron §6.3, CRON-20), and an execution on a shard the shard.
     """
-    shard: dict[str, JsonValue] = {} if plan.shard is None else {"shard": plan.shard}
+    shard: dict[str, Json] = {} if plan.shard is None else {"shard": plan.shard}
     if trigger not in OCCURRENCES:
         return {**plan.meta, **shard} if shard else plan.meta
     return {**plan.meta, **occurrence_meta(job, scheduled_time), **shard}
 
 
-def occurrence_meta(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
+def occurrence_meta(job: str, scheduled_time: datetime) -> dict[str, Json]:
     """Return the metadata that only an occurrence has."""
     return {"cron_name": job, "cron_triggered_at": utc_text(scheduled_time)}
 
 
-class Planned(Requested):
+class Planned(Requested, frozen=True, kw_only=True):
     """An execution was planned.
 
     The planner stores this for each occurrence or trigger that depends on other jobs, needs acknowledgements of agents, or waits
     for the job's lock.
     """
 
-    type: Literal["planned"] = "planned"
+    type: Literal["planned"] = constant("planned")
     trigger_id: str | None = None
     """The end of the subject of its trigger's `cron.answer`, after the job; absent: no trigger requested it."""
 
 
-class Admitted(Requested):
+class Admitted(Requested, frozen=True, kw_only=True):
     """An execution may run.
 
     The planner stores this if no lock is needed or the lock is free; otherwise the lock keeper does once the execution holds it.
     """
 
-    type: Literal["admitted"] = "admitted"
+    type: Literal["admitted"] = constant("admitted")
     fence: Sequence | None = None
     """The fencing token of the lock; absent: the job uses no lock."""
     recovered_at: datetime | None = None
@@ -213,7 +114,7 @@ LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full", "no_quorum"}) | DEP
 """The reasons of the lock keeper: the execution was planned before."""
 
 
-class Refusal(Message):
+class Refusal(OwnMessage, frozen=True, kw_only=True):
     """The error of a request."""
 
     code: str
@@ -222,7 +123,7 @@ class Refusal(Message):
     """The text of the error."""
 
 
-class Skipped(ExecutionFact):
+class Skipped(ExecutionFact, frozen=True, kw_only=True):
     """An occurrence does not run, and the execution is over.
 
     The lock keeper stores this if another execution holds the lock (`overlap_skip`), if too many wait for it (`queue_full`), or
@@ -234,7 +135,7 @@ class Skipped(ExecutionFact):
     It stores it for an occurrence or a trigger beyond a daily quota of the namespace too (`namespace_quota`).
     """
 
-    type: Literal["skipped"] = "skipped"
+    type: Literal["skipped"] = constant("skipped")
     reason: SkipReason
     """The reason why the occurrence does not run."""
     scheduled_time: datetime
@@ -281,14 +182,14 @@ class Skipped(ExecutionFact):
         return self.refusal is None and self.reason != "duplicate" and is_of_job
 
 
-class FannedOut(ExecutionFact):
+class FannedOut(ExecutionFact, frozen=True, kw_only=True):
     """An occurrence or a trigger became one execution on each of some shards.
 
     The planner stores this under the id that a single execution would have, before the executions begin. Their ids are made of this id
     and the shard, so that a redelivery begins the same executions. No event follows under this id.
     """
 
-    type: Literal["fanned-out"] = "fanned-out"
+    type: Literal["fanned-out"] = constant("fanned-out")
     scheduled_time: datetime
     trigger: TriggerKind
     """The cause of the executions."""
@@ -307,13 +208,13 @@ class FannedOut(ExecutionFact):
 QuorumOutcome: TypeAlias = Literal["reached", "no_quorum", "queue_full"]
 
 
-class Proposed(ExecutionFact):
+class Proposed(ExecutionFact, frozen=True, kw_only=True):
     """An execution was proposed to agents, which must acknowledge it before it starts.
 
     The agent keeper stores this, and sends the proposal to each of these agents. If too few acknowledge in time, it stores the next proposal.
     """
 
-    type: Literal["proposed"] = "proposed"
+    type: Literal["proposed"] = constant("proposed")
     attempt: int
     """The number of the proposal, counted from 1."""
     agents: tuple[str, ...] = ()
@@ -322,13 +223,13 @@ class Proposed(ExecutionFact):
     """The acknowledgements that it needs: those of the definition, and at least a majority of these agents."""
 
 
-class Acknowledged(ExecutionFact):
+class Acknowledged(ExecutionFact, frozen=True, kw_only=True):
     """An agent acknowledged a proposal.
 
     So its process ran, was enabled, and had the function of a step. The agent keeper stores this once for each agent that the proposal names.
     """
 
-    type: Literal["acknowledged"] = "acknowledged"
+    type: Literal["acknowledged"] = constant("acknowledged")
     attempt: int
     """The number of the proposal."""
     proposal: Sequence
@@ -339,13 +240,13 @@ class Acknowledged(ExecutionFact):
     """The id of its process."""
 
 
-class QuorumSettled(ExecutionFact):
+class QuorumSettled(ExecutionFact, frozen=True, kw_only=True):
     """An execution waits for acknowledgements no longer.
 
     The agent keeper stores this. The lock keeper then admits or skips the execution.
     """
 
-    type: Literal["quorum-settled"] = "quorum-settled"
+    type: Literal["quorum-settled"] = constant("quorum-settled")
     outcome: QuorumOutcome
     """`reached`: it may run. `no_quorum`: too few agents acknowledged the last proposal. `queue_full`: as many executions of its job
     as may wait did so already."""
@@ -356,7 +257,7 @@ class QuorumSettled(ExecutionFact):
 # --- recovery --------------------------------------------------------------------------------------------------------
 
 
-class Lost(Message):
+class Lost(OwnMessage, frozen=True, kw_only=True):
     """The last event of an execution or step, after which nothing followed."""
 
     what: Literal["planned", "admitted", "dispatched", "retry-scheduled"]
@@ -369,14 +270,14 @@ class Lost(Message):
     """The attempt of the step."""
 
 
-class Recovered(ExecutionFact):
+class Recovered(ExecutionFact, frozen=True, kw_only=True):
     """An execution was lost on its way to a worker and continues.
 
     The recoverer stores this once it has proof. The lost tasks are dispatched again. An old copy that turns up later
     does not run.
     """
 
-    type: Literal["recovered"] = "recovered"
+    type: Literal["recovered"] = constant("recovered")
     recovery: int
     """The number of this recovery, counted from 1."""
     lost: tuple[Lost, ...]
@@ -390,7 +291,7 @@ class Recovered(ExecutionFact):
 ExhaustedReason: TypeAlias = Literal["attempts", "non_retryable"]
 
 
-class Terminal(ExecutionFact):
+class Terminal(ExecutionFact, frozen=True, kw_only=True):
     """The end of an execution: no event follows.
 
     It repeats the fields that readers of the end need.
@@ -410,14 +311,14 @@ class Terminal(ExecutionFact):
     """The executions that events started one after the other, up to this execution; 0: no event started it."""
 
 
-class Completed(Terminal):
+class Completed(Terminal, frozen=True, kw_only=True):
     """Every step completed, or a workflow did.
 
     The DAG advancer stores this on the report of the last step. It has no step if the last job of a batch failed, and no callback was due.
     """
 
-    type: Literal["completed"] = "completed"
-    result: JsonValue = None
+    type: Literal["completed"] = constant("completed")
+    result: Json = None
     """The result of the last step."""
     cancelled_steps: tuple[str, ...] = ()
     """The steps of a workflow that never ran."""
@@ -426,7 +327,7 @@ class Completed(Terminal):
 FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned", "expired"]
 
 
-class Failed(Terminal):
+class Failed(Terminal, frozen=True, kw_only=True):
     """An execution failed (hip-62, Job Dependency Graphs).
 
     The retrier or the DAG advancer stores this when a step is exhausted and no other step can run. The recoverer stores
@@ -434,7 +335,7 @@ class Failed(Terminal):
     lease keeper stores it if no worker started the execution before it expired (`expired`).
     """
 
-    type: Literal["failed"] = "failed"
+    type: Literal["failed"] = constant("failed")
     step_completed: bool = False
     """True: `step` itself completed, and `error` belongs to the step exhausted before it."""
     error: Failure | None = None
@@ -443,7 +344,7 @@ class Failed(Terminal):
     """The error of the step that failed before the callback of `error`; absent: no callback failed last."""
     reason: FailedReason | None = None
     """The reason for the failure."""
-    result: JsonValue = None
+    result: Json = None
     """The result of `step`, if it completed."""
     cancelled_steps: tuple[str, ...] = ()
     """The steps that never ran."""
@@ -456,14 +357,14 @@ class Failed(Terminal):
         return self.cause or self.error
 
 
-class Cancelled(Terminal):
+class Cancelled(Terminal, frozen=True, kw_only=True):
     """A user, the purge of a queue, or the overlap policy `cancel_previous` cancelled an execution.
 
     The DAG advancer or the API stores this on request, the lock keeper under the overlap policy, and the matcher or the MQ
     bridge after a purge.
     """
 
-    type: Literal["cancelled"] = "cancelled"
+    type: Literal["cancelled"] = constant("cancelled")
     by: Actor | None = None
     """The identity that cancelled the execution."""
     reason: str | None = None

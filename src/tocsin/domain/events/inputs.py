@@ -11,19 +11,22 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 from ..definition import JobDefinition
 from .message import (
     Actor,
+    CheckedMessage,
     Failure,
     Input,
-    Message,
+    Json,
+    OwnMessage,
     ReleasedReason,
     Sequence,
     StartRate,
     TriggerKind,
     TriggerSource,
     VersionedMessage,
+    constant,
 )
+from .plan import StepMeta, Workflow
 from .triggers import EventReference
 from .uniqueness import UniqueRule
-from .workflow import StepMeta, Workflow
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -31,7 +34,7 @@ _SHARED_NAMES: Final = frozenset({"priority", "traceparent"})
 """Names of fields that the input of a job often has too."""
 
 
-class EventOrigin(Message):
+class EventOrigin(CheckedMessage):
     """The event that requests an execution, as the event listener found it."""
 
     source: tuple[str, ...]
@@ -48,7 +51,7 @@ class EventOrigin(Message):
     """The key of the event, if several events start one execution; absent: it is the idempotency key, or the event has no key."""
 
 
-class Trigger(VersionedMessage):
+class Trigger(CheckedMessage):
     """A request to run a job now. All fields are optional.
 
     Clients publish this on `cron.trigger.<job>`; the API stores it too. An object with none of these fields is the input
@@ -56,6 +59,7 @@ class Trigger(VersionedMessage):
     and `traceparent` do not count, because inputs often have them: they need another field beside them, such as `input`.
     """
 
+    v: Literal[1] = 1
     type: Literal["trigger"] = "trigger"
     """The type of the input."""
     trigger: TriggerSource = "event"
@@ -105,12 +109,13 @@ class Trigger(VersionedMessage):
         return self
 
 
-class Enqueued(VersionedMessage):
+class Enqueued(CheckedMessage):
     """A request to run an unregistered job once (ojs-core, PUSH).
 
     The API stores this with the id of the execution.
     """
 
+    v: Literal[1] = 1
     type: Literal["enqueued"] = "enqueued"
     """The type of the input."""
     execution_id: str
@@ -140,12 +145,13 @@ class Enqueued(VersionedMessage):
         return self
 
 
-class CancelRequest(VersionedMessage):
+class CancelRequest(CheckedMessage):
     """A request to cancel an execution. All fields are optional.
 
     Clients publish this on `cron.cancel.<job>.<execution>`.
     """
 
+    v: Literal[1] = 1
     type: Literal["cancel"] = "cancel"
     """The type of the input."""
     by: Actor | None = None
@@ -157,7 +163,7 @@ class CancelRequest(VersionedMessage):
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
-class SoleStep(Message):
+class SoleStep(OwnMessage, frozen=True, kw_only=True):
     """The fields that end an execution of a single step, repeated from its task.
 
     `token` proves that the task had these fields. So the execution can end without a read.
@@ -175,13 +181,13 @@ class SoleStep(Message):
     """The executions that events started one after the other, up to this execution; 0: no event started it."""
 
 
-class Report(VersionedMessage):
+class Report(VersionedMessage, frozen=True, kw_only=True):
     """The outcome of one attempt, as its worker reports it.
 
     A worker stores this, and the MQ bridge and the API store it for executors outside.
     """
 
-    type: Literal["report"] = "report"
+    type: Literal["report"] = constant("report")
     """The type of the input."""
     job: str
     execution_id: str
@@ -193,7 +199,7 @@ class Report(VersionedMessage):
     """The token of the task."""
     delivery: int | None = None
     """The delivery number of the claim; absent: the current one."""
-    result: JsonValue = None
+    result: Json = None
     """The result of a successful attempt."""
     error: Failure | None = None
     """The error of a failed attempt."""
@@ -219,13 +225,13 @@ class Report(VersionedMessage):
 # --- timers ----------------------------------------------------------------------------------------------------------
 
 
-class LeaseTimer(VersionedMessage):
+class LeaseTimer(VersionedMessage, frozen=True, kw_only=True):
     """The visibility lease of a claim expired, or its agent stopped.
 
     The log publishes this unless a heartbeat moved the timer. For a task of an agent, the matcher publishes it.
     """
 
-    type: Literal["lease-timer"] = "lease-timer"
+    type: Literal["lease-timer"] = constant("lease-timer")
     """The type of the input."""
     job: str
     execution_id: str
@@ -246,25 +252,25 @@ class LeaseTimer(VersionedMessage):
     """The time (UTC) at which a lost agent was heard last; absent: unknown, or none was lost."""
 
 
-class ExpiryTimer(VersionedMessage):
+class ExpiryTimer(VersionedMessage, frozen=True, kw_only=True):
     """An execution has reached its expiry time.
 
     The log publishes this, and no further task may start.
     """
 
-    type: Literal["expiry-timer"] = "expiry-timer"
+    type: Literal["expiry-timer"] = constant("expiry-timer")
     """The type of the input."""
     job: str
     execution_id: str
 
 
-class RetryTimer(VersionedMessage):
+class RetryTimer(VersionedMessage, frozen=True, kw_only=True):
     """The delay before an attempt is over.
 
     The log publishes this, and the DAG advancer dispatches the attempt.
     """
 
-    type: Literal["retry-timer"] = "retry-timer"
+    type: Literal["retry-timer"] = constant("retry-timer")
     """The type of the input."""
     job: str
     execution_id: str
@@ -273,13 +279,13 @@ class RetryTimer(VersionedMessage):
     """The number of the attempt to dispatch, counted from 1."""
 
 
-class NotifyTimer(VersionedMessage):
+class NotifyTimer(VersionedMessage, frozen=True, kw_only=True):
     """A time has come at which an execution should have started or ended.
 
     The log publishes this, and the notifier looks at the execution.
     """
 
-    type: Literal["notify-timer"] = "notify-timer"
+    type: Literal["notify-timer"] = constant("notify-timer")
     """The type of the input."""
     job: str
     execution_id: str
@@ -293,13 +299,13 @@ class NotifyTimer(VersionedMessage):
     """The instant (UTC) of an execution that was skipped or missed, and so never opened; absent: it was opened."""
 
 
-class DebounceTimer(VersionedMessage):
+class DebounceTimer(VersionedMessage, frozen=True, kw_only=True):
     """The window of a debounced key may be over.
 
     The log publishes this, and the event listener looks at the window.
     """
 
-    type: Literal["debounce-timer"] = "debounce-timer"
+    type: Literal["debounce-timer"] = constant("debounce-timer")
     """The type of the input."""
     job: str
     window: str

@@ -4,12 +4,13 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from ..definition import JobDefinition
-from .message import Actor, Sequence, VersionedMessage
+from .message import Actor, CheckedMessage, Sequence
 
 
-class LedgerFact(VersionedMessage):
+class LedgerFact(CheckedMessage):
     """An event about one job as a whole."""
 
+    v: Literal[1] = 1
     job: str
 
 

@@ -1,27 +1,32 @@
 """Base classes and shared parts of all events and inputs."""
 
-from collections.abc import Reversible
+from collections.abc import Mapping, Reversible
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import msgspec
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, create_model
+from pydantic_core import core_schema
 from typing_extensions import override
 
 from .. import json_codec
+from ..definition.fields import STORED
 from ..documented_model import DocumentedModel
 from ..identity import IdentityKind
 from ..text import utc_text
 
 if TYPE_CHECKING:
-    from pydantic import GetJsonSchemaHandler
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidatorFunctionWrapHandler
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
+    Json = JsonValue
+else:
+    Json = Any  # what a body has is JSON already
 Input: TypeAlias = dict[str, JsonValue]
-"""The named arguments of a function."""
-Sequence: TypeAlias = Annotated[int, Field(ge=0)]
+"""The named arguments of a function, as a door takes them."""
+Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0), Field(ge=0)]
 """The position of a message in its stream."""
 
 TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery", "backfill"]
@@ -52,15 +57,38 @@ _DESCRIPTIONS: Final = {
 """The descriptions of fields that have no docstring, because they mean the same in every message."""
 
 
-class Message(DocumentedModel):
+class Message:
     """A message: immutable, and open to fields that a newer version adds."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    __slots__ = ()
 
-    IS_SHARED: ClassVar[bool] = False
-    """True: many messages repeat the same part; equal bodies are read as one object, and each object is encoded once."""
-    WRITES_DEFAULTS: ClassVar[bool] = False
-    """True: the body contains fields that have their default, for readers that do not know Tocsin's schemas."""
+    def encode(self) -> bytes:
+        """Return the message body: JSON without absent fields, and without fields that have their default."""
+        return json_codec.written(self)
+
+    def changed(self, **values: Any) -> Self:  # noqa: ANN401 - the fields of any message
+        """Return a copy with other values, which are not validated."""
+        return cast("Self", msgspec.structs.replace(cast("Any", self), **values))
+
+    def document(self, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of pydantic
+        """Return the fields as JSON; `options` are those of pydantic's `model_dump`."""
+        return cast("dict[str, Any]", as_model(self).model_dump(mode="json", **options))
+
+
+M = TypeVar("M", bound=Message)
+M_co = TypeVar("M_co", bound=Message, covariant=True)
+
+
+class CheckedMessage(DocumentedModel, Message):
+    """A message whose fields are validated when it is made."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", defer_build=True, validate_by_name=True, validate_by_alias=True
+    )
+
+    @override
+    def changed(self, **values: Any) -> Self:
+        return self.model_copy(update=values)
 
     @classmethod
     @override
@@ -71,50 +99,99 @@ class Message(DocumentedModel):
                 written.setdefault("description", _DESCRIPTIONS[name])
         return reference
 
-    def encode(self) -> bytes:
-        """Return the message body: JSON without absent fields, and without fields that have their default."""
-        return json_codec.written(self)
+
+class OwnMessage(
+    msgspec.Struct, Message, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
+    """A message that Tocsin alone makes: its fields are validated only when it is read.
+
+    A body with unknown fields is left to pydantic, which ignores them (`validated`).
+    """
+
+    def __post_init__(self) -> None:
+        """Read parts that are kept, and make values that equal their default that object."""
+        for name, part, default in _odd_fields(type(self)):
+            value = getattr(self, name)
+            if type(value) is msgspec.Raw:
+                msgspec.structs.force_setattr(self, name, json_codec.part(part, value))
+            elif value is not default and value == default:
+                msgspec.structs.force_setattr(self, name, default)
 
     @classmethod
-    def trusted(cls, **values: Any) -> Self:  # noqa: ANN401 - the fields of any message
-        """Build a message from values that were validated before, without validating them again.
+    def __get_pydantic_core_schema__(cls, source: object, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+        """Let models have fields of this class, and describe it as a model (`model_of`)."""
+        schema = handler.generate_schema(model_of(cls))
 
-        `model_construct` does the same, but takes four times as long. Pass every field whose default is a collection:
-        defaults are shared. Every field counts as given, as in a message that was read.
-        """
-        defaults, fields = _defaults(cls)
-        return json_codec.filled(cls, {**defaults, **values}, fields)
+        def take(value: Any, validate: "ValidatorFunctionWrapHandler") -> Any:  # noqa: ANN401 - any input
+            return value if isinstance(value, cls) else cls(**vars(validate(value)))
 
-    def changed(self, **values: Any) -> Self:  # noqa: ANN401 - as in `trusted`
-        """Return a copy with other values, as `trusted` does."""
-        return json_codec.filled(type(self), {**vars(self), **values}, _defaults(type(self))[1])
-
-
-class VersionedMessage(Message):
-    """A message that names the version of its format."""
-
-    v: Literal[1] = 1
-
-
-class ReadableMessage(Message):
-    """A message for readers that do not know Tocsin's schemas."""
-
-    WRITES_DEFAULTS: ClassVar[bool] = True
-
-
-M = TypeVar("M", bound=Message)
-M_co = TypeVar("M_co", bound=Message, covariant=True)
+        written = core_schema.plain_serializer_function_ser_schema(as_model, return_schema=schema)
+        return core_schema.no_info_wrap_validator_function(take, schema, serialization=written)
 
 
 @cache
-def _defaults(model: type[Message]) -> tuple[dict[str, object], set[str]]:
-    """Return the defaults of optional fields, and the names of all fields.
+def _odd_fields(kind: Any) -> tuple[tuple[str, Any, Any], ...]:  # noqa: ANN401 - a struct
+    """Return the fields that `__post_init__` changes, with their parts and defaults."""
+    alone = (bool, type(None), type(msgspec.NODEFAULT))
+    found = ((one.name, _apart(one.type), one.default) for one in msgspec.structs.fields(kind))
+    return tuple((*names, one) for *names, one in found if names[1] or (one != () and not isinstance(one, alone)))
 
-    pydantic copies the names before it changes them.
+
+def _apart(annotation: Any) -> Any:  # noqa: ANN401 - a type as annotated, and a class
+    """Return the class of a part that is kept; None: of other fields."""
+    return annotation.__metadata__[0] if getattr(annotation, "__origin__", None) is msgspec.Raw else None
+
+
+def constant(value: Any, *, name: str | None = None) -> Any:  # noqa: ANN401 - the default of a field
+    """Declare a field whose default is written, too; `name`: that in a body."""
+    return msgspec.field(default_factory=lambda: value, name=name)
+
+
+@cache
+def model_of(kind: Any) -> Any:  # noqa: ANN401 - a class of messages, and of models
+    """Return the pydantic model with the fields of a class, which validates and describes them."""
+    if not issubclass(kind, OwnMessage):
+        return kind
+    fields: dict[str, Any] = {"DECLARED_BY": (ClassVar[Any], kind.__mro__)}
+    for field in msgspec.structs.fields(kind):
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        declared = Field(... if field.required else default, alias=field.encode_name)
+        fields[field.name] = _apart(field.type) or field.type, declared
+    return create_model(
+        kind.__name__, __base__=CheckedMessage, __module__=kind.__module__, __doc__=kind.__doc__, **fields
+    )
+
+
+def as_model(message: Message) -> Any:  # noqa: ANN401 - a model
+    """Return a message as its pydantic model, without validation."""
+    if isinstance(message, CheckedMessage):
+        return message
+    return model_of(cast("Any", type(message))).model_construct(**msgspec.structs.asdict(cast("Any", message)))
+
+
+def type_of(kind: Any) -> str:  # noqa: ANN401 - a class of messages
+    """Return the value of the field `type` of a class; empty: it has none."""
+    field = getattr(model_of(kind), "model_fields", {}).get("type")
+    return field.default if field and isinstance(field.default, str) else ""
+
+
+def validated(kind: type[M], content: bytes | Mapping[str, Any]) -> M:
+    """Return a message of a body or of fields, read by pydantic, which explains.
+
+    Raises:
+        pydantic.ValidationError: the content does not fit.
     """
-    fields = model.model_fields
-    optional = ((name, field) for name, field in fields.items() if not field.is_required())
-    return {name: field.get_default(call_default_factory=True) for name, field in optional}, {*fields}
+    model = model_of(cast("Any", kind))
+    validator = model.__pydantic_validator__  # `model_validate` does the same, but takes half as long again
+    read = validator.validate_json if isinstance(content, bytes) else validator.validate_python
+    message: M = read(content, context=STORED)
+    return message if model is kind else kind(**vars(message))
+
+
+class VersionedMessage(OwnMessage, frozen=True, kw_only=True):
+    """A message that names the version of its format."""
+
+    v: Literal[1] = constant(1)
 
 
 class Recorded(msgspec.Struct, Generic[M_co], frozen=True):
@@ -132,11 +209,11 @@ class Recorded(msgspec.Struct, Generic[M_co], frozen=True):
 
 def newest_of(facts: Reversible[Recorded[Message]], kind: type[M]) -> Recorded[M] | None:
     """Return the newest event of a type, if any; `facts` are oldest first."""
-    newest = next((recorded for recorded in reversed(facts) if isinstance(recorded.message, kind)), None)
-    return cast("Recorded[M] | None", newest)
+    newest = (recorded for recorded in reversed(facts) if isinstance(recorded.message, kind))
+    return cast("Recorded[M] | None", next(newest, None))
 
 
-class Foreign(Message):
+class Foreign(OwnMessage, frozen=True, kw_only=True):
     """A message in a stream of decisions that no stage, API or operator stored (`subjects.foreign`).
 
     It is never written, and has no schema. It stands for the stored message where a scope is read: no fold changes by it, but the
@@ -147,7 +224,7 @@ class Foreign(Message):
     """The reason why no stage can have stored it."""
 
 
-class Actor(Message):
+class Actor(OwnMessage, frozen=True, kw_only=True):
     """The identity that made a request, recorded for the audit trail (hip-62, Audit Trail)."""
 
     identity: str
@@ -163,7 +240,7 @@ class Actor(Message):
         return self.identity if self.kind is None else f"{self.kind}:{self.identity}"
 
 
-class Death(Message):
+class Death(OwnMessage, frozen=True, kw_only=True):
     """The loss of a worker that had a task."""
 
     agent: str
@@ -178,7 +255,7 @@ class Death(Message):
         return f"{self.agent} at {utc_text(self.at, 'seconds')}{heard}"
 
 
-class Failure(Message):
+class Failure(OwnMessage, frozen=True, kw_only=True):
     """The reason why an attempt or an execution failed."""
 
     type: str
@@ -193,7 +270,7 @@ class Failure(Message):
     """Seconds before which a retry would fail too; the policy's `max_delay` limits them. None: the policy decides alone."""
     code: str | None = None
     """The error code of the Open Job Spec (ojs-errors)."""
-    details: dict[str, JsonValue] | None = None
+    details: dict[str, Json] | None = None
     """Structured error data from the worker."""
     deaths: tuple[Death, ...] = ()
     """The workers that were lost with a task of the step, if the last of them is the reason; oldest first."""
@@ -204,7 +281,7 @@ class Failure(Message):
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-class StartRate(Message):
+class StartRate(OwnMessage, frozen=True, kw_only=True):
     """The rate at which tasks start: a token bucket for each `key`.
 
     It counts the starts of all tasks with the same fields together.

@@ -5,10 +5,10 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from .message import Input, Message, ReadableMessage, Sequence, TriggerKind
+from .message import CheckedMessage, Json, OwnMessage, Sequence, TriggerKind, constant
 
 
-class EnvelopeData(ReadableMessage):
+class EnvelopeData(OwnMessage, frozen=True, kw_only=True):
     """The task in the form of hip-62, with the fields that a completion may repeat."""
 
     job_name: str
@@ -16,9 +16,9 @@ class EnvelopeData(ReadableMessage):
     execution_id: str
     function: str
     """The function to run."""
-    input: Input = {}
+    input: dict[str, Json] = constant({})
     """The input of the function."""
-    args: tuple[JsonValue, ...] = ()
+    args: tuple[Json, ...] = constant(())
     """The positional arguments of the function."""
     attempt: int
     timeout: int
@@ -30,34 +30,33 @@ class EnvelopeData(ReadableMessage):
     trigger: TriggerKind
     fence: Sequence
     """A fencing token, which rises with each attempt of a task of the job. A message that is delivered again has the same token."""
-    queue: str = "default"
+    queue: str = constant("default")
     """The queue of the task."""
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = constant(())
     """The labels of the job."""
-    upstream: dict[str, JsonValue] = {}
+    upstream: dict[str, Json] = constant({})
     """The results of the steps that this step depends on, by step."""
-    upstream_left_out: tuple[str, ...] = ()
+    upstream_left_out: tuple[str, ...] = constant(())
     """The steps whose results are left out because the task would be too large."""
-    metadata: dict[str, JsonValue] = {}
+    metadata: dict[str, Json] = constant({})
     """Metadata of the job."""
     traceparent: str | None = None
     """The trace context of the attempt (W3C Trace Context); absent: no trace is made."""
 
 
-class Envelope(ReadableMessage):
+class Envelope(OwnMessage, frozen=True, kw_only=True):
     """The envelope of a task on `mq.scheduled.<job>`.
 
     The MQ bridge stores this for each task of a bridged queue.
     """
 
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
-    schema_: Literal["hanzo.mq.v1"] = Field(default="hanzo.mq.v1", alias="schema")
+    schema_: Literal["hanzo.mq.v1"] = constant("hanzo.mq.v1", name="schema")
     """The format of the envelope."""
     id: str
     """The id of the task: `task_<execution_id>_<step>_<attempt>`."""
-    type: Literal["scheduler.execute"] = "scheduler.execute"
+    type: Literal["scheduler.execute"] = constant("scheduler.execute")
     """The type of the message."""
-    source: Literal["scheduler"] = "scheduler"
+    source: Literal["scheduler"] = constant("scheduler")
     """The sender of the message."""
     timestamp: datetime
     """The time (UTC) at which the task was dispatched."""
@@ -65,7 +64,7 @@ class Envelope(ReadableMessage):
     """The task."""
 
 
-class MqCancelData(ReadableMessage):
+class MqCancelData(OwnMessage, frozen=True, kw_only=True):
     """The execution that needs no more work."""
 
     job_name: str
@@ -79,21 +78,20 @@ class MqCancelData(ReadableMessage):
     """Why it ended."""
 
 
-class MqCancel(ReadableMessage):
+class MqCancel(OwnMessage, frozen=True, kw_only=True):
     """The notice on `mq.scheduler.cancel.<job>.<execution_id>` that executors may stop.
 
     The MQ bridge stores this when an execution ends whose tasks are handed over and not answered. It is removed after
     some minutes. An answer that comes later changes nothing.
     """
 
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
-    schema_: Literal["hanzo.mq.v1"] = Field(default="hanzo.mq.v1", alias="schema")
+    schema_: Literal["hanzo.mq.v1"] = constant("hanzo.mq.v1", name="schema")
     """The format of the envelope."""
     id: str
     """The id of the notice: `cancel_<execution_id>`."""
-    type: Literal["scheduler.cancel"] = "scheduler.cancel"
+    type: Literal["scheduler.cancel"] = constant("scheduler.cancel")
     """The type of the message."""
-    source: Literal["scheduler"] = "scheduler"
+    source: Literal["scheduler"] = constant("scheduler")
     """The sender of the message."""
     timestamp: datetime
     """The time (UTC) at which the execution ended."""
@@ -101,7 +99,7 @@ class MqCancel(ReadableMessage):
     """The execution."""
 
 
-class Completion(Message):
+class Completion(CheckedMessage):
     """The answer of an MQ executor: these fields, or an envelope with them in `data`.
 
     Executors publish this on `mq.scheduler.complete.<job>.<execution_id>`. Any JSON object can be read, so that an answer

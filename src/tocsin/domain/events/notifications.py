@@ -4,13 +4,13 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ..notification import Kind
-from .message import Actor, Sequence, VersionedMessage
+from .message import Actor, Sequence, VersionedMessage, constant
 
 OUTCOME_ID: Final = "outcome"
 """The id under which the outcome of a job is kept; no notification has it."""
 
 
-class NotificationFact(VersionedMessage):
+class NotificationFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about one notification, or about the outcome of a job."""
 
     job: str
@@ -20,13 +20,13 @@ class NotificationFact(VersionedMessage):
     """The id of its execution; absent: it is about no execution."""
 
 
-class NotificationRaised(NotificationFact):
+class NotificationRaised(NotificationFact, frozen=True, kw_only=True):
     """Something happened of which a channel is to be notified.
 
     The notifier stores this once for each event and channel.
     """
 
-    type: Literal["raised"] = "raised"
+    type: Literal["raised"] = constant("raised")
     channel: str
     """The name of the channel."""
     kind: Kind
@@ -41,14 +41,14 @@ class NotificationRaised(NotificationFact):
     """The first tags of the job."""
 
 
-class NotificationPrepared(NotificationFact):
+class NotificationPrepared(NotificationFact, frozen=True, kw_only=True):
     """A message was prepared, which stands for this notification and others of its channel.
 
     The others are those raised up to `through` that no message stands for yet. The event is stored before the message is sent, so that
     a message that is sent again says the same.
     """
 
-    type: Literal["prepared"] = "prepared"
+    type: Literal["prepared"] = constant("prepared")
     channel: str
     """The name of the channel."""
     through: Sequence
@@ -59,17 +59,17 @@ class NotificationPrepared(NotificationFact):
     """The names of their first jobs."""
 
 
-class NotificationDelivered(NotificationFact):
+class NotificationDelivered(NotificationFact, frozen=True, kw_only=True):
     """The receiver accepted the message."""
 
-    type: Literal["delivered"] = "delivered"
+    type: Literal["delivered"] = constant("delivered")
     attempt: int
 
 
-class NotificationAttemptFailed(NotificationFact):
+class NotificationAttemptFailed(NotificationFact, frozen=True, kw_only=True):
     """The receiver did not accept the message, and it will be sent again."""
 
-    type: Literal["attempt-failed"] = "attempt-failed"
+    type: Literal["attempt-failed"] = constant("attempt-failed")
     attempt: int
     error: str
     """The answer of the receiver, or the reason why it gave no answer."""
@@ -77,23 +77,23 @@ class NotificationAttemptFailed(NotificationFact):
     """The time (UTC) of the next attempt."""
 
 
-class NotificationAbandoned(NotificationFact):
+class NotificationAbandoned(NotificationFact, frozen=True, kw_only=True):
     """The message will not be sent again.
 
     The receiver refused it for good, or for too long.
     """
 
-    type: Literal["abandoned"] = "abandoned"
+    type: Literal["abandoned"] = constant("abandoned")
     attempt: int
     """The number of the last attempt, counted from 1; 0: it was never sent."""
     error: str
     """The last answer of the receiver, or the reason why it gave no answer."""
 
 
-class NotificationSilenced(NotificationFact):
+class NotificationSilenced(NotificationFact, frozen=True, kw_only=True):
     """A silence covers the notification, and it is not sent."""
 
-    type: Literal["silenced"] = "silenced"
+    type: Literal["silenced"] = constant("silenced")
     silence: str
     """The id of the silence."""
     by: Actor | None = None
@@ -102,13 +102,13 @@ class NotificationSilenced(NotificationFact):
     """The operator's reason."""
 
 
-class OutcomeChanged(NotificationFact):
+class OutcomeChanged(NotificationFact, frozen=True, kw_only=True):
     """An execution of a job failed, or one completed after a failure.
 
     The notifier stores this for jobs with `on_recovery`, and again after a day of failures.
     """
 
-    type: Literal["outcome-changed"] = "outcome-changed"
+    type: Literal["outcome-changed"] = constant("outcome-changed")
     id: str = OUTCOME_ID
     """Always `outcome`."""
     is_failing: bool

@@ -6,15 +6,13 @@ It decides nothing, and may be lost: no stage reads it, and neither the archive 
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from pydantic import JsonValue
-
-from .message import VersionedMessage
+from .message import Json, VersionedMessage, constant
 
 
-class OutputLine(VersionedMessage):
+class OutputLine(VersionedMessage, frozen=True, kw_only=True):
     """A line that a handler logged."""
 
-    type: Literal["output-line"] = "output-line"
+    type: Literal["output-line"] = constant("output-line")
     """The type of the message."""
     job: str
     execution_id: str
@@ -28,10 +26,10 @@ class OutputLine(VersionedMessage):
     """The line, without control characters."""
 
 
-class StepProgress(VersionedMessage):
+class StepProgress(VersionedMessage, frozen=True, kw_only=True):
     """The progress of an attempt, as its handler reports it."""
 
-    type: Literal["step-progress"] = "step-progress"
+    type: Literal["step-progress"] = constant("step-progress")
     """The type of the message."""
     job: str
     execution_id: str
@@ -43,14 +41,14 @@ class StepProgress(VersionedMessage):
     """The part of the work that is done, from 0 to 1."""
     message: str = ""
     """What the attempt does now, without control characters."""
-    data: dict[str, JsonValue] = {}
+    data: dict[str, Json] = {}
     """Details of a worker over HTTP."""
 
 
-class HeartbeatDetails(VersionedMessage):
+class HeartbeatDetails(VersionedMessage, frozen=True, kw_only=True):
     """The place that a handler has reached, for the next attempt of its step."""
 
-    type: Literal["heartbeat-details"] = "heartbeat-details"
+    type: Literal["heartbeat-details"] = constant("heartbeat-details")
     """The type of the message."""
     job: str
     execution_id: str
@@ -58,7 +56,7 @@ class HeartbeatDetails(VersionedMessage):
     attempt: int
     time: datetime
     """When the handler sent it, by the worker's clock."""
-    details: JsonValue = None
+    details: Json = None
     """The handler's own data."""
 
 

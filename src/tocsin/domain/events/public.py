@@ -5,10 +5,10 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from ..notification import Kind
 from .execution import AnnouncedSkipReason
-from .message import Message, ReadableMessage, TriggerKind
+from .message import OwnMessage, TriggerKind, constant
 
 
-class CronTriggeredData(ReadableMessage):
+class CronTriggeredData(OwnMessage, frozen=True, kw_only=True):
     """The data of `cron.triggered`."""
 
     cron_name: str
@@ -20,7 +20,7 @@ class CronTriggeredData(ReadableMessage):
     """The function of the job."""
     run_count: int
     """The number of this run since the job was registered, counted from 1; each shard has a run of its own."""
-    trigger: TriggerKind = "cron"
+    trigger: TriggerKind = constant("cron")
     """The cause of the execution; `cron`: the schedule."""
     scheduled_time: datetime
     actual_time: datetime
@@ -38,10 +38,10 @@ class CronTriggeredData(ReadableMessage):
         return self.scheduled_time > registered_at if self.trigger == "cron" else self.actual_time >= registered_at
 
 
-class CronTriggered(ReadableMessage):
+class CronTriggered(OwnMessage, frozen=True, kw_only=True):
     """An execution was admitted (ojs-cron §9.1, CRON-29): an occurrence fired, or a trigger started it."""
 
-    event: Literal["cron.triggered"] = "cron.triggered"
+    event: Literal["cron.triggered"] = constant("cron.triggered")
     """The type of the event."""
     timestamp: datetime
     """The time (UTC) of the event."""
@@ -49,7 +49,7 @@ class CronTriggered(ReadableMessage):
     """The details."""
 
 
-class CronSkippedData(ReadableMessage):
+class CronSkippedData(OwnMessage, frozen=True, kw_only=True):
     """The data of `cron.skipped`."""
 
     cron_name: str
@@ -67,10 +67,10 @@ class CronSkippedData(ReadableMessage):
     """The shard of the execution; absent: the job is not divided, or no shard is active."""
 
 
-class CronSkipped(ReadableMessage):
+class CronSkipped(OwnMessage, frozen=True, kw_only=True):
     """An occurrence did not become an execution (ojs-cron §9.2, CRON-30)."""
 
-    event: Literal["cron.skipped"] = "cron.skipped"
+    event: Literal["cron.skipped"] = constant("cron.skipped")
     """The type of the event."""
     timestamp: datetime
     """The time (UTC) of the event."""
@@ -83,7 +83,7 @@ MissedReason: TypeAlias = Literal["missed", "superseded", "throttled"]
 MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 
-class CronMissedData(ReadableMessage):
+class CronMissedData(OwnMessage, frozen=True, kw_only=True):
     """The data of `cron.missed`: a span of time in which instants did not fire."""
 
     cron_name: str
@@ -99,14 +99,14 @@ class CronMissedData(ReadableMessage):
     """The end of the span (UTC), inclusive."""
 
 
-class CronMissed(Message):
+class CronMissed(OwnMessage, frozen=True, kw_only=True):
     """Occurrences did not fire, against the user's wish.
 
     There is one event for each span of time. Its `count` stands for that many `cron.skipped` events of ojs-cron §9.2, so
     that the size of an alert does not grow with the length of an outage.
     """
 
-    event: Literal["cron.missed"] = "cron.missed"
+    event: Literal["cron.missed"] = constant("cron.missed")
     """The type of the event."""
     timestamp: datetime
     """The time (UTC) of the event."""
@@ -114,7 +114,7 @@ class CronMissed(Message):
     """The details."""
 
 
-class CronAnswerData(ReadableMessage):
+class CronAnswerData(OwnMessage, frozen=True, kw_only=True):
     """The data of `cron.answer`.
 
     It repeats nothing of the trigger's input, which others may not see.
@@ -139,14 +139,14 @@ class CronAnswerData(ReadableMessage):
     """The trace context of the execution's own span (W3C Trace Context); absent: no trace is made, or there is no execution."""
 
 
-class CronAnswer(ReadableMessage):
+class CronAnswer(OwnMessage, frozen=True, kw_only=True):
     """A trigger did not start an execution at once.
 
     A trigger whose execution starts at once has none. There is one for each other trigger, and a second if its execution waited
     for other jobs or for acknowledgements in vain.
     """
 
-    event: Literal["cron.answer"] = "cron.answer"
+    event: Literal["cron.answer"] = constant("cron.answer")
     """The type of the event."""
     timestamp: datetime
     """The time (UTC) of the event."""
@@ -154,7 +154,7 @@ class CronAnswer(ReadableMessage):
     """The details."""
 
 
-class CronAlertData(ReadableMessage):
+class CronAlertData(OwnMessage, frozen=True, kw_only=True):
     """The data of `cron.alert`: a notification of the channel type `nats`."""
 
     cron_name: str
@@ -166,25 +166,25 @@ class CronAlertData(ReadableMessage):
     """What happened."""
     job_id: str | None = None
     """The id of the execution; null: it is about none."""
-    reason: str = ""
+    reason: str = constant("")
     """The message of the error, or the reason for the skip."""
-    why: str = ""
+    why: str = constant("")
     """Further lines for people."""
     url: str | None = None
     """The page of the execution or of the job; null: the settings name no public URL."""
-    others: int = 0
+    others: int = constant(0)
     """The number of further notifications in this message."""
-    other_jobs: tuple[str, ...] = ()
+    other_jobs: tuple[str, ...] = constant(())
     """The names of their first jobs."""
 
 
-class CronAlert(ReadableMessage):
+class CronAlert(OwnMessage, frozen=True, kw_only=True):
     """A notification by a channel of the type `nats`.
 
     No stream stores it as such. The stream of notifications has its content.
     """
 
-    event: Literal["cron.alert"] = "cron.alert"
+    event: Literal["cron.alert"] = constant("cron.alert")
     """The type of the event."""
     timestamp: datetime
     """The time (UTC) at which it happened."""

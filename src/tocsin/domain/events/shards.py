@@ -4,16 +4,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from pydantic import Field
-
-from .message import Actor, Message, Sequence, VersionedMessage
+from .message import Actor, CheckedMessage, Sequence, VersionedMessage, constant
 
 OwnershipReason: TypeAlias = Literal[
     "vacant", "silent", "ended", "draining", "disabled", "withdrawn", "unable", "balanced"
 ]
 
 
-class QueueFact(VersionedMessage):
+class QueueFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about a queue."""
 
     queue: str
@@ -24,33 +22,33 @@ class QueueFact(VersionedMessage):
     """The operator's reason."""
 
 
-class QueuePaused(QueueFact):
+class QueuePaused(QueueFact, frozen=True, kw_only=True):
     """An operator paused a queue: its tasks wait, and running tasks finish."""
 
-    type: Literal["paused"] = "paused"
+    type: Literal["paused"] = constant("paused")
 
 
-class QueueResumed(QueueFact):
+class QueueResumed(QueueFact, frozen=True, kw_only=True):
     """An operator resumed a queue: its tasks go to workers again."""
 
-    type: Literal["resumed"] = "resumed"
+    type: Literal["resumed"] = constant("resumed")
 
 
-class QueuePurged(QueueFact):
+class QueuePurged(QueueFact, frozen=True, kw_only=True):
     """An operator purged a queue: the executions of the tasks that waited are cancelled.
 
     The matcher cancels them one by one, and the MQ bridge those of its queues. Tasks that were dispatched later are not
     touched, and tasks that a worker has run on.
     """
 
-    type: Literal["purged"] = "purged"
+    type: Literal["purged"] = constant("purged")
     upto: Sequence
     """The sequence of the log up to which tasks are purged: its end when the operator decided."""
     waiting: int | None = None
     """The number of tasks that waited a moment before; None: it was not known."""
 
 
-class RepairFact(VersionedMessage):
+class RepairFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about a stored message by which no reader decides."""
 
     stream: str
@@ -59,14 +57,14 @@ class RepairFact(VersionedMessage):
     """The position of the message in its stream."""
 
 
-class Voided(RepairFact):
+class Voided(RepairFact, frozen=True, kw_only=True):
     """An operator voided a foreign message, or an event that no version reads.
 
     The audit lists it and no longer reports it. No fold changes by a foreign message, since no reader decides by it. An unreadable event holds up what rests on it
     until it is voided; then readers that cannot read it skip it. The message stays where it is.
     """
 
-    type: Literal["voided"] = "voided"
+    type: Literal["voided"] = constant("voided")
     subject: str
     """The subject of the message, without the installation's root."""
     stored_at: datetime
@@ -81,7 +79,7 @@ class Voided(RepairFact):
     """The operator's reason."""
 
 
-class OwnershipFact(VersionedMessage):
+class OwnershipFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about a resource."""
 
     resource: str
@@ -92,14 +90,14 @@ class OwnershipFact(VersionedMessage):
     """
 
 
-class OwnershipAssigned(OwnershipFact):
+class OwnershipAssigned(OwnershipFact, frozen=True, kw_only=True):
     """An agent owns a resource from now on.
 
     The matcher stores this in the agent's name when a task needs an owner and the resource has no owner that may stay. A shard
     gets its first owner when an agent declares it. The sequence of the event is the epoch of the owner.
     """
 
-    type: Literal["assigned"] = "assigned"
+    type: Literal["assigned"] = constant("assigned")
     name: str
     """The name of the agent."""
     agent_id: str
@@ -113,7 +111,7 @@ class OwnershipAssigned(OwnershipFact):
     """
 
 
-class Silence(Message):
+class Silence(CheckedMessage):
     """A time in which notifications of some jobs are recorded and not sent."""
 
     id: str
@@ -132,13 +130,13 @@ class Silence(Message):
     """The operator's reason."""
 
 
-class SilencesDefined(VersionedMessage):
+class SilencesDefined(VersionedMessage, frozen=True, kw_only=True):
     """An operator started or ended a silence.
 
     The event has all silences that are in force then.
     """
 
-    type: Literal["silences-defined"] = "silences-defined"
+    type: Literal["silences-defined"] = constant("silences-defined")
     previous: Sequence = 0
     """The sequence of the preceding event; 0: none."""
     silences: tuple[Silence, ...]
@@ -149,14 +147,14 @@ class SilencesDefined(VersionedMessage):
     """The operator's reason."""
 
 
-class PolicyDefined(VersionedMessage):
+class PolicyDefined(VersionedMessage, frozen=True, kw_only=True):
     """An administrator defined the scheduler policy.
 
     The event is the whole policy, and its sequence is the version. A field that is absent sets nothing: what would apply without
     a policy applies.
     """
 
-    type: Literal["policy-defined"] = "policy-defined"
+    type: Literal["policy-defined"] = constant("policy-defined")
     previous: Sequence = 0
     """The sequence of the preceding policy; 0: none."""
     max_concurrent_jobs: int | None = None
@@ -173,7 +171,7 @@ class PolicyDefined(VersionedMessage):
     """The administrator's reason."""
 
 
-class Namespace(Message):
+class Namespace(CheckedMessage):
     """A declared namespace."""
 
     name: str
@@ -190,13 +188,13 @@ class Namespace(Message):
     """The bytes of events that its executions may store in a day (UTC); None: any number."""
 
 
-class NamespacesDefined(VersionedMessage):
+class NamespacesDefined(VersionedMessage, frozen=True, kw_only=True):
     """An administrator declared the namespaces of the installation.
 
     The event has all of them, and its sequence is the version.
     """
 
-    type: Literal["namespaces-defined"] = "namespaces-defined"
+    type: Literal["namespaces-defined"] = constant("namespaces-defined")
     previous: Sequence = 0
     """The sequence of the preceding declaration; 0: none."""
     namespaces: tuple[Namespace, ...] = ()
@@ -218,7 +216,7 @@ class ShardState(StrEnum):
     """Occurrences do not run on it."""
 
 
-class Shard(Message):
+class Shard(CheckedMessage):
     """A named part of the work."""
 
     shard_id: str
@@ -227,17 +225,17 @@ class Shard(Message):
     """A name for people."""
     state: ShardState = ShardState.ACTIVE
     """Whether occurrences run on it."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = {}
     """Labels for people and programs."""
 
 
-class ShardsDefined(VersionedMessage):
+class ShardsDefined(VersionedMessage, frozen=True, kw_only=True):
     """An operator defined the shards of the installation.
 
     The event is the whole map, and its sequence is the version that `due` names.
     """
 
-    type: Literal["shards-defined"] = "shards-defined"
+    type: Literal["shards-defined"] = constant("shards-defined")
     previous: Sequence = 0
     """The sequence of the preceding map; 0: none."""
     shards: tuple[Shard, ...] = ()

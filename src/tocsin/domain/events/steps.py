@@ -2,20 +2,32 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Literal
-
-from pydantic import JsonValue
+from typing import Any, Final, Literal
 
 from ..hold_up_time import HoldUpCause
-from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
-from .message import Actor, Death, Failure, Input, Message, Recorded, ReleasedReason, Sequence, StartRate, TriggerKind
+from .execution import Admitted, ExecutionFact, ExhaustedReason, Requested, meta_of
+from .message import (
+    Actor,
+    Death,
+    Failure,
+    Json,
+    Message,
+    OwnMessage,
+    Recorded,
+    ReleasedReason,
+    Sequence,
+    StartRate,
+    TriggerKind,
+    constant,
+)
+from .plan import StoredPlan
 from .triggers import EventReference
 
 
-class Admission(Message):
+class Admission(OwnMessage, frozen=True, kw_only=True):
     """The fields of an admission that its first task does not have itself."""
 
-    plan: Plan
+    plan: StoredPlan
     """The work of the execution: a single step.
 
     The input, the arguments and the metadata of the task are only here.
@@ -30,7 +42,11 @@ class Admission(Message):
     """The event that started the execution; absent: none did."""
 
 
-class TaskLimit(Message):
+_OF_ADMISSION: Final = frozenset(Admission.__struct_fields__)
+_REQUESTED: Final = tuple(name for name in Requested.__struct_fields__ if name not in {"v", "failed_only"})
+
+
+class TaskLimit(OwnMessage, frozen=True, kw_only=True):
     """A concurrency limit of a task.
 
     It counts the tasks of the job with the same `key` and `value` together.
@@ -44,7 +60,7 @@ class TaskLimit(Message):
     """The value, or its digest if it is long; absent: the task has none."""
 
 
-class Dispatched(ExecutionFact):
+class Dispatched(ExecutionFact, frozen=True, kw_only=True):
     """One attempt of a step was dispatched.
 
     The DAG advancer stores this, and it is also the task that a worker receives. Version 2 also admits the execution. The
@@ -52,16 +68,16 @@ class Dispatched(ExecutionFact):
     like that of `admitted`, and a later task of the same attempt does not replace it.
     """
 
-    v: Literal[1, 2] = 1  # type: ignore[assignment]  # the only event of an execution with a second version
+    v: Literal[1, 2] = constant(1)  # type: ignore[assignment]  # the only event of an execution with a second version
     """The version of the format; 2: the event also admits the execution."""
-    type: Literal["dispatched"] = "dispatched"
+    type: Literal["dispatched"] = constant("dispatched")
     step: str
     attempt: int
     max_attempts: int
     """The number of attempts that the retry policy allows."""
     function: str
     """The function that the worker runs."""
-    builtin: dict[str, JsonValue] | None = None
+    builtin: dict[str, Json] | None = None
     """The specification of a built-in function, from the definition alone; absent: the function is not built in, or the plan of
     the admission has it."""
     job_uuid: str | None = None
@@ -79,14 +95,14 @@ class Dispatched(ExecutionFact):
     """The resource whose owner alone gets the task; absent: any worker gets it."""
     shard: str | None = None
     """The shard on which the execution runs; absent: the job is not divided."""
-    input: Input = {}
+    input: dict[str, Json] = {}
     """The input of the function."""
-    args: tuple[JsonValue, ...] = ()
+    args: tuple[Json, ...] = ()
     """The positional arguments of the function."""
-    bind: dict[str, JsonValue] | None = None
+    bind: dict[str, Json] | None = None
     """The sources of the handler's arguments by parameter; absent: it gets the input and the positional arguments, or the plan of the
     admission has it."""
-    upstream: dict[str, JsonValue] = {}
+    upstream: dict[str, Json] = {}
     """The results of the steps that this step depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
     """The steps whose results are left out because the task would be too large."""
@@ -102,7 +118,7 @@ class Dispatched(ExecutionFact):
     """The secret with which a report can complete the execution; absent: the execution has other steps."""
     replay_of: str | None = None
     """The dead letter that the execution replays."""
-    meta: dict[str, JsonValue] = {}
+    meta: dict[str, Json] = {}
     """Metadata of the job.
 
     For an occurrence, also the job's name and the scheduled time (ojs-cron §6.3).
@@ -132,21 +148,8 @@ class Dispatched(ExecutionFact):
         if self.admits is None:
             return None
         # Without validation, because these values were validated with this event.
-        return Admitted.trusted(
-            job=self.job,
-            execution_id=self.execution_id,
-            scheduled_time=self.scheduled_time,
-            trigger=self.trigger,
-            plan=self.admits.plan,
-            by=self.admits.by,
-            catch_up=self.admits.catch_up,
-            replay_of=self.replay_of,
-            backfill=self.admits.backfill,
-            event=self.admits.event,
-            fence=self.fence,
-            recovered_at=self.recovery_attempt_time,
-            traceparent=self.traceparent,
-        )
+        own = {name: getattr(self.admits if name in _OF_ADMISSION else self, name) for name in _REQUESTED}
+        return Admitted(**own, fence=self.fence, recovered_at=self.recovery_attempt_time)
 
     @property
     def task(self) -> "Dispatched":
@@ -172,7 +175,7 @@ class Dispatched(ExecutionFact):
         )
 
     @property
-    def recovery_context(self) -> dict[str, JsonValue]:
+    def recovery_context(self) -> dict[str, Json]:
         """Return the metadata that a worker outside receives of a recovery (cloacina, recovery context).
 
         It is empty if the execution was never recovered.
@@ -180,7 +183,7 @@ class Dispatched(ExecutionFact):
         if not self.is_recovery:
             return {}
         fields = {"is_recovery", "original_scheduled_time", "recovery_attempt_time"}
-        return self.model_dump(mode="json", include=fields, exclude_none=True)
+        return self.document(include=fields, exclude_none=True)
 
 
 def _own(content: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -196,7 +199,6 @@ def admission_of(recorded: Recorded[Message]) -> Recorded[Admitted] | None:
     Its subject is that of a separate `admitted`.
     """
     message = recorded.message
-    # `isinstance` of a pydantic model takes ten times as long.
     if type(message) is not Dispatched or (admitted := message.admitted) is None:
         return None
     subject = ".".join(recorded.subject.split(".", 4)[:4])
@@ -218,7 +220,7 @@ def unfold(facts: Iterable[Recorded[Message]]) -> Iterator[Recorded[Message]]:
             yield Recorded(task, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
 
 
-class PastHoldUp(Message):
+class PastHoldUp(OwnMessage, frozen=True, kw_only=True):
     """The time for which a cause held back a task.
 
     Several causes may do so at the same time.
@@ -230,13 +232,13 @@ class PastHoldUp(Message):
     """The seconds, as the matcher that assigned the task saw them: without the time before its process began."""
 
 
-class Started(ExecutionFact):
+class Started(ExecutionFact, frozen=True, kw_only=True):
     """A worker claimed an attempt.
 
     The matcher, or the MQ bridge, stores this before the function runs.
     """
 
-    type: Literal["started"] = "started"
+    type: Literal["started"] = constant("started")
     step: str
     attempt: int
     delivery: int
@@ -260,7 +262,7 @@ class Started(ExecutionFact):
     """What held back the task before this claim: limits, rates and pauses; absent: none did."""
 
 
-class Released(ExecutionFact):
+class Released(ExecutionFact, frozen=True, kw_only=True):
     """A claim ended before its attempt did.
 
     The DAG advancer then dispatches the same attempt again. The lease keeper stores this when the visibility lease has
@@ -268,7 +270,7 @@ class Released(ExecutionFact):
     stores it when a worker over HTTP hands the task back.
     """
 
-    type: Literal["released"] = "released"
+    type: Literal["released"] = constant("released")
     step: str
     attempt: int
     delivery: int
@@ -281,13 +283,13 @@ class Released(ExecutionFact):
     """After `lease_over`: the workers that were lost with a task of the step, up to this loss; oldest first."""
 
 
-class RetryScheduled(ExecutionFact):
+class RetryScheduled(ExecutionFact, frozen=True, kw_only=True):
     """An attempt failed and will be retried.
 
     The retrier stores this on the report of the failure.
     """
 
-    type: Literal["retry-scheduled"] = "retry-scheduled"
+    type: Literal["retry-scheduled"] = constant("retry-scheduled")
     step: str
     attempt: int
     """The number of the attempt that failed, counted from 1."""
@@ -299,29 +301,29 @@ class RetryScheduled(ExecutionFact):
     """The time (UTC) at which the next attempt is dispatched."""
 
 
-class Advanced(ExecutionFact):
+class Advanced(ExecutionFact, frozen=True, kw_only=True):
     """A step completed and the execution continues.
 
     The DAG advancer stores this on the report of success. It also does so for each step that a replay adopts from the failed execution.
     """
 
-    type: Literal["advanced"] = "advanced"
+    type: Literal["advanced"] = constant("advanced")
     step: str
     attempt: int
     """The number of the attempt that succeeded, counted from 1; 0: no attempt of this execution did."""
-    result: JsonValue = None
+    result: Json = None
     """The result that the worker reported."""
     adopted_from: str | None = None
     """The earlier execution that has the result; absent: a worker reported it to this execution."""
 
 
-class Exhausted(ExecutionFact):
+class Exhausted(ExecutionFact, frozen=True, kw_only=True):
     """A step failed for good while other steps still run, or a workflow goes on.
 
     The retrier stores this on the report of the failure.
     """
 
-    type: Literal["exhausted"] = "exhausted"
+    type: Literal["exhausted"] = constant("exhausted")
     step: str
     attempt: int
     """The number of the last attempt, counted from 1."""

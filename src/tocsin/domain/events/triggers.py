@@ -3,9 +3,7 @@
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from pydantic import Field
-
-from .message import Message, Sequence, VersionedMessage
+from .message import OwnMessage, Sequence, VersionedMessage, constant
 
 HOPS_HEADER: Final = "ce-tocsinhops"
 """The header by which a job's own publication says how many executions events started one after the other, up to the publisher.
@@ -17,7 +15,7 @@ IgnoredReason: TypeAlias = Literal["condition_false", "duplicate", "debounced", 
 """Why an event started nothing, or nothing yet, although its trigger heard it."""
 
 
-class EventReference(Message):
+class EventReference(OwnMessage, frozen=True, kw_only=True):
     """The place of an event in its stream.
 
     The event is a message of another program, or the end of an execution in the log.
@@ -31,17 +29,17 @@ class EventReference(Message):
     """The subject of the event; for the end of an execution the job and the end, such as `extract.completed`."""
     time: datetime
     """The time (UTC) at which the stream stored it."""
-    hops: int = Field(default=0, ge=0)
+    hops: Sequence = 0
     """The executions that events started one after the other, and that led to this event, as far as it is known."""
 
 
-class EventIgnored(VersionedMessage):
+class EventIgnored(VersionedMessage, frozen=True, kw_only=True):
     """An event started nothing.
 
     It decides nothing: the stream keeps the newest 200 of each trigger, and no stage reads it.
     """
 
-    type: Literal["event-ignored"] = "event-ignored"
+    type: Literal["event-ignored"] = constant("event-ignored")
     """The type of the message."""
     job: str
     trigger_id: str

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field
 
 from .execution import ExecutionFact
-from .message import Message, Sequence, VersionedMessage
+from .message import CheckedMessage, OwnMessage, Sequence, VersionedMessage, constant
 
 JobState: TypeAlias = Literal[
     "scheduled", "available", "pending", "active", "retryable", "completed", "cancelled", "discarded"
@@ -21,7 +21,7 @@ ENDED_STATES: Final[frozenset[JobState]] = frozenset({"completed", "cancelled", 
 WaitOutcome: TypeAlias = Literal["met", "dependency_missing", "dependency_failed", "queue_full"]
 
 
-class DependencyRun(Message):
+class DependencyRun(OwnMessage, frozen=True, kw_only=True):
     """The run of another job that decided on a dependency."""
 
     job: str
@@ -35,14 +35,14 @@ class DependencyRun(Message):
     """Whether the viewers of the job did not let the execution's job learn of its runs. Then no run is named."""
 
 
-class DependenciesSettled(ExecutionFact):
+class DependenciesSettled(ExecutionFact, frozen=True, kw_only=True):
     """An execution waits for other jobs no longer.
 
     The dependency keeper stores this when the last run of each job has ended as wanted, or when the time is over. The lock
     keeper then admits or skips the execution.
     """
 
-    type: Literal["dependencies-settled"] = "dependencies-settled"
+    type: Literal["dependencies-settled"] = constant("dependencies-settled")
     outcome: WaitOutcome
     """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end, or is hidden.
     `queue_full`: as many executions of its job as may wait did so already."""
@@ -50,7 +50,7 @@ class DependenciesSettled(ExecutionFact):
     """The last run of each job, in the order of the definition; none with `queue_full`."""
 
 
-class UniqueRule(Message):
+class UniqueRule(CheckedMessage):
     """The rule of a unique job (ojs-unique-jobs §2): no other job may have its key."""
 
     key: Annotated[str, Field(pattern=UNIQUE_KEY)]
@@ -63,7 +63,7 @@ class UniqueRule(Message):
     """The strategy for a new job that is a duplicate."""
 
 
-class KeyHolder(Message):
+class KeyHolder(OwnMessage, frozen=True, kw_only=True):
     """An execution that took a key."""
 
     execution_id: str
@@ -77,7 +77,7 @@ class KeyHolder(Message):
     """The executions that are cancelled for it."""
 
 
-class UniqueFact(VersionedMessage):
+class UniqueFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about a unique key."""
 
     job: str
@@ -85,14 +85,14 @@ class UniqueFact(VersionedMessage):
     """The key."""
 
 
-class KeyTaken(UniqueFact):
+class KeyTaken(UniqueFact, frozen=True, kw_only=True):
     """An execution took a unique key, and begins.
 
     The planner stores this before the first event of the execution. Of several jobs that are enqueued at the same time, the guard of
     the key lets one take it. The event names the earlier executions that may still count, so the newest event is the whole state.
     """
 
-    type: Literal["taken"] = "taken"
+    type: Literal["taken"] = constant("taken")
     execution_id: str
     enqueued_at: datetime
     """The time (UTC) at which the job was enqueued."""

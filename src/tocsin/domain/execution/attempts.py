@@ -143,7 +143,7 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
     name = report.step
     error = report.error or Failure(type="unknown", message="the worker reported no error")
     if error.deaths:  # a worker may report any: a report adds one at most, and takes back none
-        error = error.model_copy(update={"deaths": (*state.deaths.get(name, ()), error.deaths[-1])})
+        error = error.changed(deaths=(*state.deaths.get(name, ()), error.deaths[-1]))
     policy = planned_step(state, name).retry
     if retry.is_retryable(policy, error) and step.attempt < policy.max_attempts:
         draw = ids.draw(requested.execution_id, name, str(step.attempt))

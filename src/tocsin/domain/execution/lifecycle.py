@@ -183,7 +183,7 @@ def sole_step(task: Dispatched) -> SoleStep | None:
     """Return the fields that a report repeats; None: the execution has other steps."""
     if task.sole is None:
         return None
-    return SoleStep.trusted(
+    return SoleStep(
         token=task.sole,
         scheduled_time=task.scheduled_time,
         trigger=task.trigger,
@@ -206,7 +206,7 @@ def complete_sole(report: Report, *, key: bytes) -> Completed | None:
     token = sole_token(key, report.job, report.execution_id, (report.step, report.attempt), end)
     if not compare_digest(sole.token.encode(), token.encode()):
         return None
-    return Completed.trusted(
+    return Completed(
         job=report.job,
         execution_id=report.execution_id,
         scheduled_time=sole.scheduled_time,

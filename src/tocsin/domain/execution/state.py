@@ -265,7 +265,7 @@ def terminal_fields(state: Execution) -> Ending:
 
 def request_fields(requested: Requested) -> dict[str, Any]:
     """Return the fields that `Admitted` repeats from `Planned`."""
-    return {name: getattr(requested, name) for name in Requested.model_fields}
+    return {name: getattr(requested, name) for name in Requested.__struct_fields__}
 
 
 def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911, PLR0912 - one case a fact

@@ -52,7 +52,7 @@ def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatch
     state = Execution(
         Status.ADMITTED, admitted, admitted.fence, {step.name: Step()}, recovered_at=admitted.recovered_at
     )
-    admission = Admission.trusted(
+    admission = Admission(
         plan=plan, by=admitted.by, catch_up=admitted.catch_up, backfill=admitted.backfill, event=admitted.event
     )
     return _task(state, step, 1, key, admission)
@@ -127,7 +127,7 @@ def _task(
             "tags": requested.plan.tags,
         }
     results, deaths = _passed_on(state, step), len(state.deaths.get(step.name, ()))
-    return Dispatched.trusted(
+    return Dispatched(
         job=requested.job,
         execution_id=requested.execution_id,
         step=step.name,
@@ -171,10 +171,10 @@ def limit_of(requested: Requested, step: PlannedStep) -> TaskLimit | None:
     if concurrency is None:
         return None
     if concurrency.key is None:
-        return TaskLimit.trusted(limit=concurrency.limit)
+        return TaskLimit(limit=concurrency.limit)
     input_ = requested.plan.input if step.input is None else step.input
     value = value_of(concurrency.key, {"input": input_, "meta": requested.meta})
-    return TaskLimit.trusted(limit=concurrency.limit, key=concurrency.key, value=value)
+    return TaskLimit(limit=concurrency.limit, key=concurrency.key, value=value)
 
 
 class _Content(TypedDict):

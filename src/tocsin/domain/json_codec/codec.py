@@ -3,29 +3,32 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel
 
 from ..definition.fields import STORED
-from .types import Convert, EncodedParts, Wire, decoding_once, is_shared, wire_type
+from ..errors import TocsinError
+from .types import Convert, Wire, wire_type
 
-T = TypeVar("T", bound=BaseModel | msgspec.Struct)
+T = TypeVar("T")
 
 _MAX_DEPTH: Final = 190
 """Opening brackets in a body that msgspec may read.
 
 pydantic refuses more than about 200 levels, and msgspec reads more. Each level takes two bytes at least.
 """
+MAX_PARTS: Final = 4_096
+"""The number of parts that are kept."""
+MAX_PART_BYTES: Final = 4_096
+"""The size of the largest part that is kept."""
 _REFUSALS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _ABSENT: Final = object()
 """Stands for a field that a body leaves out, if its value would be converted; a default is not validated."""
 _HARMLESS: Final = frozenset({"_open_to_newer_versions", "_lose_no_trigger", "_names_its_builtin"})
 """Validators that change nothing in a stored body of known fields; a body with unknown fields is left to pydantic."""
-_BARE_INPUT: Final = "_takes_bare_input"
-"""The validator that makes an input of a body. It changes bodies of known fields only if `_refuse_bare` raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,20 @@ class _Stored:
     context: Mapping[str, bool]
 
 
-class _NotReadable(Exception):
+class InvalidMessage(TocsinError, ValueError):
+    """A message has a value that no reader accepts. The text names the field, and what would be right."""
+
+    code = "invalid-message"
+
+
+class _NotReadable(ValueError):
     """msgspec cannot decide about a class as pydantic does."""
 
 
 def read(model: type[T], body: bytes) -> T | None:
     """Return the message in a body; None: pydantic must read it.
 
-    A returned message equals pydantic's, read with `context=STORED`. `model`: a model, or a struct that `plain` made.
+    A returned message equals pydantic's, read with `context=STORED`. `model`: a struct, or a model.
     """
     reader = _reader(cast("Any", model))
     if reader is None or (len(body) > 2 * _MAX_DEPTH and body.count(b"[") + body.count(b"{") > _MAX_DEPTH):
@@ -58,12 +67,12 @@ def read(model: type[T], body: bytes) -> T | None:
 @cache
 def _reader(model: Any) -> tuple[Callable[[bytes], Any], Convert] | None:  # noqa: ANN401 - a class of either kind
     if issubclass(model, msgspec.Struct):
-        return msgspec.json.Decoder(model).decode, lambda decoded: decoded
+        return _decoder(model).decode, lambda decoded: decoded
     try:
         struct, make = _part(model)
     except _NotReadable:
         return None
-    return msgspec.json.Decoder(struct).decode, make
+    return msgspec.json.Decoder(struct, dec_hook=_model).decode, make
 
 
 @cache
@@ -82,43 +91,30 @@ def _part(model: type[BaseModel]) -> tuple[type[msgspec.Struct], Convert]:
     return struct, _maker(model, tuple(conversions), _checks(model))
 
 
-def _nested(model: type[BaseModel]) -> Wire:
-    struct, make = _part(model)
-    if is_shared(model):
-        decode = msgspec.json.Decoder(struct).decode
-        once = decoding_once(lambda body: make(decode(body)))
-        return Wire(msgspec.Raw, once)
-    return Wire(struct, make)
+@lru_cache(MAX_PARTS)
+def _kept_part(kind: Any, body: bytes) -> Any:  # noqa: ANN401 - a part of any class
+    return _decoder(kind).decode(body)
 
 
-def plain(model: type[BaseModel], *names: str, **parts: Any) -> Any:  # noqa: ANN401 - a type that is made here
-    """Return a struct of some fields of a model, which `read` reads faster.
+def part(kind: type[T], body: msgspec.Raw) -> T:
+    """Return a part of a message; equal small bodies are read as one object."""
+    content, of = bytes(body), cast("Any", kind)
+    read: T = _kept_part(of, content) if len(content) <= MAX_PART_BYTES else _decoder(of).decode(content)
+    return read
 
-    `parts`: fields that must be there, with a type of their own, such as a struct made by this function.
-    """
-    declared = {name: model.model_fields[name] for name in names}
-    wires = {
-        name: wire_type(field.annotation, tuple(field.metadata), model.model_config, _nested)
-        for name, field in declared.items()
-    }
-    fields = [
-        *((name, kind, msgspec.NODEFAULT) for name, kind in parts.items()),
-        *(
-            (name, wires[name].type, msgspec.NODEFAULT if field.is_required() else field.default)
-            for name, field in declared.items()
-        ),
-    ]
-    conversions = [(name, wire.convert) for name, wire in wires.items() if wire.convert is not None]
 
-    def convert_parts(decoded: msgspec.Struct) -> None:
-        for name, convert in conversions:
-            if (value := getattr(decoded, name)) is not None:
-                setattr(decoded, name, convert(value))
+def _nested(model: Any) -> Wire:  # noqa: ANN401 - a class of either kind
+    return Wire(model) if issubclass(model, msgspec.Struct) else Wire(*_part(model))
 
-    methods = {"__post_init__": convert_parts} if conversions else {}
-    return msgspec.defstruct(
-        model.__name__, fields, namespace=methods, kw_only=True, forbid_unknown_fields=True, gc=False
-    )
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - a struct
+    return msgspec.json.Decoder(kind, dec_hook=_model)
+
+
+def _model(kind: Any, value: object) -> object:  # noqa: ANN401 - a class of models in a struct
+    struct, make = _part(kind)
+    return make(msgspec.convert(value, struct))
 
 
 def _checks(model: type[BaseModel]) -> tuple[Callable[[Any], object], ...]:
@@ -126,21 +122,12 @@ def _checks(model: type[BaseModel]) -> tuple[Callable[[Any], object], ...]:
     for decorator in model.__pydantic_decorators__.model_validators.values():
         if decorator.cls_var_name in _HARMLESS:
             continue
-        if decorator.cls_var_name == _BARE_INPUT:
-            checks.append(_refuse_bare)
-            continue
         if decorator.info.mode != "after":
             raise _NotReadable
         check: Any = decorator.func
         takes_info = len(inspect.signature(check).parameters) > 1
         checks.append(_with_context(check) if takes_info else check)
     return tuple(checks)
-
-
-def _refuse_bare(made: Any) -> None:  # noqa: ANN401 - a trigger
-    """Leave a body to pydantic that may be an input as a whole."""
-    if made.input is None and not (made.priority is None and made.traceparent is None):
-        raise ValueError("it may be an input")
 
 
 def _with_context(check: Callable[[Any, _Stored], object]) -> Callable[[Any], object]:
@@ -192,26 +179,25 @@ def _maker(
 _VERSION: Final = "v"
 
 
-def written(message: BaseModel) -> bytes:
-    """Return the body of a message: JSON without absent fields and defaults.
-
-    Discriminators (`v`, `type` and every other constant) are always written. A class that declares `WRITES_DEFAULTS`
-    leaves out absent fields alone.
-    """
-    return _encode(_writer(type(message))(message))
+def written(message: object) -> bytes:
+    """Return the body of a message: JSON without absent fields and defaults."""
+    body = _encode(message)
+    if isinstance(message, msgspec.Struct):  # nothing validated it before
+        try:
+            _decoder(type(message)).decode(body)
+        except msgspec.MsgspecError as error:
+            raise InvalidMessage(f"{type(message).__name__}: {error}") from error
+    return body
 
 
 @cache
-def _writer(model: type[BaseModel]) -> Callable[[BaseModel], object]:
+def _writer(model: Any) -> Callable[[Any], object]:  # noqa: ANN401 - a class of either kind
     fields = list[tuple[str, Any, Any]]()
     compared = list[tuple[str, object]]()
-    writes_defaults = bool(getattr(model, "WRITES_DEFAULTS", False))
     for name, field in model.model_fields.items():
         is_constant = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
         is_kept = field.is_required() or name == _VERSION or is_constant
         default = msgspec.NODEFAULT if is_kept else field.get_default(call_default_factory=True)
-        if writes_defaults and default is not None:
-            default = msgspec.NODEFAULT
         if not _is_recognized(default):
             compared.append((name, default))
             default = None
@@ -239,11 +225,18 @@ def _is_recognized(default: object) -> bool:
     return default is msgspec.NODEFAULT or default is None or isinstance(default, bool) or default in ((), {}, [])
 
 
+_PLAIN: Final[Mapping[type, Callable[[Any], object]]] = {str: str.__str__, int: int.__int__, float: float.__float__}
+"""Values of classes derived from these, such as the text of an exception, are written as these."""
+
+
 @cache
 def _part_writer(kind: type) -> Callable[[Any], object]:
+    for plain, convert in _PLAIN.items():
+        if issubclass(kind, plain):
+            return convert
     if not issubclass(kind, BaseModel):
-        raise TypeError
-    return _PARTS if is_shared(kind) else _writer(kind)
+        raise TypeError(f"a {kind.__qualname__} is no JSON value")
+    return _writer(kind)
 
 
 def _encoded_part(value: Any) -> object:  # noqa: ANN401 - what msgspec does not know
@@ -251,4 +244,3 @@ def _encoded_part(value: Any) -> object:  # noqa: ANN401 - what msgspec does not
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_encoded_part).encode
-_PARTS: Final = EncodedParts(written)

@@ -1,9 +1,7 @@
-"""The type of a pydantic field in msgspec, and parts that many messages repeat.
+"""The type of a pydantic field in msgspec.
 
 msgspec decides what both decide in the same way: types, choices, bounds and lengths. Everything else is left to
 pydantic's validator of the single field, and remembered for short scalars, which repeat (names, times, durations).
-
-A shared part declares `IS_SHARED`. Only small parts are kept, which bounds the memory.
 """
 
 import re
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -46,7 +44,7 @@ def wire_type(
     annotation: Any,  # noqa: ANN401 - a type as annotated
     metadata: tuple[object, ...],
     config: ConfigDict,
-    part: Callable[[type[BaseModel]], Wire],
+    part: Callable[[Any], Wire],
 ) -> Wire:
     """Return the type of a field in a model of this configuration.
 
@@ -67,12 +65,12 @@ def wire_type(
         return _by_pydantic(annotation, metadata, config)
     if annotation is JsonValue:
         return Wire(Any)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel | msgspec.Struct):
         return part(annotation)
     return _composed(annotation, config, part)
 
 
-def _composed(annotation: Any, config: ConfigDict, part: Callable[[type[BaseModel]], Wire]) -> Wire:  # noqa: ANN401
+def _composed(annotation: Any, config: ConfigDict, part: Callable[[Any], Wire]) -> Wire:  # noqa: ANN401
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return Wire(annotation)
@@ -132,57 +130,3 @@ def _each(element: Wire) -> Convert | None:
     if element.is_nullable:
         return lambda values: tuple([None if value is None else convert(value) for value in values])
     return lambda values: tuple([convert(value) for value in values])
-
-
-T = TypeVar("T")
-
-MAX_PARTS: Final = 4_096
-"""The number of parts of a class that are kept."""
-MAX_PART_BYTES: Final = 4_096
-"""The size of the largest part that is kept."""
-
-
-def is_shared(model: type[BaseModel]) -> bool:
-    """Return whether many messages repeat parts of this class."""
-    return bool(getattr(model, "IS_SHARED", False))
-
-
-class EncodedParts:
-    """The encoded form of parts, by identity.
-
-    A part is immutable, so its encoded form is always the same. At most `MAX_PARTS` parts are kept twice: when the
-    newer half is full, it becomes the older half.
-    """
-
-    def __init__(self, encode: Callable[[BaseModel], bytes]) -> None:
-        """`encode`: encodes a part that is not kept."""
-        self._encode = encode
-        self._newer: dict[int, tuple[BaseModel, msgspec.Raw]] = {}
-        self._older: dict[int, tuple[BaseModel, msgspec.Raw]] = {}
-
-    def __call__(self, part: BaseModel) -> msgspec.Raw:
-        """Return the encoded part."""
-        key = id(part)
-        entry = self._newer.get(key)
-        if entry is not None and entry[0] is part:
-            return entry[1]
-        entry = self._older.get(key)
-        if entry is None or entry[0] is not part:
-            entry = (part, msgspec.Raw(self._encode(part)))
-            if len(entry[1]) > MAX_PART_BYTES:
-                return entry[1]
-        if len(self._newer) >= MAX_PARTS:
-            self._newer, self._older = {}, self._newer
-        self._newer[key] = entry
-        return entry[1]
-
-
-def decoding_once(decode: Callable[[bytes], T]) -> Callable[[msgspec.Raw], T]:
-    """Return a decoder that decodes equal bytes once."""
-    cached = lru_cache(MAX_PARTS)(decode)
-
-    def decoded(raw: msgspec.Raw) -> T:
-        body = bytes(raw)
-        return cached(body) if len(body) <= MAX_PART_BYTES else decode(body)
-
-    return decoded

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, JsonValue
 from .. import json_codec
 from ..definition import Blackout, Calendar, CatchUp, JobDefinition, OnCompletion, day_rules
 from ..definition.fields import Flag, Seconds, Timeout
-from ..events import LedgerFact, Message
+from ..events import CheckedMessage, LedgerFact
 from ..events.message import Sequence
 from ..schedule import DayRules, DstPolicy, Occurrence, Schedule, Shift, TimezoneDatabase, timezone_database
 
@@ -69,7 +69,7 @@ shared: Final = lru_cache(SHARED)(Timetable)
 """Returns the timetable with the given fields; equal timetables are one object."""
 
 
-class TimetableFields(Message):
+class TimetableFields(CheckedMessage):
     """The fields of a stored definition that decide on time, with the defaults of `JobDefinition`."""
 
     model_config = ConfigDict(allow_inf_nan=False)

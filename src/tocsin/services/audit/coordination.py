@@ -23,6 +23,7 @@ from ...domain.events import (
     Message,
     Queued,
     Recorded,
+    type_of,
 )
 from . import check
 from .check import Check, Key, Taken, on
@@ -156,7 +157,7 @@ class Agents(Check):
         if state is None:
             state = "" if self._is_whole else None
         if state is not None and state not in _BEFORE[kind]:
-            reason = f"`{kind.model_fields['type'].default}` follows although it is {state or 'not registered'}"
+            reason = f"`{type_of(kind)}` follows although it is {state or 'not registered'}"
             yield check.violation("I3", f"agent {fact.name} {fact.agent_id}", reason, recorded)
         after = _AFTER.get(kind, state or _REGISTERED)
         if after:

@@ -25,12 +25,13 @@ from ...domain.events import (
     Recorded,
     Requested,
     Skipped,
+    type_of,
 )
 from . import check
 from .check import Check, Debt, Key, Taken, on
 from .execution_reports import Wrong
 
-_SKIPPED: Final = Skipped.model_fields["type"].default
+_SKIPPED: Final = type_of(Skipped)
 MAX_SEQUENCE: Final = 2**63
 UNSEEN: Final = timedelta(minutes=1)
 """How long before the end of a wait a run may have begun without being seen: the decision is made before it is stored."""

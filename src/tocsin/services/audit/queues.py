@@ -19,11 +19,12 @@ from ...domain.events import (
     Recorded,
     Released,
     Started,
+    type_of,
 )
 from . import check
 from .check import Check, Debt, Key, Proof, Taken, on
 
-_OPEN: Final = QueueResumed.model_fields["type"].default
+_OPEN: Final = type_of(QueueResumed)
 
 
 class Queues(Check):
@@ -49,7 +50,7 @@ class Queues(Check):
     @on(QueuePaused, QueueResumed)
     def _switched(self, recorded: Recorded[QueueFact]) -> Taken:
         fact = recorded.message
-        kind = type(fact).model_fields["type"].default
+        kind = type_of(type(fact))
         before = self._states.get(fact.queue, _OPEN if self._is_whole else None)
         if before == kind:
             yield check.violation("I4", f"queue {fact.queue}", f"`{kind}` although it was {kind}", recorded)

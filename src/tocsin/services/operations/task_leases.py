@@ -60,7 +60,7 @@ async def extend(log: EventLog, clock: Clock, held: Held, *, asked: float | None
     """
     seconds = asked or held.claim.message.lease or held.task.message.timeout
     until = min(clock.now() + lease_span(seconds), held.deadline)
-    timer = timer_of(held).model_copy(update={"ends_attempt": until == held.deadline})
+    timer = timer_of(held).changed(ends_attempt=until == held.deadline)
     await log.delay(timer, until=until)
     # The timer has no guard. If the lease ended before it was extended, the worker must learn so.
     scope = subjects.scope_of(held.task.message)

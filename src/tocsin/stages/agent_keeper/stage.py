@@ -27,6 +27,7 @@ from ...domain.events import (
     AgentRegistered,
     Proposed,
     QuorumSettled,
+    type_of,
 )
 from ...engine.agent_memory import RefusedHoldLists
 from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList, HoldListInbox
@@ -263,7 +264,7 @@ class AgentKeeper:
                     entry.state, entry.sequence = agent.evolve(entry.state, fact), sequence
                     entry.changed_at = self._clock.now()
                     self.roster.note(entry)
-                    event_type = type(fact).model_fields["type"].default
+                    event_type = type_of(type(fact))
                     _log.info(f"agent {event_type}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
             except OutdatedState:
                 history = await self._log.load(entry.scope)

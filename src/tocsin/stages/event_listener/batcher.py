@@ -12,7 +12,7 @@ from ... import subjects
 from ...domain import ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
 from ...domain.event_trigger import EVENTS
-from ...domain.events import Message, Trigger
+from ...domain.events import CheckedMessage, Trigger
 from ...ports import EventLog, EventStreams, LogUnavailable, Projections, Publish, RequestRefused, SequenceConflict
 from ...subjects import Bucket
 from .requests import WaitingEvent
@@ -24,7 +24,7 @@ _ROOM_BYTES: Final = 64
 _TRIES: Final = 5
 
 
-class KnownEvent(Message):
+class KnownEvent(CheckedMessage):
     """An event of a batch."""
 
     sequence: int
@@ -33,7 +33,7 @@ class KnownEvent(Message):
     """Its identity among all events of the source."""
 
 
-class SealedBatch(Message):
+class SealedBatch(CheckedMessage):
     """The last batch of a trigger, and the events that may come again."""
 
     request: Trigger
@@ -150,7 +150,7 @@ def _known(event: WaitingEvent) -> KnownEvent:
 
 def _request_of(active: ActiveTrigger, events: Sequence[WaitingEvent]) -> Trigger:
     """Return the request of a batch; it has the identity of its first event."""
-    first = events[0].place.model_copy(update={"hops": max(event.place.hops for event in events)})
+    first = events[0].place.changed(hops=max(event.place.hops for event in events))
     origin = events[0].origin.model_copy(update={"source": (*active.trigger.source, "batch"), "event": first})
     inputs = {EVENTS: [event.request.input or {} for event in events]}
     return events[0].request.model_copy(update={"input": inputs, "event_trigger": origin})

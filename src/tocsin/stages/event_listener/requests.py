@@ -158,7 +158,7 @@ def _body(end: Completed | Failed | Cancelled) -> JsonValue:
             body["result"] = end.result
         case Failed():
             body["reason"] = end.reason
-            body["error"] = None if end.first_error is None else end.first_error.model_dump(mode="json")
+            body["error"] = None if end.first_error is None else end.first_error.document()
         case Cancelled():
             body["reason"] = end.reason
     return body

@@ -259,7 +259,7 @@ def claim_of(
 ) -> Started:
     """Return the claim of a task."""
     _, job, execution_id, _ = task.scope.split(".")
-    return Started.trusted(
+    return Started(
         job=subjects.name(job),
         execution_id=execution_id,
         step=task.step,
@@ -272,7 +272,7 @@ def claim_of(
         fetch=fetch,
         epoch=epoch,
         held_up=tuple(
-            PastHoldUp.trusted(cause=cause, seconds=round(seconds, 3))
+            PastHoldUp(cause=cause, seconds=round(seconds, 3))
             for cause, seconds in task.held_up.items()
             if seconds >= LEAST_HOLD_UP_S
         ),

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import ValidationError
 
 from ... import subjects
-from ...domain.events import Message, Recorded
+from ...domain.events import Message, OwnMessage, Recorded, TaskLimit
 from ...domain.open_task import LimitGroup, OpenTask, RateGroup
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
@@ -41,10 +41,7 @@ FILTERS: Final = (
 """Filters over everything that the matcher follows in the log."""
 
 
-class _Limit(msgspec.Struct):
-    limit: int
-    key: str | None = None
-    value: str | None = None
+class _Limit(TaskLimit, frozen=True, kw_only=True, forbid_unknown_fields=False): ...
 
 
 class _Rate(msgspec.Struct):
@@ -78,7 +75,7 @@ _HEADS: Final = msgspec.json.Decoder(_Head)
 _CLAIMS: Final = msgspec.json.Decoder(_Claim)
 
 
-class Unread(Message):
+class Unread(OwnMessage, frozen=True, kw_only=True):
     """A message whose body is not decoded yet."""
 
     body: bytes
@@ -86,7 +83,7 @@ class Unread(Message):
 
 def unread(_: str, body: bytes) -> Unread:
     """Implement `ports.Decode`."""
-    return Unread.trusted(body=body)
+    return Unread(body=body)
 
 
 def read(recorded: Recorded[Message]) -> Recorded[Message]:

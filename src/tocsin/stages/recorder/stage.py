@@ -158,8 +158,7 @@ class Recorder:
                 after = end
         if upto is not None:
             return
-        decode = self.history.decode if self.traces is None else subjects.decode
-        following = self.log.follow(self.stream, *RECORDED[self.stream], after=after, decode=decode)
+        following = self.log.follow(self.stream, *RECORDED[self.stream], after=after)
         async with aclosing(following) as follower:
             async for batch in follower:
                 yield batch

@@ -312,8 +312,8 @@ def _details(letter: Letter) -> DeadLetterDetails:
         id=letter.id,
         job=letter.job,
         resolved=resolved is not None,
-        resolution=None if resolved is None else {"time": resolved.time, **resolved.message.model_dump(mode="json")},
-        letter=state.fact.model_dump(mode="json", exclude_none=True),
+        resolution=None if resolved is None else {"time": resolved.time, **resolved.message.document()},
+        letter=state.fact.document(exclude_none=True),
         replays=[
             ReplayState(
                 number=replay.fact.number,

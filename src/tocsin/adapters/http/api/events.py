@@ -46,7 +46,7 @@ class StoredFact(BaseModel):
     @classmethod
     def of(cls, recorded: Recorded[Message]) -> "StoredFact":
         """Return an event without masked values."""
-        fact = masked(recorded.message).model_dump(mode="json", exclude_none=True)
+        fact = masked(recorded.message).document(exclude_none=True)
         return cls(time=recorded.time, sequence=recorded.sequence, subject=recorded.subject, fact=fact)
 
 

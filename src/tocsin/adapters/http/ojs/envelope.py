@@ -296,7 +296,7 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
         return wish
     named = definition.model_copy(update={"name": f"{first}.{definition.name}"})
     # Clients choose the keys of rates. Without the namespace, they would use up the rates of others.
-    rate = None if wish.rate is None else wish.rate.model_copy(update={"key": f"namespace:{first}:{wish.rate.key}"})
+    rate = None if wish.rate is None else wish.rate.changed(key=f"namespace:{first}:{wish.rate.key}")
     return wish.model_copy(update={"definition": named, "rate": rate})
 
 

@@ -66,7 +66,7 @@ def of_schedules(root: str, facts: Iterable[Recorded[Message]]) -> Iterable[Even
     """Yield the events of cron jobs; a `cron.missed` stands for `count` skipped occurrences."""
     for fact in facts:
         if isinstance(event := fact.message, PublicEvent):
-            data = event.data.model_dump(mode="json")
+            data = event.data.document()
             yield fact, _envelope(root, fact, event.event, event.data.cron_name, data)
 
 

@@ -42,7 +42,7 @@ def described(error: Failure | None) -> Json:
     """Return an error as a field of an event's data; without an error, no field."""
     if error is None:
         return {}
-    shown = error.model_dump(exclude_none=True, exclude={"traceback"})
+    shown = error.document(exclude_none=True, exclude={"traceback"})
     return {"error": {"code": error.type, **shown}}
 
 

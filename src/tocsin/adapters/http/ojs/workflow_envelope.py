@@ -113,7 +113,7 @@ class _Reader:
             members=tuple(members),
             name=_text(body, path, "name"),
             id=_text(body, path, "id") if depth > 1 else None,
-        ).model_copy(update=callbacks)
+        ).changed(**callbacks)
         return (own, *nodes)
 
     def _callbacks(self, body: Mapping[str, Any], path: str, key: str) -> dict[str, str]:
@@ -157,7 +157,7 @@ class _Reader:
             before[name] = tuple(depends_on)
             self._job({k: v for k, v in step.items() if k not in {"id", "depends_on"}}, path, name, before[name])
         root = _root(before, callbacks)
-        named = root.model_copy(update={"name": _text(body, "", "name")})
+        named = root.changed(name=_text(body, "", "name"))
         return Workflow(nodes=(named,), names_steps=True)
 
     # --- jobs --------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def _root(before: Mapping[str, tuple[str, ...]], callbacks: Mapping[str, str]) -
     follow = all(set(before[name]) == set(members) for name in callbacks.values())
     if not members or not free or not follow:
         raise _invalid("steps", "with a `callback_type` must depend on all other steps, and these on no step")
-    return WorkflowNode(key=ROOT, kind="batch", members=members).model_copy(update=callbacks)
+    return WorkflowNode(key=ROOT, kind="batch", members=members).changed(**callbacks)
 
 
 def _enqueued(
@@ -211,7 +211,7 @@ def _enqueued(
     traces = {job.alone.traceparent for job in reader.jobs}
     definitions = {job.name: job.alone.definition for job in reader.jobs}
     meta = tuple(StepMeta(step=name, meta=_meta(definition)) for name, definition in definitions.items())
-    described: list[Any] = [tree.model_dump(mode="json"), [of_step.meta for of_step in meta]]
+    described: list[Any] = [tree.document(), [of_step.meta for of_step in meta]]
     if (size := size_of(described)) > MAX_COPIES_BYTES:
         raise _invalid(
             "meta", f"and names of all jobs have {size:,} bytes of JSON together; at most {MAX_COPIES_BYTES:,}"
