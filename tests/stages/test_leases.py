@@ -420,7 +420,7 @@ async def test_distant_or_excess_retries_stay_with_the_log(world: World) -> None
         raise OSError("no way")
 
     punctual = RetryTimers(world.store, decide)
-    timer: Any = LeaseTimer.__new__(LeaseTimer)
+    timer: Any = LeaseTimer(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=1)
     far = world.clock.now() + HORIZON + timedelta(seconds=1)
     punctual.at(far, timer)
     await punctual.run_once(far)
