@@ -476,7 +476,7 @@ def _events() -> Iterator[str]:
     for name, model in sorted(vars(events).items()):
         if not (inspect.isclass(model) and issubclass(model, events.Message)):
             continue
-        described: Any = events.model_of(model) if issubclass(model, events.OwnMessage) else model
+        described = events.model_of(model)
         fields = getattr(described, "model_fields", {})
         field = fields.get("type") or fields.get("event")
         if field is None or not isinstance(field.default, str):

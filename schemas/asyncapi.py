@@ -302,10 +302,8 @@ def as_markdown() -> Iterator[str]:
         yield from (f"## `{subject}`", "", f"{public.title}. {direction}.", "", public.description, "")
         yield from ("| field | type | required | meaning |", "|---|---|---|---|")
         yield from _rows(TypeAdapter(public.message).json_schema(mode="validation", by_alias=True))
-        adapter = TypeAdapter[events.Message](public.message)
-        example = adapter.validate_python(public.example)
-        shown = json.dumps(json.loads(example.encode()), indent=2)
-        yield from ("", "```json", shown, "```", "")
+        events.validated(public.message, public.example)
+        yield from ("", "```json", json.dumps(public.example, indent=2), "```", "")
         if headers := _headers(public):
             yield from ("As a CloudEvent it has these headers, percent-encoded where CloudEvents says so:", "")
             yield from ("```text", *(f"{name}: {value}" for name, value in headers.items()), "```", "")

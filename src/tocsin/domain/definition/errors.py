@@ -103,7 +103,7 @@ def show(value: object) -> str:
         case list() | tuple():
             return "a list" if value else "an empty list"
         case _:
-            return f"{value} ({type(value).__name__})"
+            return f"{shorten(str(value))} ({type(value).__name__})"
 
 
 def problem_code(kind: str, cause: object = None) -> str:

@@ -3,16 +3,33 @@
 from collections.abc import Mapping, Reversible
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast
+from inspect import get_annotations
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+)
 
 import msgspec
-from pydantic import ConfigDict, Field, JsonValue, create_model
+from msgspec.structs import asdict, force_setattr
+from pydantic import ConfigDict, Field, GetPydanticSchema, JsonValue, ValidationError, create_model
 from pydantic_core import core_schema
 from typing_extensions import override
 
 from .. import json_codec
+from ..definition.errors import problems
 from ..definition.fields import STORED
 from ..documented_model import DocumentedModel
+from ..errors import TocsinError
 from ..identity import IdentityKind
 from ..text import utc_text
 
@@ -23,7 +40,7 @@ if TYPE_CHECKING:
 
     Json = JsonValue
 else:
-    Json = Any  # what a body has is JSON already
+    Json = Annotated[Any, GetPydanticSchema(lambda _, handler: handler(JsonValue))]
 Input: TypeAlias = dict[str, JsonValue]
 """The named arguments of a function, as a door takes them."""
 Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0), Field(ge=0)]
@@ -57,6 +74,12 @@ _DESCRIPTIONS: Final = {
 """The descriptions of fields that have no docstring, because they mean the same in every message."""
 
 
+class InvalidMessage(TocsinError, ValueError):
+    """A message has a value that no reader accepts. The text names the field and the value."""
+
+    code = "invalid-message"
+
+
 class Message:
     """A message: immutable, and open to fields that a newer version adds."""
 
@@ -68,11 +91,13 @@ class Message:
 
     def changed(self, **values: Any) -> Self:  # noqa: ANN401 - the fields of any message
         """Return a copy with other values, which are not validated."""
-        return cast("Self", msgspec.structs.replace(cast("Any", self), **values))
+        copy: Self = cast("Any", self).__replace__(**values)
+        return copy
 
     def document(self, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of pydantic
-        """Return the fields as JSON; `options` are those of pydantic's `model_dump`."""
-        return cast("dict[str, Any]", as_model(self).model_dump(mode="json", **options))
+        """Return the fields as JSON, named as in a body; `options` are those of pydantic's `model_dump`."""
+        fields: dict[str, Any] = as_model(self).model_dump(mode="json", **options)
+        return fields
 
 
 M = TypeVar("M", bound=Message)
@@ -83,12 +108,8 @@ class CheckedMessage(DocumentedModel, Message):
     """A message whose fields are validated when it is made."""
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", defer_build=True, validate_by_name=True, validate_by_alias=True
+        frozen=True, defer_build=True, validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
     )
-
-    @override
-    def changed(self, **values: Any) -> Self:
-        return self.model_copy(update=values)
 
     @classmethod
     @override
@@ -103,7 +124,7 @@ class CheckedMessage(DocumentedModel, Message):
 class OwnMessage(
     msgspec.Struct, Message, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
 ):
-    """A message that Tocsin alone makes: its fields are validated only when it is read.
+    """A message that Tocsin alone makes: its fields are validated only when it is read, and before it is written.
 
     A body with unknown fields is left to pydantic, which ignores them (`validated`).
     """
@@ -113,9 +134,32 @@ class OwnMessage(
         for name, part, default in _odd_fields(type(self)):
             value = getattr(self, name)
             if type(value) is msgspec.Raw:
-                msgspec.structs.force_setattr(self, name, json_codec.part(part, value))
+                force_setattr(self, name, json_codec.part(part, value))
             elif value is not default and value == default:
-                msgspec.structs.force_setattr(self, name, default)
+                force_setattr(self, name, default)
+
+    @override
+    def encode(self) -> bytes:
+        """Return the message body, as `Message` does; pydantic decides about values that the body does not show alike.
+
+        Raises:
+            InvalidMessage: a value does not fit its field, or is not JSON.
+        """
+        kind = type(self)
+        try:
+            body = json_codec.written(self)
+            if json_codec.read(kind, body) == self:
+                return body
+        except _UNWRITABLE:
+            pass
+        try:
+            body = json_codec.written(validated(kind, asdict(self)))
+            validated(kind, body)
+        except ValidationError as error:
+            raise InvalidMessage(f"{kind.__name__}: {'; '.join(map(str, problems(error)))}") from error
+        except _UNWRITABLE as error:
+            raise InvalidMessage(f"{kind.__name__}: {error}") from error
+        return body
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: "GetCoreSchemaHandler") -> "CoreSchema":
@@ -123,14 +167,18 @@ class OwnMessage(
         schema = handler.generate_schema(model_of(cls))
 
         def take(value: Any, validate: "ValidatorFunctionWrapHandler") -> Any:  # noqa: ANN401 - any input
-            return value if isinstance(value, cls) else cls(**vars(validate(value)))
+            return cls(**vars(validate(asdict(value) if isinstance(value, cls) else value)))
 
         written = core_schema.plain_serializer_function_ser_schema(as_model, return_schema=schema)
         return core_schema.no_info_wrap_validator_function(take, schema, serialization=written)
 
 
+_UNWRITABLE: Final = (TypeError, ValueError, RecursionError)
+"""Errors of values that are not JSON."""
+
+
 @cache
-def _odd_fields(kind: Any) -> tuple[tuple[str, Any, Any], ...]:  # noqa: ANN401 - a struct
+def _odd_fields(kind: type[OwnMessage]) -> tuple[tuple[str, Any, Any], ...]:
     """Return the fields that `__post_init__` changes, with their parts and defaults."""
     alone = (bool, type(None), type(msgspec.NODEFAULT))
     found = ((one.name, _apart(one.type), one.default) for one in msgspec.structs.fields(kind))
@@ -162,17 +210,17 @@ def model_of(kind: Any) -> Any:  # noqa: ANN401 - a class of messages, and of mo
     )
 
 
-def as_model(message: Message) -> Any:  # noqa: ANN401 - a model
+def as_model(message: Any) -> Any:  # noqa: ANN401 - a message, and a model
     """Return a message as its pydantic model, without validation."""
     if isinstance(message, CheckedMessage):
         return message
-    return model_of(cast("Any", type(message))).model_construct(**msgspec.structs.asdict(cast("Any", message)))
+    kind: Any = type(message)
+    return model_of(kind).model_construct(**asdict(message))
 
 
-def type_of(kind: Any) -> str:  # noqa: ANN401 - a class of messages
+def type_of(kind: type[Message]) -> str:
     """Return the value of the field `type` of a class; empty: it has none."""
-    field = getattr(model_of(kind), "model_fields", {}).get("type")
-    return field.default if field and isinstance(field.default, str) else ""
+    return next(iter(get_args(get_annotations(kind).get("type"))), "")
 
 
 def validated(kind: type[M], content: bytes | Mapping[str, Any]) -> M:
@@ -209,8 +257,8 @@ class Recorded(msgspec.Struct, Generic[M_co], frozen=True):
 
 def newest_of(facts: Reversible[Recorded[Message]], kind: type[M]) -> Recorded[M] | None:
     """Return the newest event of a type, if any; `facts` are oldest first."""
-    newest = (recorded for recorded in reversed(facts) if isinstance(recorded.message, kind))
-    return cast("Recorded[M] | None", next(newest, None))
+    newest = next((recorded for recorded in reversed(facts) if isinstance(recorded.message, kind)), None)
+    return cast("Recorded[M] | None", newest)
 
 
 class Foreign(OwnMessage, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from .message import CheckedMessage, Json, OwnMessage, Sequence, TriggerKind, constant
 
@@ -106,8 +106,6 @@ class Completion(CheckedMessage):
     that makes no sense becomes a dead letter with the reason (`mq_answer.read`). An answer needs a recognized `status`,
     or an `error`; it is never taken for a success without a status.
     """
-
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
 
     schema_: JsonValue = Field(default=None, alias="schema", json_schema_extra={"const": "hanzo.mq.v1"})
     """The format of the envelope, if there is one."""
