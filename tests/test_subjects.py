@@ -4,7 +4,7 @@ import pytest
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, report, started
 from tocsin import subjects
-from tocsin.domain import execution
+from tocsin.domain import execution, json_codec
 from tocsin.domain.events import (
     Acquired,
     Admission,
@@ -180,7 +180,7 @@ def test_every_subject_contains_its_job(subject: str, job: str) -> None:
         ("execution.j.id.admitted", ADMITTED_TASK.encode()),
         ("execution.j.id.dispatched.main.1", ADMITTED_TASK.encode()),
         ("execution.j.id.admitted.main.1", ADMITTED_TASK.changed(v=1).encode()),
-        ("execution.j.id.admitted.main.1", ADMITTED_TASK.changed(v=3).encode()),
+        ("execution.j.id.admitted.main.1", json_codec.written(ADMITTED_TASK.changed(v=3))),
         ("execution.j.id.admitted.main.1", ADMITTED_TASK.changed(admits=None).encode()),
         ("execution.j.id.dispatched.main.1", ADMITTED_TASK.changed(admits=None).encode()),
         ("trigger.j", b'{"v": 2}'),

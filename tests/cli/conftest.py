@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
 from tocsin.cli import app
 from tocsin.cli.runtime.backend import Backend
+from tocsin.domain import events
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import StoredLog
 from tocsin.services.jobs import Registry
@@ -28,6 +30,8 @@ from tocsin.subjects import INSTALLATION_KEY, Bucket
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, ManualClock
 
 T = TypeVar("T")
+_MESSAGE = re.compile(rf"\b({'|'.join(name for name, kind in vars(events).items() if isinstance(kind, type))})\(\w+=")
+"""A message as Python writes it."""
 
 
 @dataclass
@@ -40,6 +44,7 @@ class CallResult:
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - JSON
+        assert not _MESSAGE.search(self.out), "a message is shown as JSON, not as Python writes it"
         return json.loads(self.out)
 
     @property

@@ -191,6 +191,8 @@ def test_it_says_who_paused(scene: Scene) -> None:
     said = scene.why("2026-01-01T01:00Z")[1]
     assert said.startswith("It did not fire: the job was paused since 2026-01-01 01:00:00 +0100 by ")
     assert said.endswith(" (too loud).")
+    [answer] = scene.world.call("why", "nightly", "2026-01-01T01:00Z", "-o", "json").json
+    assert answer["by"]["kind"] == "cli"
 
 
 def test_nonexistent_local_time_is_named(scene: Scene) -> None:

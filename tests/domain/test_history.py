@@ -256,7 +256,7 @@ def test_a_dead_letter_of_an_execution() -> None:
         "last_error": "ValueError: boom",
         "first_attempt": at(10),
         "last_attempt": at(20),
-        "attempt_history": json_text(attempts),
+        "attempt_history": json_text([attempt.document() for attempt in attempts]),
     }
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from pydantic_core import to_json
 
 from ...domain.dead_letter import Letter, LetterName
 from ...domain.definition import STORED, JobDefinition
@@ -113,8 +112,7 @@ def offset_conflict(stream: Stream, after: int) -> SequenceConflict:
     return SequenceConflict(f"the history's offset in {stream.value} is not {after} any more: another writer moved it")
 
 
-# msgspec takes a third of the time, and pydantic encodes its own models.
-_encode: Final = msgspec.json.Encoder(enc_hook=lambda model: msgspec.Raw(to_json(model, inf_nan_mode="null"))).encode
+_encode: Final = msgspec.json.Encoder().encode
 _NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 

@@ -144,12 +144,11 @@ def _grant(
             verb, agent, queues or [], functions or [], shards=shards or [], reason=reason
         )
     )
-    grants = [grant.document() for grant in answer.grants or ()]
     may = f" may get {_grants(answer.grants, needs_grant=False)}"
     if answer.shards is not None:
         may += f", and own {_granted_shards(answer.shards)}"
-    document = {"agent": agent, "changed": answer.changed, "grants": None if answer.grants is None else grants}
-    session.output.answer({**document, "shards": answer.shards}, lambda: [Text.assemble((agent, "bold"), may)])
+    document = {"agent": agent, "changed": answer.changed, "grants": answer.grants, "shards": answer.shards}
+    session.output.answer(document, lambda: [Text.assemble((agent, "bold"), may)])
 
 
 def _granted_shards(shards: "Sequence[str]") -> str:

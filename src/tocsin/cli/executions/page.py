@@ -90,7 +90,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "held_up_by": [asdict(hold_up) for hold_up in details.hold_ups],
         "trigger": record.trigger,
         "scheduled_time": record.scheduled_time,
-        "event": None if (event := details.event) is None else event.document(),
+        "event": details.event,
         "started_at": record.shown_start,
         "ended_at": record.completed_at,
         "duration_ms": record.duration_ms,

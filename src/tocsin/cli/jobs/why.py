@@ -116,7 +116,7 @@ def _time(written: str | None) -> datetime | None:
 
 def as_json(answer: Answer) -> dict[str, Any]:
     """Return the JSON document of an answer."""
-    by, gap, outcome = answer.by, answer.gap, answer.outcome
+    gap, outcome = answer.gap, answer.outcome
     return {
         "job": answer.job,
         "at": answer.at,
@@ -131,7 +131,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "before": answer.before,
         "after": answer.after,
         "since": answer.since,
-        "by": by.document(exclude_none=True) if by else None,
+        "by": answer.by,
         "reason": answer.reason,
         "exclusion": answer.exclusion,
         "moved_to": answer.moved_to,
