@@ -1,6 +1,7 @@
 """Runs over both transports: equal answers, and equal errors."""
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -98,6 +99,19 @@ async def test_cancelled_run_says_why(client: Client, site: Site) -> None:
         await waiting
     assert (caught.value.code, caught.value.reason) == ("run-cancelled", "not today")
     assert not (await run.cancel()).changed
+
+
+async def test_reason_of_a_wrong_type_is_refused_before_it_is_stored(
+    client: Client, site: Site, transport: str
+) -> None:
+    wrong: Any = 42
+    run = await client.trigger("hold")
+    await site.functions.started.wait()
+    with pytest.raises(TocsinError, match=r"`reason` is 42: must be a valid string") as caught:
+        await run.cancel(wrong)
+    assert caught.value.code == ("invalid-message" if transport == "nats" else "invalid-request")
+    assert await run.status() == "running"
+    assert (await run.cancel("not today")).changed
 
 
 async def test_skipped_run_says_why(client: Client, site: Site) -> None:

@@ -4,9 +4,12 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from enum import Enum
+from http import HTTPStatus
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +56,7 @@ CLASSES: Final = (
     JobDefinition,
     Registration,
 )
+OWN: Final = tuple(kind for kind in CLASSES if isinstance(kind, type) and issubclass(kind, OwnMessage))
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TEXTS: Final = st.text(st.characters(codec="utf-8"), max_size=8)
 NUMBERS: Final = st.integers() | st.integers(-3, 300)
@@ -389,6 +393,74 @@ def test_public_events_are_written_whole() -> None:
     assert json.loads(envelope.encode()) == envelope.document(exclude_none=True)
 
 
+# --- wrong values ----------------------------------------------------------------------------------------------------
+
+NO_JSON: Final = (object(), 1j, b"\xff", {b"\xff"}, [object()], [{"a": object()}], events.Foreign)
+"""Values that no field accepts."""
+DERIVED: Final = {
+    base: type(f"Derived{base.__name__}", (base,), {}) for base in (str, int, float, datetime, dict, list)
+}
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda k: k.__name__)
+@settings(max_examples=1)
+@given(data=st.data())
+def test_wrong_value_never_becomes_a_body(kind: type[Any], data: DataObject) -> None:
+    message = data.draw(messages(kind))
+    for field in structs.fields(kind):
+        for value in NO_JSON:
+            with pytest.raises(events.InvalidMessage, match=f"^{kind.__name__}: `{field.encode_name}"):
+                message.changed(**{field.name: value}).encode()
+        for value in (None, 42, 1.5, "x", b"x", [], {}, (1,), NOON, Decimal("1.5"), UUID(int=1), float("nan"), 2**70):
+            try:
+                body = message.changed(**{field.name: value}).encode()
+            except events.InvalidMessage as error:
+                assert f"`{field.encode_name}" in str(error)  # noqa: PT017 - it may be accepted, too
+            else:
+                assert json_codec.read(kind, body) is not None
+                assert validated(kind, body) is not None
+
+
+def test_deep_value_never_becomes_a_body() -> None:
+    deep: list[Any] = []
+    loop = deep
+    for _ in range(250):
+        deep = [deep]
+    for _ in range(2):
+        with pytest.raises(events.InvalidMessage, match=r"[Rr]ecursion"):
+            events.Failure(type="E", details={"deep": deep}).encode()
+        loop.append(deep)
+
+
+def test_part_of_a_checked_message_is_checked() -> None:
+    wrong: Any = 42
+    with pytest.raises(ValidationError, match=r"by\.identity"):
+        Trigger(by=events.Actor(identity=wrong))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "field"),
+    [
+        (DERIVED[str]("no route"), events.Failure, "message"),
+        (DERIVED[float](1.5), events.Failure, "retry_after"),
+        (DERIVED[int](3), events.StartRate, "limit"),
+        (HTTPStatus.OK, events.StartRate, "limit"),
+        (DERIVED[datetime](2026, 3, 1, 12, tzinfo=UTC), events.Death, "at"),
+        (DERIVED[datetime](2026, 3, 1, 12, tzinfo=UTC), Due, "scheduled_time"),
+        (DERIVED[dict](a=[DERIVED[str]("x")]), events.Failure, "details"),
+        ({"a": DERIVED[list]([DERIVED[int](1)])}, events.Failure, "details"),
+    ],
+)
+def test_value_of_a_derived_class_is_written_as_its_base(value: Any, kind: type[Any], field: str) -> None:  # noqa: ANN401
+    given = {"type": "E", "key": "k", "limit": 1, "per": 1.0, "burst": 1, "agent": "a", "job": "j", "definition": 1}
+    known = getattr(kind, "__struct_fields__", ("job", "definition"))
+    message = kind(**{name: own for name, own in given.items() if name in known} | {field: value})
+    read = json_codec.read(kind, message.encode())
+    assert getattr(read, field) == value
+    assert type(getattr(read, field)) in value.__class__.__mro__
+    assert b"+00:00" not in message.encode()
+
+
 # --- shared plans ----------------------------------------------------------------------------------------------------
 
 
@@ -405,11 +477,6 @@ def test_equal_plans_are_read_as_one_object() -> None:
     assert first is not None
     assert second is not None
     assert first.plan is second.plan
-
-
-def test_text_of_another_class_is_written_as_text() -> None:
-    text = type("Markup", (str,), {})("no route")
-    assert json.loads(events.Failure(type="E", message=text).encode())["message"] == "no route"
 
 
 def test_changed_copy_of_plan_is_encoded_again() -> None:
