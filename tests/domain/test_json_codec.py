@@ -240,9 +240,9 @@ def _kept(value: Any) -> Any:  # noqa: ANN401 - a value of a field
     if isinstance(value, tuple):
         return [_kept(one) for one in value]
     if isinstance(value, OwnMessage):
-        own = value.document(by_alias=True)
+        own = value.document()
     elif isinstance(value, BaseModel):
-        own = json.loads(value.model_dump_json(by_alias=True, exclude=_parts(value)))
+        own = json.loads(value.model_dump_json(exclude=_parts(value)))
     else:
         return value
     model = model_of(type(value))
@@ -274,13 +274,12 @@ def same(left: Any, right: Any) -> bool:  # noqa: ANN401 - messages of either ki
 
 
 def _text(message: Any) -> str:  # noqa: ANN401 - a message of either kind
-    text: str = (events.as_model(message) if isinstance(message, OwnMessage) else message).model_dump_json()
+    text: str = events.as_model(message).model_dump_json()
     return text
 
 
 def document(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a message of either kind
-    model = events.as_model(message) if isinstance(message, OwnMessage) else message
-    fields: dict[str, Any] = model.model_dump(mode="json", exclude_none=True, by_alias=True)
+    fields: dict[str, Any] = events.as_model(message).model_dump(mode="json", exclude_none=True)
     return fields
 
 

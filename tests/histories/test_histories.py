@@ -82,7 +82,7 @@ def test_nothing_that_was_stored_is_lost_in_reading(log: Path) -> None:
     for line in log.read_text(encoding="utf-8").splitlines():
         stored = json.loads(line)
         message = subjects.decode(stored["subject"], json.dumps(stored["body"]).encode())
-        assert _is_in(stored["body"], message.document(by_alias=True))
+        assert _is_in(stored["body"], message.document())
 
 
 def _is_in(stored: object, today: object) -> bool:

@@ -45,7 +45,7 @@ async def run(world: World) -> None:
 
 
 async def envelopes(world: World) -> list[dict[str, object]]:
-    return [recorded.message.document(by_alias=True) for recorded in await world.log.read("mq.scheduled.>")]
+    return [recorded.message.document() for recorded in await world.log.read("mq.scheduled.>")]
 
 
 async def test_task_is_published_in_the_hip_62_envelope(world: World) -> None:

@@ -244,7 +244,7 @@ async def test_task_has_the_fields_of_the_envelope(nats_url: str, tmp_path: Path
         await tocsin.apply(job.model_dump(mode="json"))
         await tocsin.trigger("credit-reconciliation")
         [recorded] = await tocsin.until(partial(tocsin.log.read, "mq.scheduled.>"))
-        subject, body = recorded.subject, recorded.message.document(by_alias=True)
+        subject, body = recorded.subject, recorded.message.document()
         assert subject == "mq.scheduled.credit-reconciliation"
         expected = json.loads(ENVELOPE)
         assert {name: type(body[name]) for name in expected} == {name: type(expected[name]) for name in expected}

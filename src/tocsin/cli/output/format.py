@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.text import Text
 from typing_extensions import override
 
-from ...domain.events import Message
+from ...domain.events import as_model
 from ...domain.text import printable_lines
 from ..runtime.errors import Exit, UsageError
 from . import Format
@@ -228,8 +228,6 @@ def seconds(length: float | None) -> str:
 def _plain(value: Any) -> object:  # noqa: ANN401 - any type that json.dumps does not support
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, Message):
-        return value.document(exclude_none=True)
-    if hasattr(value, "model_dump"):
+    if hasattr(value := as_model(value), "model_dump"):
         return value.model_dump(mode="json", exclude_none=True)
     return str(value)

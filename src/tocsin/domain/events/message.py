@@ -212,10 +212,7 @@ def model_of(kind: Any) -> Any:  # noqa: ANN401 - a class of messages, and of mo
 
 def as_model(message: Any) -> Any:  # noqa: ANN401 - a message, and a model
     """Return a message as its pydantic model, without validation."""
-    if isinstance(message, CheckedMessage):
-        return message
-    kind: Any = type(message)
-    return model_of(kind).model_construct(**asdict(message))
+    return model_of(type(message)).model_construct(**asdict(message)) if isinstance(message, OwnMessage) else message
 
 
 def type_of(kind: type[Message]) -> str:
