@@ -42,7 +42,7 @@ from tocsin.domain.definition.partition import Partition
 from tocsin.domain.definition.sql_work import ProcedureCall, SqlStatement
 from tocsin.domain.events import Admitted, Due, Message, OwnMessage, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
-from tocsin.domain.json_codec.codec import MAX_PART_BYTES, MAX_PARTS
+from tocsin.domain.json_codec import MAX_PART_BYTES, MAX_PARTS
 from tocsin.domain.schedule import DstPolicy
 
 # --- every class, and values of its fields ---------------------------------------------------------------------------
@@ -297,8 +297,8 @@ def test_codecs_agree_on_every_message(model: type[Any], data: DataObject) -> No
         body,
         json.dumps(document(message)).encode(),
     ):  # an old version stored the second
-        read = validated(model, stored) if model is Trigger else json_codec.read(model, stored)
-        assert read is not None, "msgspec reads every body that Tocsin writes"
+        read = json_codec.read(model, stored) if model in OWN else validated(model, stored)
+        assert read is not None, "msgspec reads every body of a struct that Tocsin writes"
         again = validated(model, stored)
         assert again is not None
         assert same(read, again)
@@ -320,7 +320,7 @@ ODD: Final = (
 """Values that readers of JSON disagree about, or that few fields accept."""
 
 
-@pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", OWN, ids=lambda model: model.__name__)
 @settings(max_examples=examples(30))
 @given(data=st.data())
 def test_codecs_agree_on_every_damaged_body(model: type[Any], data: DataObject) -> None:
@@ -454,7 +454,7 @@ def test_value_of_a_derived_class_is_written_as_its_base(value: Any, kind: type[
     given = {"type": "E", "key": "k", "limit": 1, "per": 1.0, "burst": 1, "agent": "a", "job": "j", "definition": 1}
     known = getattr(kind, "__struct_fields__", ("job", "definition"))
     message = kind(**{name: own for name, own in given.items() if name in known} | {field: value})
-    read = json_codec.read(kind, message.encode())
+    read = validated(kind, message.encode())
     assert getattr(read, field) == value
     assert type(getattr(read, field)) in value.__class__.__mro__
     assert b"+00:00" not in message.encode()
