@@ -101,9 +101,7 @@ async def test_cancelled_run_says_why(client: Client, site: Site) -> None:
     assert not (await run.cancel()).changed
 
 
-async def test_reason_of_a_wrong_type_is_refused_before_it_is_stored(
-    client: Client, site: Site, transport: str
-) -> None:
+async def test_wrong_reason_is_refused_before_it_is_stored(client: Client, site: Site, transport: str) -> None:
     wrong: Any = 42
     run = await client.trigger("hold")
     await site.functions.started.wait()

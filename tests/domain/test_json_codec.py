@@ -450,7 +450,7 @@ def test_part_of_a_checked_message_is_checked() -> None:
         ({"a": DERIVED[list]([DERIVED[int](1)])}, events.Failure, "details"),
     ],
 )
-def test_value_of_a_derived_class_is_written_as_its_base(value: Any, kind: type[Any], field: str) -> None:  # noqa: ANN401
+def test_derived_values_are_written_as_their_base(value: Any, kind: type[Any], field: str) -> None:  # noqa: ANN401
     given = {"type": "E", "key": "k", "limit": 1, "per": 1.0, "burst": 1, "agent": "a", "job": "j", "definition": 1}
     known = getattr(kind, "__struct_fields__", ("job", "definition"))
     message = kind(**{name: own for name, own in given.items() if name in known} | {field: value})

@@ -86,7 +86,7 @@ class Message:
     __slots__ = ()
 
     def encode(self) -> bytes:
-        """Return the message body: JSON without absent fields, and without fields that have their default."""
+        """Return the body: JSON without absent fields, and without fields that have their default."""
         return json_codec.written(self)
 
     def changed(self, **values: Any) -> Self:  # noqa: ANN401 - the fields of any message
@@ -95,7 +95,10 @@ class Message:
         return copy
 
     def document(self, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of pydantic
-        """Return the fields as JSON, named as in a body; `options` are those of pydantic's `model_dump`."""
+        """Return the fields as JSON, named as in a body.
+
+        `options`: see pydantic's `model_dump`.
+        """
         fields: dict[str, Any] = as_model(self).model_dump(mode="json", **options)
         return fields
 
@@ -124,9 +127,9 @@ class CheckedMessage(DocumentedModel, Message):
 class OwnMessage(
     msgspec.Struct, Message, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
 ):
-    """A message that Tocsin alone makes: its fields are validated only when it is read, and before it is written.
+    """A message that Tocsin alone makes.
 
-    A body with unknown fields is left to pydantic, which ignores them (`validated`).
+    Its fields are validated when it is read, and before it is stored. A body with unknown fields is left to pydantic, which ignores them (`validated`).
     """
 
     def __post_init__(self) -> None:
@@ -140,7 +143,9 @@ class OwnMessage(
 
     @override
     def encode(self) -> bytes:
-        """Return the message body, as `Message` does; pydantic decides about values that the body does not show alike.
+        """Return the body of a message that is read as it was made.
+
+        Values that are not read alike are left to pydantic.
 
         Raises:
             InvalidMessage: a value does not fit its field, or is not JSON.
