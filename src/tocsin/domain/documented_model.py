@@ -39,7 +39,7 @@ class DocumentedModel(BaseModel):
 def _field_docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     """Yield the name and docstring of each documented field, inherited fields last."""
     for owner in (*model.__mro__, *getattr(model, "DECLARED_BY", ())):
-        if owner.__module__ == __name__ or not {"__annotations__", "__pydantic_fields__"} & vars(owner).keys():
+        if owner in {DocumentedModel, BaseModel} or not inspect.get_annotations(owner):
             continue
         [definition] = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
         if not isinstance(definition, ast.ClassDef):

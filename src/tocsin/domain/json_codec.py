@@ -30,7 +30,7 @@ MAX_PART_BYTES: Final = 4_096
 
 
 def read(kind: type[T], body: bytes) -> T | None:
-    """Return the struct in a body; None: pydantic must read it, or it is a model.
+    """Return the struct in a body; None: pydantic must read it.
 
     A returned message equals pydantic's, read with `context=STORED`.
     """
@@ -78,7 +78,7 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - what msgspec does not know
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, str, Any], ...]:  # noqa: ANN401 - a class of any value
-    """Return each field of a model: its name, its name in a body, and the default that is left out."""
+    """Return the name, the name in a body, and the default of each field."""
     if not issubclass(kind, BaseModel):
         raise TypeError(f"a {kind.__qualname__} is no JSON value")
     kept, fields = msgspec.NODEFAULT, list[tuple[str, str, Any]]()

@@ -17,11 +17,11 @@ from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from ..archive.stream_reader import decoded
 from ..domain.errors import TocsinError
-from ..domain.events import Message
+from ..domain.events import Message, as_model
 from ..domain.text import utc_text
 from ..ports import StoredLog, StoredMessage
 from ..subjects import STREAMS, DecodeError, Stream
@@ -187,12 +187,12 @@ def _shown(subject: str) -> str:
 
 
 def _public_fields(message: Message) -> dict[str, Any]:
-    dumped = message.document(exclude_none=True)
-    hints = get_type_hints(type(message), include_extras=True)
+    model = as_model(message)
+    dumped, fields = model.model_dump(mode="json", exclude_none=True), type(model).model_fields
     return {
         name: value
         for name, value in dumped.items()
-        if name in hints and (is_plain(hints[name]) or (name in _NAMES and isinstance(value, str)))
+        if name in fields and (is_plain(fields[name].annotation) or (name in _NAMES and isinstance(value, str)))
     }
 
 

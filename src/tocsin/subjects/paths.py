@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from ..domain import events as e
 from ..domain.ids import seal
@@ -19,7 +19,7 @@ def subject_of(message: e.Message) -> str:
     fact: Any = message
     if (make := _SUBJECTS.get(type(fact))) is not None:
         return make(fact)
-    if (scope := _scope(cast("Any", type(fact)))) is None:
+    if (scope := _scope(fact.__class__)) is None:
         raise TypeError(f"{type(fact).__name__} has no subject of its own")
     tail = TAILS.get(type(fact))
     return f"{scope(fact)[:-1]}{fact.type}{'' if tail is None else tail(fact)}"
@@ -372,12 +372,13 @@ def scope_of(message: e.Message) -> str:
 
     A public event and a change of a leader are guarded by their own subject.
     """
-    make = None if isinstance(message, e.LeadershipFact) else _scope(cast("Any", type(message)))
+    fact: Any = message
+    make = None if isinstance(message, e.LeadershipFact) else _scope(fact.__class__)
     return subject_of(message) if make is None else make(message)
 
 
 @cache
-def _scope(kind: Any) -> Callable[[Any], str] | None:  # noqa: ANN401 - a class of messages
+def _scope(kind: type[e.Message]) -> Callable[[Any], str] | None:
     return next((make for base, (_, make) in KINDS.items() if issubclass(kind, base)), None)
 
 

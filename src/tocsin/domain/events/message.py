@@ -75,7 +75,7 @@ _DESCRIPTIONS: Final = {
 
 
 class InvalidMessage(TocsinError, ValueError):
-    """A message has a value that no reader accepts. The text names the field and the value."""
+    """A message has a value that no reader accepts. The text names it."""
 
     code = "invalid-message"
 
@@ -86,7 +86,7 @@ class Message:
     __slots__ = ()
 
     def encode(self) -> bytes:
-        """Return the body: JSON without absent fields, and without fields that have their default."""
+        """Return the body: JSON without absent fields and without defaults."""
         return json_codec.written(self)
 
     def changed(self, **values: Any) -> Self:  # noqa: ANN401 - the fields of any message
