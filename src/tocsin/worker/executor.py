@@ -24,7 +24,6 @@ _log: Final = telemetry.get_logger("tocsin.worker")
 def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask, *, worker: str) -> Report:
     """Return the report of an attempt, for the DAG advancer or the retrier."""
     claim, error = assigned.assignment, outcome.failure if isinstance(outcome, Failed) else None
-    # Without validation: the task was validated, and `outcome_of` made the result plain JSON.
     return Report(
         job=task.job,
         execution_id=task.execution_id,

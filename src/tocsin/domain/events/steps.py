@@ -147,7 +147,6 @@ class Dispatched(ExecutionFact, frozen=True, kw_only=True):
         """Return the admission as a separate event; None: this is only a task."""
         if self.admits is None:
             return None
-        # Without validation, because these values were validated with this event.
         own = {name: getattr(self.admits if name in _OF_ADMISSION else self, name) for name in _REQUESTED}
         return Admitted(**own, fence=self.fence, recovered_at=self.recovery_attempt_time)
 
