@@ -4,6 +4,7 @@ from collections.abc import Mapping, Reversible
 from datetime import datetime
 from functools import cache
 from inspect import get_annotations
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -26,7 +27,7 @@ from pydantic_core import core_schema
 from typing_extensions import override
 
 from .. import json_codec
-from ..definition.errors import problems
+from ..definition.errors import MAX_PROBLEMS, problems
 from ..definition.fields import STORED
 from ..documented_model import DocumentedModel
 from ..errors import TocsinError
@@ -161,7 +162,8 @@ class OwnMessage(
             body = json_codec.written(validated(kind, asdict(self)))
             validated(kind, body)
         except ValidationError as error:
-            raise InvalidMessage(f"{kind.__name__}: {'; '.join(map(str, problems(error)))}") from error
+            wrong = islice(problems(error), MAX_PROBLEMS)
+            raise InvalidMessage(f"{kind.__name__}: {'; '.join(map(str, wrong))}") from error
         except _UNWRITABLE as error:
             raise InvalidMessage(f"{kind.__name__}: {error}") from error
         return body
