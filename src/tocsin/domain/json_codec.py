@@ -1,10 +1,9 @@
 """Read and write the JSON bodies of messages with msgspec.
 
-The class of a message is its only declaration: a struct of msgspec, of which a pydantic model is derived (`OwnMessage`), or
-a pydantic model (`CheckedMessage`, and definitions). Models are read by pydantic, and
-so is a body that a struct does not accept: pydantic decides and explains. A struct may refuse too much, but never accept too much.
-One exception is harmless: of a key that stands twice, the last value counts, and the first is not read, so that an integer too long
-for pydantic may stand there.
+The class of a message is its only declaration: a struct of msgspec, of which a pydantic model is derived (`OwnMessage`), or a pydantic
+model (`CheckedMessage`, and definitions). Models are read by pydantic, and so is a body that a struct does not accept: pydantic
+decides and explains. So a struct may refuse too much, but never accept too much. One exception is harmless: of a key that stands
+twice, the last value counts, and the first is not read, so that an integer too long for pydantic may stand there.
 """
 
 from datetime import datetime
