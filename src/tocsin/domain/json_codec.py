@@ -33,14 +33,18 @@ def read(kind: type[T], body: bytes) -> T | None:
 
     A returned message equals pydantic's, read with `context=STORED`.
     """
-    is_deep = len(body) > 2 * _MAX_DEPTH and body.count(b"[") + body.count(b"{") > _MAX_DEPTH
-    if is_deep or not issubclass(kind, msgspec.Struct):
+    if not issubclass(kind, msgspec.Struct) or may_be_deep(body):
         return None
     try:
         message: T = _decoder(cast("Any", kind)).decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return message
+
+
+def may_be_deep(body: bytes) -> bool:
+    """Return whether a body may have too many levels for msgspec."""
+    return len(body) > 2 * _MAX_DEPTH and body.count(b"[") + body.count(b"{") > _MAX_DEPTH
 
 
 @cache
