@@ -390,6 +390,8 @@ def test_public_events_are_written_whole() -> None:
     )
     assert json.loads(skipped.encode()) == skipped.document(exclude_none=True)
     assert json.loads(envelope.encode()) == envelope.document(exclude_none=True)
+    given_fields = {name: value for name, value in structs.asdict(envelope).items() if name != "input"}
+    assert events.EnvelopeData(**given_fields).input is not envelope.input
 
 
 # --- wrong values ----------------------------------------------------------------------------------------------------

@@ -130,11 +130,11 @@ class OwnMessage(
 ):
     """A message that Tocsin alone makes.
 
-    Its fields are validated when it is read, and before it is stored. A body with unknown fields is left to pydantic, which ignores them (`validated`).
+    The fields are validated when the message is read, and before it is stored. `validated` reads bodies with unknown fields.
     """
 
     def __post_init__(self) -> None:
-        """Read parts that are kept, and make values that equal their default that object."""
+        """Read the parts kept apart, and put the default itself for an equal value."""
         for name, part, default in _odd_fields(type(self)):
             value = getattr(self, name)
             if type(value) is msgspec.Raw:
@@ -144,9 +144,9 @@ class OwnMessage(
 
     @override
     def encode(self) -> bytes:
-        """Return the body of a message that is read as it was made.
+        """Return the body, after a look that it reads back as this message.
 
-        Values that are not read alike are left to pydantic.
+        If the body reads back otherwise, pydantic converts the values or refuses the message.
 
         Raises:
             InvalidMessage: a value does not fit its field, or is not JSON.
@@ -200,12 +200,12 @@ def _apart(annotation: Any) -> Any:  # noqa: ANN401 - a type as annotated, and a
 
 def constant(value: Any, *, name: str | None = None) -> Any:  # noqa: ANN401 - the default of a field
     """Declare a field whose default is written, too; `name`: that in a body."""
-    return msgspec.field(default_factory=lambda: value, name=name)
+    return msgspec.field(default_factory=value.copy if isinstance(value, dict) else lambda: value, name=name)
 
 
 @cache
 def model_of(kind: Any) -> Any:  # noqa: ANN401 - a class of messages, and of models
-    """Return the pydantic model with the fields of a class, which validates and describes them."""
+    """Return the pydantic model of a class, by which its fields are validated and described."""
     if not issubclass(kind, OwnMessage):
         return kind
     fields: dict[str, Any] = {"DECLARED_BY": (ClassVar[Any], kind.__mro__)}

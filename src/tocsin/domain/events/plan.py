@@ -163,4 +163,4 @@ if not TYPE_CHECKING:
     StoredPlan = Annotated[msgspec.Raw, Plan]
 else:
     StoredPlan: TypeAlias = Plan
-"""A plan in an event, which is read apart, because many events repeat it."""
+"""A plan in an event. Many events repeat one plan, so that equal plans are read once."""
