@@ -5,7 +5,7 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -14,7 +14,6 @@ from nats.errors import MsgAlreadyAckdError
 from ....ports import LogUnavailable
 from ..client import wire
 from ..client.connection import Connection, Json
-from ..client.names import Names
 from ..client.requests import CONNECTION_ERRORS
 from ..client.transport import Outgoing, Transport
 
@@ -133,12 +132,20 @@ def deliveries_of(message: Msg) -> int:
     return int(tokens[4] if len(tokens) == _SHORT else tokens[6])
 
 
+class RelativeNames(Protocol):
+    """The relative names of subjects on the wire."""
+
+    def from_wire(self, wire: str, /) -> str:
+        """Return the relative name of a subject."""
+        ...
+
+
 class Received:
     """A delivered message."""
 
     __slots__ = ("_delivered", "_nanoseconds", "_order", "_pending", "_time", "body", "headers", "sequence", "subject")
 
-    def __init__(self, message: Msg, names: Names) -> None:
+    def __init__(self, message: Msg, names: RelativeNames) -> None:
         """Parse the reply subject.
 
         Raises:
@@ -195,7 +202,7 @@ class NatsDelivery(Received):
 
     __slots__ = ("_message", "_transport")
 
-    def __init__(self, message: Msg, names: Names, transport: Transport) -> None:
+    def __init__(self, message: Msg, names: RelativeNames, transport: Transport) -> None:
         """Wrap a message from a JetStream consumer with explicit acknowledgement."""
         super().__init__(message, names)
         self._message = message

@@ -25,9 +25,8 @@ from ....subjects import DecodeError, Stream
 from ....telemetry.foreign import ForeignMessages
 from ..client import wire
 from ..client.connection import Connection, Json
-from ..client.names import Names
 from ..client.requests import CONNECTION_ERRORS
-from ..consumers.pull import PullInbox, Received
+from ..consumers.pull import PullInbox, Received, RelativeNames
 
 PORTION: Final = 2_000
 """The number of messages that are requested ahead; as many are requested again when half of it is left."""
@@ -68,6 +67,18 @@ class _Portion(Protocol):
     def upto(self) -> int: ...
 
 
+class WireNames(RelativeNames, Protocol):
+    """The names of a stream and of its subjects on the wire."""
+
+    def to_wire(self, relative: str, /) -> str:
+        """Return the name of a subject on the wire."""
+        ...
+
+    def stream(self, stream: Stream, /) -> str:
+        """Return the name of a stream on the server."""
+        ...
+
+
 P = TypeVar("P", bound=_Portion)
 Make = Callable[[Sequence[Received], bool, int], P]
 Note = Callable[[int], None]
@@ -76,7 +87,7 @@ Note = Callable[[int], None]
 
 def follow(
     connection: Connection,
-    names: Names,
+    names: WireNames,
     stream: Stream,
     filters: Sequence[str],
     *,
@@ -98,7 +109,13 @@ def follow(
 
 
 def watch(
-    connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | datetime, note: Note
+    connection: Connection,
+    names: WireNames,
+    stream: Stream,
+    filters: Sequence[str],
+    *,
+    after: int | datetime,
+    note: Note,
 ) -> AsyncGenerator[Headings, None]:
     """Watch a stream as `ports.EventLog.watch` specifies.
 
@@ -110,7 +127,7 @@ def watch(
 
 async def read(
     connection: Connection,
-    names: Names,
+    names: WireNames,
     stream: Stream,
     filters: Sequence[str],
     after: int | datetime | None,
@@ -225,7 +242,7 @@ class _Consumer:
     def __init__(
         self,
         connection: Connection,
-        names: Names,
+        names: WireNames,
         stream: Stream,
         filters: Sequence[str],
         *,

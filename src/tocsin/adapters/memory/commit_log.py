@@ -1,0 +1,63 @@
+"""A log of commits in memory."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+
+from ...ports import Clock, MessageTooLarge
+from ...ports.commit_log import Bodies, CommitRefused, StoredBody
+
+MAX_MESSAGE_BYTES = 1_048_576
+_ROOM_FOR_HEADERS = 1_024
+
+
+class InMemoryCommitLog:
+    """Implement `ports.CommitLog` in memory. It refuses what NATS refuses."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0
+        self._stored: dict[int, list[StoredBody]] = defaultdict(list)
+        self._changed = asyncio.Condition()
+
+    async def append(self, partition: int, body: bytes, *, expect: int) -> int:
+        """Store a commit under the guard."""
+        if len(body) + _ROOM_FOR_HEADERS > MAX_MESSAGE_BYTES:
+            raise MessageTooLarge.of(f"log.{partition}", len(body), MAX_MESSAGE_BYTES)
+        stored = self._stored[partition]
+        last = stored[-1].sequence if stored else 0
+        if last != expect:
+            raise CommitRefused(partition, last)
+        return await self.receive(partition, body)
+
+    async def receive(self, partition: int, body: bytes) -> int:
+        """Store arbitrary bytes without a guard, as a foreign publisher could; return the sequence."""
+        self._last += 1
+        self._stored[partition].append(StoredBody(self._last, self._clock.now(), body))
+        async with self._changed:
+            self._changed.notify_all()
+        return self._last
+
+    async def next(self, partition: int, *, after: int) -> StoredBody | None:
+        """Return the first message after a sequence."""
+        return next((stored for stored in self._stored[partition] if stored.sequence > after), None)
+
+    async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+        """Yield all messages after a sequence for ever."""
+        while True:
+            bodies = [stored for stored in self._stored[partition] if stored.sequence > after]
+            after = bodies[-1].sequence if bodies else max(after, self._last)
+            yield Bodies(bodies, caught_up=True, upto=after)
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._has_newer(partition, after))  # noqa: B023 - waited for at once
+
+    async def purge(self, partition: int, *, upto: int) -> None:
+        """Remove messages up to a sequence, but never the newest."""
+        self._stored[partition] = [
+            *(stored for stored in self._stored[partition][:-1] if stored.sequence > upto),
+            *self._stored[partition][-1:],
+        ]
+
+    def _has_newer(self, partition: int, after: int) -> bool:
+        stored = self._stored[partition]
+        return bool(stored) and stored[-1].sequence > after

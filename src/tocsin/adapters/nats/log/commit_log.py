@@ -1,0 +1,93 @@
+"""A log of commits in a JetStream stream: a subject for each partition, each with its own guard."""
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pydantic_core import from_json
+
+from ....ports.commit_log import Bodies, CommitRefused, StoredBody
+from ....subjects import Stream
+from ..client import wire
+from ..client.connection import Connection, Json
+from ..client.transport import Outgoing
+from ..client.wire import stored_sequence, too_large
+from ..consumers.pull import Received
+from .follow import read
+
+_LAST: Final = re.compile(r"wrong last sequence: (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of one stream whose subjects are on the wire already."""
+
+    name: str
+
+    def to_wire(self, relative: str, /) -> str:
+        return relative
+
+    def from_wire(self, wire: str, /) -> str:
+        return wire
+
+    def stream(self, stream: Stream, /) -> str:  # noqa: ARG002 - there is one
+        return self.name
+
+
+class NatsCommitLog:
+    """Implement `ports.CommitLog`."""
+
+    def __init__(self, connection: Connection, stream: str, prefix: str) -> None:
+        """Use a stream that captures `<prefix>.<partition>`; both names are those on the wire."""
+        self._connection = connection
+        self._stream = stream
+        self._prefix = prefix
+
+    def subject(self, partition: int) -> str:
+        """Return the subject of a partition on the wire."""
+        return f"{self._prefix}.{partition}"
+
+    async def append(self, partition: int, body: bytes, *, expect: int) -> int:
+        """Store a commit under the guard. It is sent once."""
+        message = Outgoing(self.subject(partition), body, {wire.EXPECTED_SEQUENCE: str(expect)})
+        if (error := too_large(message, self._connection.client.max_payload)) is not None:
+            raise error
+        reply = await self._connection.request(message.subject, body, message.headers)
+        refusal = from_json(reply.data).get("error")
+        if refusal and refusal.get("err_code") in wire.WRONG_LAST_SEQUENCE:
+            last = _LAST.search(refusal["description"])
+            raise CommitRefused(partition, None if last is None else int(last[1]))
+        return stored_sequence(message.subject, reply.data)
+
+    async def next(self, partition: int, *, after: int) -> StoredBody | None:
+        """Return the first message after a sequence, from the leader of the stream."""
+        request = json.dumps({"seq": after + 1, "next_by_subj": self.subject(partition)}).encode()
+        answer = await self._connection.find(f"STREAM.MSG.GET.{self._stream}", request, absent=wire.NO_MESSAGE_FOUND)
+        if answer is None:
+            return None
+        message: Json = answer["message"]
+        body = base64.b64decode(message.get("data", ""))
+        return StoredBody(message["seq"], datetime.fromisoformat(message["time"]), body)
+
+    def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+        """Yield all messages after a sequence for ever."""
+        names, filters = _Names(self._stream), [self.subject(partition)]
+        return read(self._connection, names, Stream.LOG, filters, after, _bodies, headers_only=False)
+
+    async def purge(self, partition: int, *, upto: int) -> None:
+        """Remove messages up to a sequence, but never the newest."""
+        subject = self.subject(partition)
+        newest = json.dumps({"last_by_subj": subject}).encode()
+        answer = await self._connection.find(f"STREAM.MSG.GET.{self._stream}", newest, absent=wire.NO_MESSAGE_FOUND)
+        if answer is not None:
+            kept = min(upto + 1, answer["message"]["seq"])
+            request = json.dumps({"filter": subject, "seq": kept}).encode()
+            await self._connection.manage(f"STREAM.PURGE.{self._stream}", request)
+
+
+def _bodies(received: Sequence[Received], caught_up: bool, upto: int) -> Bodies:  # noqa: FBT001 - `Batch` has the same flag
+    return Bodies([StoredBody(message.sequence, message.time, message.body) for message in received], caught_up, upto)

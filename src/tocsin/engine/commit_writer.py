@@ -1,0 +1,129 @@
+"""The end of a partition's log in one process: a chain that tells genuine commits apart, and appends under its guard."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from .. import telemetry
+from ..domain.commit import Commit, Draft, Foreign, Head, Seal
+from ..ports import Clock, LogUnavailable, MessageTooLarge, RequestRefused
+from ..ports.commit_log import CommitLog, CommitRefused, StoredBody
+
+PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Pauses before a body is sent again; the last one repeats."""
+
+_log = telemetry.get_logger("tocsin.engine")
+
+
+class StoredCommit(NamedTuple):
+    """A genuine commit, and the message that holds it."""
+
+    stored: StoredBody
+    commit: Commit
+
+
+class Appended(NamedTuple):
+    """The outcome of an append.
+
+    `sequence` is that of the writer's own commit; None: another commit was stored first, and its decisions must be made again.
+    `others` are the commits of other writers that were stored since, oldest first, after the writer's own.
+    """
+
+    sequence: int | None
+    others: tuple[StoredCommit, ...] = ()
+
+
+class Chain:
+    """The commits of a partition from a head on, read once each, by whoever brings them first."""
+
+    def __init__(self, seal: Seal, head: Head, on_foreign: Callable[[Foreign], None] | None = None) -> None:
+        """`head`: where the chain begins, as a snapshot or a saved place names it."""
+        self.seal = seal
+        self.head = head
+        self._on_foreign = on_foreign
+
+    def take(self, stored: StoredBody) -> Commit | None:
+        """Return the commit in the next message; None: it is foreign, or was taken before.
+
+        Raises:
+            UnknownFormat: this process cannot read on.
+        """
+        if stored.sequence <= self.head.sequence:
+            return None
+        self.head, content = self.seal.read(self.head, stored.sequence, stored.body)
+        if isinstance(content, Commit):
+            return content
+        _log.warning("foreign message in the log, skipped", action="foreign-commit", **content._asdict())
+        if self._on_foreign is not None:
+            self._on_foreign(content)
+        return None
+
+
+class CommitWriter:
+    """Appends the commits of one process to a partition, one at a time."""
+
+    def __init__(self, log: CommitLog, partition: int, chain: Chain, clock: Clock) -> None:
+        self._log = log
+        self._partition = partition
+        self._chain = chain
+        self._clock = clock
+        self.unanswered_since: float | None = None
+        """The monotonic time (seconds) since which the log has not answered; None: it answers."""
+
+    async def append(self, draft: Draft) -> Appended:
+        """Store the commit that follows the chain's head; send the same bytes until they are stored, or overtaken.
+
+        A lost answer is no reason to decide again: the commit may be stored. Only what is read behind the expected sequence says so.
+        Foreign messages alone change nothing: the same bytes go behind them.
+
+        Raises:
+            UnknownFormat: the log has a commit that this process cannot read.
+            MessageTooLarge: the server accepts no message of this size.
+        """
+        tries = 0
+        while True:
+            expect = self._chain.head.sequence
+            try:
+                sequence = await self._log.append(self._partition, draft.body, expect=expect)
+            except CommitRefused as refusal:
+                self.unanswered_since = None
+                if (appended := await self._read_on(draft.body, refusal)) is not None:
+                    return appended
+                if self._chain.head.sequence > expect:
+                    continue  # foreign messages only
+            except MessageTooLarge:
+                raise
+            except (LogUnavailable, RequestRefused) as error:
+                self.unanswered_since = (
+                    self._clock.monotonic() if self.unanswered_since is None else self.unanswered_since
+                )
+                _log.warning("commit not answered; sending it again", action="commit-unanswered", error=str(error))
+            else:
+                self.unanswered_since = None
+                self._chain.head = msgspec.structs.replace(draft.after, sequence=sequence)
+                return Appended(sequence)
+            await self._clock.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+            tries += 1
+
+    async def _read_on(self, body: bytes, refusal: CommitRefused) -> Appended | None:
+        """Read what was stored since; None: there is no commit, so the same body is sent again."""
+        if refusal.last is not None and refusal.last < self._chain.head.sequence:
+            return None  # a leader that lags
+        own: int | None = None
+        others: list[StoredCommit] = []
+        while (stored := await self._next()) is not None:
+            commit = self._chain.take(stored)
+            if commit is None:
+                continue
+            if stored.body == body:
+                own = stored.sequence
+            else:
+                others.append(StoredCommit(stored, commit))
+        return Appended(own, tuple(others)) if own is not None or others else None
+
+    async def _next(self) -> StoredBody | None:
+        try:
+            return await self._log.next(self._partition, after=self._chain.head.sequence)
+        except LogUnavailable:
+            return None

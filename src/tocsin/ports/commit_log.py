@@ -1,0 +1,80 @@
+"""The log of commits, as its writers and readers see it."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from ..domain.errors import TocsinError
+
+
+class CommitRefused(TocsinError):
+    """The guard of a commit failed: something else was stored, or the answering server lags.
+
+    `last` is the sequence that the server named as the newest; None: it named none, because the other message is on its way.
+    """
+
+    code = "commit-refused"
+
+    def __init__(self, partition: int, last: int | None) -> None:
+        super().__init__(f"partition {partition}: another message was stored first (last sequence: {last})")
+        self.last = last
+
+
+class StoredBody(msgspec.Struct, frozen=True):
+    """A message of a partition as stored; `time` (UTC) is the server's."""
+
+    sequence: int
+    time: datetime
+    body: bytes
+
+
+class Bodies(msgspec.Struct, frozen=True):
+    """Messages that a follower received together.
+
+    `caught_up`: the leader of the stream had no more at that moment. `upto`: the last sequence that they cover.
+    """
+
+    bodies: Sequence[StoredBody]
+    caught_up: bool
+    upto: int
+
+
+class CommitLog(Protocol):
+    """The messages of the subjects of all partitions; each subject has its own guard.
+
+    It stores bodies and does not read them: `domain.commit` tells genuine commits from foreign messages.
+    """
+
+    async def append(self, partition: int, body: bytes, *, expect: int) -> int:
+        """Store a commit and return its sequence; `expect` is the last sequence of the partition, 0 if it is empty.
+
+        It sends the body once. Without an answer the commit may be stored, or be stored later.
+
+        Raises:
+            CommitRefused: the partition has another last sequence.
+            LogUnavailable: there was no answer, or the server cannot store it now.
+            MessageTooLarge: the server accepts no message of this size.
+        """
+        ...
+
+    async def next(self, partition: int, *, after: int) -> StoredBody | None:
+        """Return the first message after a sequence, from the leader of the stream; None: it has none.
+
+        Raises:
+            LogUnavailable: there was no answer.
+        """
+        ...
+
+    def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+        """Yield all messages after a sequence for ever, in order, through reconnects."""
+        ...
+
+    async def purge(self, partition: int, *, upto: int) -> None:
+        """Remove messages up to a sequence, but never the newest: its sequence guards the next commit.
+
+        Raises:
+            LogUnavailable: there was no answer.
+        """
+        ...
