@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 
 from tests.conformance.worlds import fresh_names
@@ -214,7 +215,7 @@ class Process:
         self.writer = CommitWriter(cast("CommitLog", self.log), 0, self.chain, cast("Clock", _Hasty()))
 
     async def append(self, *subjects: str) -> Appended:
-        events = [Event(subject, self.name, "@", b"{}") for subject in subjects]  # type: ignore[arg-type] # bytes are raw
+        events = [Event(subject, self.name, "@", msgspec.Raw(b"{}")) for subject in subjects]
         now = datetime.now(UTC)
         return await self.writer.append(SEAL.write(self.chain.head, writer=self.name, at=now, taken={}, events=events))
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from hmac import compare_digest
-from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -312,9 +311,15 @@ class Position(msgspec.Struct, frozen=True):
         return Position(floor, tuple(above), max(times, default=None))
 
 
-def ranges_of(places: Iterable[int]) -> tuple[Range, ...]:
-    """Return the ranges of places, which may come in any order."""
-    ordered = sorted(set(places))
-    starts = ordered[:1] + [after for before, after in pairwise(ordered) if after != before + 1]
-    ends = [before for before, after in pairwise(ordered) if after != before + 1] + ordered[-1:]
-    return tuple(zip(starts, ends, strict=True))
+def gained(position: Position, seen: int, open_places: Iterable[int]) -> tuple[Range, ...]:
+    """Return the ranges up to the place `seen` that are neither open nor in a position yet."""
+    held = sorted((place, place) for place in open_places if place <= seen)
+    covered = [(1, position.floor), *position.above, *held] if position.floor else [*position.above, *held]
+    ranges, after = list[Range](), 0
+    for first, last in sorted(covered):
+        if first > after + 1:
+            ranges.append((after + 1, first - 1))
+        after = max(after, last)
+    if seen > after:
+        ranges.append((after + 1, seen))
+    return tuple(ranges)

@@ -66,7 +66,7 @@ class CommitWriter:
     def __init__(self, log: CommitLog, partition: int, chain: Chain, clock: Clock) -> None:
         self._log = log
         self._partition = partition
-        self._chain = chain
+        self.chain = chain
         self._clock = clock
         self.unanswered_since: float | None = None
         """The monotonic time (seconds) since which the log has not answered; None: it answers."""
@@ -83,14 +83,14 @@ class CommitWriter:
         """
         tries = 0
         while True:
-            expect = self._chain.head.sequence
+            expect = self.chain.head.sequence
             try:
                 sequence = await self._log.append(self._partition, draft.body, expect=expect)
             except CommitRefused as refusal:
                 self.unanswered_since = None
                 if (appended := await self._read_on(draft.body, refusal)) is not None:
                     return appended
-                if self._chain.head.sequence > expect:
+                if self.chain.head.sequence > expect:
                     continue  # foreign messages only
             except MessageTooLarge:
                 raise
@@ -101,19 +101,19 @@ class CommitWriter:
                 _log.warning("commit not answered; sending it again", action="commit-unanswered", error=str(error))
             else:
                 self.unanswered_since = None
-                self._chain.head = msgspec.structs.replace(draft.after, sequence=sequence)
+                self.chain.head = msgspec.structs.replace(draft.after, sequence=sequence)
                 return Appended(sequence)
             await self._clock.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
             tries += 1
 
     async def _read_on(self, body: bytes, refusal: CommitRefused) -> Appended | None:
         """Read what was stored since; None: there is no commit, so the same body is sent again."""
-        if refusal.last is not None and refusal.last < self._chain.head.sequence:
+        if refusal.last is not None and refusal.last < self.chain.head.sequence:
             return None  # a leader that lags
         own: int | None = None
         others: list[StoredCommit] = []
         while (stored := await self._next()) is not None:
-            commit = self._chain.take(stored)
+            commit = self.chain.take(stored)
             if commit is None:
                 continue
             if stored.body == body:
@@ -124,6 +124,6 @@ class CommitWriter:
 
     async def _next(self) -> StoredBody | None:
         try:
-            return await self._log.next(self._partition, after=self._chain.head.sequence)
+            return await self._log.next(self._partition, after=self.chain.head.sequence)
         except LogUnavailable:
             return None

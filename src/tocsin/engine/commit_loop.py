@@ -1,0 +1,318 @@
+"""The loop of the stages of one process on the log of commits.
+
+wait      for inputs, for events of others, or for a deadline
+decide    and cascade: an event goes to the stages of this process before it is stored, and nothing leaves the process before
+append    one commit under the guard
+stored    send the effects
+refused   undo, fold what others stored, decide all of it again in half the batch, also inputs that gave nothing
+"""
+
+import heapq
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from .. import subjects
+from ..domain.commit import Commit, Event, Taken, gained
+from ..domain.events import Message, PoisonMessage, Recorded
+from ..domain.text import utc_text
+from ..ports import Clock
+from ..subjects import Stream
+from .commit_writer import Chain, CommitWriter
+from .fold import EVENTS, Fold
+from .fold_view import View
+from .items import MAX_STEPS, EndlessDecision
+from .stage import BoundStage, BoundSubscription
+from .step import Events, Put, Send, Step, Then
+
+MAX_INPUTS: Final = 512
+"""Inputs of one commit."""
+MAX_EVENTS: Final = 2_048
+"""Events after which a commit ends; the decision that exceeds them is its last."""
+MAX_EVENT_BYTES: Final = 524_288
+"""Bytes of events after which a commit ends."""
+MAX_DECIDING_S: Final = 0.02
+"""Seconds of deciding after which a commit ends."""
+RIDES_FOR: Final = timedelta(seconds=1)
+"""The longest time for which positions that moved without an event wait for the next commit."""
+LOOK_AGAIN: Final = timedelta(seconds=30)
+"""The time after which a deadline that gave nothing is looked at again."""
+
+Effect: TypeAlias = Send | Put | object
+"""What leaves the process after the commit: an input of another stream, a KV entry, or a signal of a stage."""
+_DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
+
+
+class Call(NamedTuple):
+    """A decision to make: of a stage, on an event, an input or a deadline (its place is 0)."""
+
+    stage: BoundStage
+    subscription: BoundSubscription
+    source: str
+    place: int
+    recorded: Recorded[Message]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The stage and the source."""
+        return self.stage.name, self.source
+
+    @property
+    def cause(self) -> str:
+        """The name of what is decided on (`domain.commit.Event`)."""
+        if self.source == EVENTS:
+            return f"0-{self.place}"
+        return f"{self.source}-{self.place}" if self.place else f"@{utc_text(self.recorded.time, 'microseconds')}"
+
+
+class _Batch:
+    """What was decided since the last stored commit."""
+
+    def __init__(self) -> None:
+        self.since: datetime | None = None
+        """The time at which positions moved first."""
+        self.calls: list[Call] = []
+        self.events: list[Event] = []
+        self.effects: list[tuple[str, Effect]] = []
+        self.size = 0
+        self.inputs = 0
+
+
+class CommitLoop:
+    """Decides for the stages of one process, and appends their commits."""
+
+    def __init__(
+        self,
+        stages: Sequence[BoundStage],
+        fold: Fold,
+        writer: CommitWriter,
+        clock: Clock,
+        *,
+        name: str,
+        on_effects: Callable[[Sequence[tuple[str, Effect]]], Awaitable[None]],
+        is_cut_after_each_call: bool = False,
+    ) -> None:
+        """`on_effects` takes what each stage sends, after the commit is stored."""
+        self.fold = fold
+        self._stages = stages
+        self._writer = writer
+        self._chain: Chain = writer.chain
+        self._clock = clock
+        self._name = name
+        self._on_effects = on_effects
+        self._is_cut_after_each_call = is_cut_after_each_call
+        self._batch = _Batch()
+        self._first = 1
+        """The number of the batch's first event."""
+        self._max_inputs = MAX_INPUTS
+        self._events: deque[Call] = deque()
+        self._inputs: deque[Call] = deque()
+        self._postponed: list[tuple[datetime, int, Call]] = []
+        """A heap of calls that could not be decided yet, by the time to try again."""
+        self._open: dict[tuple[str, str], Counter[int]] = {}
+        """The places that a stage has not taken, with the number of their calls, by stage and source."""
+        self._seen: dict[str, int] = {}
+        """The newest place of each source."""
+        self._fruitless: dict[tuple[str, str], datetime] = {}
+        """Deadlines that gave nothing, by stage and subject, each with the time to look again."""
+
+    # --- what comes in -------------------------------------------------------------------------------------------------
+
+    def offer(self, stream: Stream, recorded: Recorded[Message]) -> None:
+        """Take the next input of a stream. Sequences between this and the one before do not exist."""
+        self._arrive(stream.value, recorded, self._inputs)
+
+    def apply(self, commit: Commit) -> None:
+        """Fold a stored commit: another process's, or one of an earlier run."""
+        for stage, sources in commit.taken.items():
+            for source, taken in sources.items():
+                self.fold.take(stage, source, taken)
+        for number, event in enumerate(commit.events, commit.first):
+            message = subjects.decode(event.subject, bytes(event.body))
+            recorded = Recorded(message, event.subject, number, commit.at)
+            self.fold.evolve(recorded)
+            self._arrive(EVENTS, recorded, self._events)
+        self.fold.journal.keep()
+
+    def _arrive(self, source: str, recorded: Recorded[Message], queue: deque[Call]) -> None:
+        place = recorded.sequence
+        self._seen[source] = max(place, self._seen.get(source, 0))
+        for stage, subscription in self._subscribers(source, recorded.subject):
+            if not self.fold.position(stage.name, source).has(place):
+                queue.append(Call(stage, subscription, source, place, recorded))
+                self._open.setdefault((stage.name, source), Counter())[place] += 1
+
+    def _subscribers(self, source: str, subject: str) -> Iterable[tuple[BoundStage, BoundSubscription]]:
+        for stage in self._stages:
+            for subscription in stage.subscriptions:
+                stream = EVENTS if subscription.stream in _DECISIONS else subscription.stream.value
+                if stream == source and any(subjects.matches(filter_, subject) for filter_ in subscription.filters):
+                    yield stage, subscription
+
+    # --- one commit ----------------------------------------------------------------------------------------------------
+
+    async def run_once(self) -> bool:
+        """Decide, and store one commit; False: there is nothing to store yet."""
+        now = max(self._clock.now(), self._chain.head.at)
+        self._decide(now)
+        batch, taken = self._batch, self._taken()
+        if taken and batch.since is None:
+            batch.since = now
+        if not batch.events and (batch.since is None or now - batch.since < RIDES_FOR):
+            return False
+        draft = self._chain.seal.write(self._chain.head, writer=self._name, at=now, taken=taken, events=batch.events)
+        appended = await self._writer.append(draft)
+        self._batch = _Batch()
+        if appended.sequence is None:
+            self._undo(batch)
+        else:
+            self._keep(taken)
+        for _, commit in appended.others:
+            self.apply(commit)
+        if appended.sequence is not None and batch.effects:
+            await self._on_effects(batch.effects)
+        return True
+
+    def _keep(self, taken: dict[str, dict[str, Taken]]) -> None:
+        for stage, sources in taken.items():
+            for source, gain in sources.items():
+                self.fold.take(stage, source, gain)
+        self.fold.journal.keep()
+        self._max_inputs = MAX_INPUTS
+
+    def _undo(self, batch: _Batch) -> None:
+        """Forget what was decided since the last stored commit, and have all of it decided again."""
+        self.fold.undo()
+        newest = self._first - 1
+        self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
+        self._events = deque(call for call in self._events if call.place <= newest)
+        again = [call for call in batch.calls if call.source != EVENTS or call.place <= newest]
+        decided = {id(call) for call in batch.calls}
+        self._postponed = [entry for entry in self._postponed if id(entry[2]) not in decided]
+        heapq.heapify(self._postponed)
+        for call in reversed(again):
+            if call.place:
+                (self._events if call.source == EVENTS else self._inputs).appendleft(call)
+        self._open = {}
+        for call in (*self._events, *self._inputs, *(entry[2] for entry in self._postponed)):
+            self._open.setdefault(call.key, Counter())[call.place] += 1
+        self._fruitless.clear()
+        self._max_inputs = max(1, self._max_inputs // 2)
+
+    def _taken(self) -> dict[str, dict[str, Taken]]:
+        """Return what each stage has taken since the last stored commit: all that it saw, but for what is open."""
+        taken: dict[str, dict[str, Taken]] = {}
+        for stage in self._stages:
+            for source, seen in self._seen.items():
+                position = self.fold.position(stage.name, source)
+                if ranges := gained(position, seen, self._open.get((stage.name, source), ())):
+                    taken.setdefault(stage.name, {})[source] = Taken(ranges)
+        return taken
+
+    # --- decisions -----------------------------------------------------------------------------------------------------
+
+    def _decide(self, now: datetime) -> None:
+        batch, started = self._batch, time.perf_counter()
+        self._first = self._chain.head.number + 1
+        while self._postponed and self._postponed[0][0] <= now:
+            call = heapq.heappop(self._postponed)[2]
+            (self._events if call.source == EVENTS else self._inputs).append(call)
+        while not self._is_full(batch, started):
+            if (following := self._next(now)) is None:
+                return
+            batch.calls.append(following)
+            self._decide_call(batch, following, now)
+            if self._is_cut_after_each_call and batch.events:
+                return
+
+    def _is_full(self, batch: _Batch, started: float) -> bool:
+        return (
+            batch.inputs >= self._max_inputs
+            or len(batch.events) >= MAX_EVENTS
+            or batch.size >= MAX_EVENT_BYTES
+            or time.perf_counter() - started > MAX_DECIDING_S
+        )
+
+    def _next(self, now: datetime) -> Call | None:
+        """Return the next call: events come first, so that a cascade runs to its end, then inputs, then deadlines."""
+        for queue in (self._events, self._inputs):
+            while queue:
+                call = queue.popleft()
+                if not self.fold.position(*call.key).has(call.place):
+                    return call
+                self._close(call)  # another process took it
+        for until, timer in self.fold.due(now):
+            subject = subjects.subject_of(timer)
+            for stage, subscription in self._subscribers(Stream.TIMERS.value, subject):
+                if self._fruitless.get((stage.name, subject), now) <= now:
+                    return Call(stage, subscription, Stream.TIMERS.value, 0, Recorded(timer, subject, 0, until))
+        return None
+
+    def _decide_call(self, batch: _Batch, call: Call, now: datetime) -> None:
+        """Decide on one cause to its end."""
+        view, before = View(self.fold, now), len(batch.events)
+        for _ in range(MAX_STEPS):
+            step = call.subscription.decide(call.recorded, view, now)
+            self._add(batch, call, step, view, now)
+            if step.then is not Then.AGAIN:
+                break
+        else:
+            raise EndlessDecision(f"the decision on {call.recorded.subject} has {MAX_STEPS} steps")
+        if step.then is Then.WAIT:
+            heapq.heappush(self._postponed, (now + timedelta(seconds=step.delay), len(batch.calls), call))
+            return
+        if step.then is Then.REFUSE:
+            self._append(batch, call, _dead_letter(call, step), now)
+        if call.place:
+            self._close(call)
+            batch.inputs += call.source != EVENTS
+        elif len(batch.events) == before:
+            self._fruitless[call.stage.name, call.recorded.subject] = now + LOOK_AGAIN
+
+    def _close(self, call: Call) -> None:
+        places = self._open[call.key]
+        places[call.place] -= 1
+        if not places[call.place]:
+            del places[call.place]
+
+    def _add(self, batch: _Batch, call: Call, step: Step, view: View, now: datetime) -> None:
+        for change in step.changes:
+            match change:
+                case Events(ref, events):
+                    for event in events:
+                        self._append(batch, call, event, now)
+                    view.changed.add(ref)
+                case Send(_, _, message_id):
+                    view.sent.add(message_id)
+                    batch.effects.append((call.stage.name, change))
+                case Put():
+                    batch.effects.append((call.stage.name, change))
+                case _:
+                    pass  # a timer: the deadlines of a state come from its events
+        batch.effects += ((call.stage.name, signal) for signal in step.signals)
+
+    def _append(self, batch: _Batch, call: Call, message: Message, now: datetime) -> None:
+        recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
+        body = message.encode()
+        batch.events.append(Event(recorded.subject, call.stage.name, call.cause, msgspec.Raw(body)))
+        batch.size += len(body)
+        self.fold.evolve(recorded)
+        self._arrive(EVENTS, recorded, self._events)
+
+
+def _dead_letter(call: Call, step: Step) -> PoisonMessage:
+    recorded = call.recorded
+    return PoisonMessage.of(
+        step.job or subjects.job_of(recorded.subject),
+        call.subscription.durable,
+        recorded.subject,
+        recorded.sequence,
+        recorded.message.encode(),
+        step.reason,
+        code=step.code,
+        partition=subjects.partition(recorded.subject),
+    ).identified(recorded.message_id)

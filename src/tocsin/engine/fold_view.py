@@ -1,0 +1,114 @@
+"""The states of a fold as decisions see them (`step.States`). Nothing is ever missing."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from .. import subjects
+from ..domain.events import Namespace
+from . import daily_quotas, kinds, locks
+from .fold import Fold
+from .step import Reading, Ref, Scope
+
+T = TypeVar("T")
+
+
+class View:
+    """The fold for one decision, at a time (UTC)."""
+
+    is_repeated = False
+
+    def __init__(self, fold: Fold, now: datetime) -> None:
+        self._fold = fold
+        self.now = now
+        self.changed: set[Ref[Any]] = set()
+        """Scopes to which earlier steps of the decision appended."""
+        self.sent: set[str] = set()
+        """Ids of what earlier steps of the decision sent."""
+
+    def __call__(self, ref: Ref[T], /) -> T:
+        """Return a state, or the answer to a reading."""
+        kind = ref.kind
+        if isinstance(kind, Scope):
+            return self._fold.state(kind, ref.key)
+        answer: T = _ANSWERS[kind.name](self._fold, ref.key, self.now)
+        return answer
+
+    def expect(self, refs: Callable[[], Iterable[Ref[Any]]], /) -> None:
+        """Read nothing: all states are there."""
+
+    def at(self, ref: Ref[Any], /) -> int:
+        """Return the number of the newest event of a scope; 0: it has none."""
+        return self._fold.numbers.get(ref.key, 0)
+
+    def guess(self, ref: Ref[T], /) -> T:
+        """Return the state of a scope."""
+        return self(ref)
+
+    def up_to(self, ref: Ref[T], sequence: int, /) -> T:  # noqa: ARG002 - the fold has all events
+        """Return the state of a scope."""
+        return self(ref)
+
+    def fresh(self, ref: Ref[T], /, *others: Ref[Any]) -> T:  # noqa: ARG002 - the fold is as fresh as can be
+        """Return the state of a scope."""
+        return self(ref)
+
+    def has_changed(self, ref: Ref[Any], /) -> bool:
+        """Return whether an earlier step of the decision appended to a scope."""
+        return ref in self.changed
+
+    def is_unread(self, ref: Ref[Any], /) -> bool:  # noqa: ARG002 - the fold has read everything
+        """Return False."""
+        return False
+
+    def is_sent(self, message_id: str, /) -> bool:
+        """Return whether an earlier step of the decision sent a message."""
+        return message_id in self.sent
+
+
+def _registered_at(fold: Fold, key: tuple[str, int]) -> datetime:
+    defined = fold.definitions[key]
+    return defined.message.created_at or defined.time
+
+
+def _tail(fold: Fold, subject: str) -> int:
+    return next((recorded.sequence for recorded in reversed(fold.after(subject, 0))), 0)
+
+
+def _acquisitions(fold: Fold, key: tuple[str, str | None, int]) -> list[Any]:
+    job, shard, after = key
+    return list(fold.after(subjects.acquisitions(job, shard), after))
+
+
+def _newest_shard_map(fold: Fold) -> tuple[int, Any]:
+    version = max(fold.shard_maps)
+    return version, fold.shard_maps[version]
+
+
+def _no_quotas() -> Mapping[str, Namespace]:
+    return {}
+
+
+def _name(reading: Reading[Any, Any]) -> str:
+    return reading.name
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
+    _name(kinds.FACTS): lambda fold, scope, _: fold.after(scope, 0),
+    _name(kinds.MATCHING): lambda fold, subject, _: fold.after(subject, 0),
+    _name(kinds.TAIL): lambda fold, subject, _: _tail(fold, subject),
+    _name(kinds.RANGE): lambda fold, key, _: fold.after(*key),
+    _name(kinds.DEFINITION): lambda fold, key, _: fold.definitions[key].message.definition,
+    _name(kinds.REGISTERED_AT): lambda fold, key, _: _registered_at(fold, key),
+    _name(kinds.COUNTED_SINCE): lambda fold, key, _: _registered_at(fold, key),
+    _name(kinds.IN_FORCE): lambda fold, key, _: fold.in_force(*key),
+    _name(kinds.IN_FORCE_NOW): lambda fold, job, _: fold.in_force(job),
+    _name(kinds.SHARD_MAP): lambda fold, version, _: fold.shard_maps[version],
+    _name(kinds.NEWEST_SHARD_MAP): lambda fold, _, __: _newest_shard_map(fold),
+    _name(kinds.LOG_TIME): lambda _, __, now: now,
+    _name(kinds.ENTRY): lambda _, __, ___: None,
+    _name(locks.ARCHIVED): lambda _, __, ___: 0,
+    _name(daily_quotas.QUOTAS): lambda _, __, ___: _no_quotas(),
+    "acquisitions": lambda fold, key, _: _acquisitions(fold, key),
+}
+"""Answers to readings by their names, as some readings belong to stages."""
