@@ -1,36 +1,22 @@
 """The stages on the log of commits: fused, cut after each decision, restarted, separate, overtaken."""
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
-from unittest.mock import MagicMock
 
-import msgspec
 import pytest
 
+from tests.commits.processes import NAMES, Installation, Runner, same_state
 from tests.domain.given import KEY
 from tocsin import subjects
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.domain import execution, ids
-from tocsin.domain.commit import Commit, Event, Head, Seal
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Recorded, Report, Started, Trigger
-from tocsin.engine.commit_loop import CommitLoop
-from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import KINDS, Fold
-from tocsin.engine.lock_projection import LockProjection
-from tocsin.engine.stage import BoundStage
-from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
-from tocsin.stages.dead_letter_sink import DEAD_LETTER_SINK, DeadLetterSink
-from tocsin.stages.lock_keeper import LOCK_KEEPER, LockKeeper
-from tocsin.stages.planner import PLANNER, Planner
-from tocsin.stages.retrier import RETRIER, Retrier
 from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
 
-SEAL = Seal("tocsin", 0, {"k1": b"1" * 32})
 GRAPH = {
     "name": "nightly",
     "overlap_policy": "enqueue",
@@ -47,163 +33,7 @@ GRAPH = {
         },
     ],
 }
-NAMES = ("planner", "lock_keeper", "dag_advancer", "retrier", "dead_letter_sink")
-
-
-def bound(names: Collection[str] = NAMES) -> list[BoundStage]:
-    projection: Any = LockProjection(None, None, None)  # type: ignore[arg-type] # it shows locks, which no decision needs
-    stages = {
-        "planner": lambda: PLANNER.bind(Planner(projection, KEY)),
-        "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(projection, KEY)),
-        "dag_advancer": lambda: DAG_ADVANCER.bind(DagAdvancer(MagicMock(), KEY)),  # its own timers are not used
-        "retrier": lambda: RETRIER.bind(Retrier(KEY)),
-        "dead_letter_sink": lambda: DEAD_LETTER_SINK.bind(DeadLetterSink()),
-    }
-    return [stages[name]() for name in names]
-
-
-class Installation:
-    """A log of commits, streams of inputs, and processes that run stages."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.log = InMemoryCommitLog(self.clock)
-        self.inputs: dict[Stream, list[Recorded[Message]]] = defaultdict(list)
-        self.effects = list[tuple[str, object]]()
-
-    def publish(self, stream: Stream, message: Message, subject: str, message_id: str | None = None) -> None:
-        stored = self.inputs[stream]
-        stored.append(Recorded(message, subject, len(stored) + 1, self.clock.now(), message_id))
-
-    def process(self, names: Collection[str] = NAMES, *, cut: bool = False) -> "Process":
-        return Process(self, names, cut=cut)
-
-    async def store(self, *events: Message) -> None:
-        """Events that the test decides."""
-        reader = self.process(())
-        await reader.read_on()
-        drafts = [Event(subjects.subject_of(event), "test", "@", msgspec.Raw(event.encode())) for event in events]
-        await reader.writer.append(
-            SEAL.write(reader.chain.head, writer="test", at=self.clock.now(), taken={}, events=drafts)
-        )
-
-    async def commits(self) -> list[Commit]:
-        chain, after, commits = Chain(SEAL, Head("k1")), 0, list[Commit]()
-        while (stored := await self.log.next(0, after=after)) is not None:
-            after = stored.sequence
-            if (commit := chain.take(stored)) is not None:
-                commits.append(commit)
-        return commits
-
-    async def events(self) -> list[Recorded[Message]]:
-        return [
-            Recorded(subjects.decode(event.subject, bytes(event.body)), event.subject, number, commit.at)
-            for commit in await self.commits()
-            for number, event in enumerate(commit.events, commit.first)
-        ]
-
-    async def by_scope(self) -> dict[str, list[str]]:
-        found = defaultdict[str, list[str]](list)
-        for recorded in await self.events():
-            kind = str(getattr(recorded.message, "type", None) or getattr(recorded.message, "event", ""))
-            found[subjects.scope_of(recorded.message)].append(kind)
-        return dict(found)
-
-
-class Process:
-    """One process with some of the stages."""
-
-    def __init__(self, installation: Installation, names: Collection[str], *, cut: bool = False) -> None:
-        self.installation = installation
-        self.fold = Fold()
-        self.chain = Chain(SEAL, Head("k1"))
-        self.writer = CommitWriter(installation.log, 0, self.chain, installation.clock)
-        self.loop = CommitLoop(
-            bound(names),
-            self.fold,
-            self.writer,
-            installation.clock,
-            name="-".join(names) or "none",
-            on_effects=self._take_effects,
-            is_cut_after_each_call=cut,
-        )
-        self._offered: dict[Stream, int] = defaultdict(int)
-
-    async def _take_effects(self, effects: Sequence[tuple[str, object]]) -> None:
-        self.installation.effects += effects
-
-    async def read_on(self) -> None:
-        """Fold what others stored, and take the inputs that came."""
-        while (stored := await self.installation.log.next(0, after=self.chain.head.sequence)) is not None:
-            if (commit := self.chain.take(stored)) is not None:
-                self.loop.apply(commit)
-        for stream, inputs in self.installation.inputs.items():
-            for recorded in inputs[self._offered[stream] :]:
-                self.loop.offer(stream, recorded)
-            self._offered[stream] = len(inputs)
-
-    async def run(self) -> bool:
-        """Decide until nothing is left; whether anything was stored."""
-        await self.read_on()
-        has_stored = False
-        while await self.loop.run_once():
-            has_stored = True
-        return has_stored
-
-
-Layout = Callable[[Installation], "Runner"]
-
-
-class Runner:
-    """The processes of a layout, each of which may be a fresh one each time."""
-
-    def __init__(
-        self,
-        installation: Installation,
-        groups: Sequence[Collection[str]],
-        *,
-        cut: bool = False,
-        restarts: bool = False,
-        order: random.Random | None = None,
-    ) -> None:
-        self._installation = installation
-        self._groups = groups
-        self._cut = cut
-        self._restarts = restarts
-        self._order = order or random.Random(0)  # noqa: S311
-        self._processes = [installation.process(group, cut=cut) for group in groups]
-
-    async def run(self) -> None:
-        """Run all processes until nothing is left to decide."""
-        is_idle = False
-        while not is_idle:
-            is_idle = True
-            self._order.shuffle(self._processes)
-            for number, process in enumerate(self._processes):
-                await process.read_on()
-                if await process.loop.run_once():
-                    is_idle = False
-                    if self._restarts:
-                        fresh = self._installation.process([s.name for s in process.loop._stages], cut=self._cut)
-                        await fresh.read_on()
-                        assert same_state(fresh.fold, process.fold)
-                        self._processes[number] = fresh
-
-    async def rest(self) -> None:
-        """Have positions stored that no event took along."""
-        self._installation.clock.advance(1.5)
-        await self.run()
-
-
-def same_state(one: Fold, other: Fold) -> bool:
-    return (one.states, one.numbers, one.positions, one._deadlines) == (
-        other.states,
-        other.numbers,
-        other.positions,
-        other._deadlines,
-    )
-
-
+Layout = Callable[[Installation], Runner]
 LAYOUTS: dict[str, Layout] = {
     "fused": lambda i: Runner(i, [NAMES]),
     "cut": lambda i: Runner(i, [NAMES], cut=True),
