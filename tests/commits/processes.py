@@ -20,19 +20,23 @@ from tocsin.engine.lock_projection import LockProjection
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 from tocsin.stages.dead_letter_sink import DEAD_LETTER_SINK, DeadLetterSink
+from tocsin.stages.lease_keeper import LEASE_KEEPER, LeaseKeeper
 from tocsin.stages.lock_keeper import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
 from tocsin.stages.retrier import RETRIER, Retrier
+from tocsin.stages.ticker import TICKER_OF_COMMITS, Instants
 from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
 
 SEAL = Seal("tocsin", 0, {"k1": b"1" * 32})
-NAMES = ("planner", "lock_keeper", "dag_advancer", "retrier", "dead_letter_sink")
+NAMES = ("ticker", "planner", "lock_keeper", "dag_advancer", "retrier", "dead_letter_sink", "lease_keeper")
 
 
 def bound(names: Collection[str] = NAMES) -> list[BoundStage]:
     projection: Any = LockProjection(None, None, None)  # type: ignore[arg-type] # it shows locks, which no decision needs
     stages = {
+        "ticker": lambda: TICKER_OF_COMMITS.bind(Instants()),
+        "lease_keeper": lambda: LEASE_KEEPER.bind(LeaseKeeper(KEY)),
         "planner": lambda: PLANNER.bind(Planner(projection, KEY)),
         "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(projection, KEY)),
         "dag_advancer": lambda: DAG_ADVANCER.bind(DagAdvancer(MagicMock(), KEY)),  # its own timers are not used
@@ -173,9 +177,4 @@ class Runner:
 
 
 def same_state(one: Fold, other: Fold) -> bool:
-    return (one.states, one.numbers, one.positions, one._deadlines) == (
-        other.states,
-        other.numbers,
-        other.positions,
-        other._deadlines,
-    )
+    return (one.states, one.numbers, one.positions) == (other.states, other.numbers, other.positions)

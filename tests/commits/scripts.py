@@ -81,6 +81,10 @@ class Engine(Protocol):
         """Store an input."""
         ...
 
+    async def tick(self) -> None:
+        """Decide on the instants up to now, as the ticker does."""
+        ...
+
     async def run(self) -> None:
         """Decide until nothing is left."""
         ...
@@ -104,8 +108,14 @@ class Present:
         del stream
         await self._world.log.publish(subject, message, message_id=message_id)
 
+    async def tick(self) -> None:
+        events = await self.events()
+        for job in {r.message.job: None for r in events if isinstance(r.message, Defined)}:
+            state = _ledger(events, job)
+            await self.given(*(ledger.decide_instants(state, self.clock.now()) or ledger.complete(state)))
+
     async def run(self) -> None:
-        await self._world.run(*(getattr(self._world, name) for name in NAMES))
+        await self._world.run(*(getattr(self._world, name) for name in NAMES if name != "ticker"))
 
     async def events(self) -> list[Recorded[Message]]:
         return [r for r in await self._world.recorded(Message) if not isinstance(r.message, _INPUTS)]
@@ -129,6 +139,9 @@ class Commits:
 
     async def publish(self, stream: Stream, message: Message, subject: str, message_id: str) -> None:
         self._installation.publish(stream, message, subject, message_id)
+
+    async def tick(self) -> None:
+        """Its ticker decides when the stages run."""
 
     async def run(self) -> None:
         await self._runner.run()
@@ -164,8 +177,7 @@ async def _act(engine: Engine, action: Action, number: int) -> None:  # noqa: C9
                 await engine.given(*getattr(ledger, change)(state, action["job"]))
         case "advance":
             engine.clock.advance(action["seconds"])
-            for job in {r.message.job: None for r in events if isinstance(r.message, Defined)}:
-                await engine.given(*ledger.decide_instants(_ledger(events, job), engine.clock.now()))
+            await engine.tick()
         case "trigger":
             subject = subjects.trigger(action["job"])
             await engine.publish(Stream.REQUESTS, Trigger(), subject, action["id"])

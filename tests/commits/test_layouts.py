@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ from tocsin import subjects
 from tocsin.domain import execution, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Recorded, Report, Started, Trigger
-from tocsin.engine.fold import KINDS, Fold
+from tocsin.engine.fold import KINDS
 from tocsin.subjects import Stream
-from tocsin.testing import ManualClock
 
 GRAPH = {
     "name": "nightly",
@@ -66,7 +64,7 @@ async def play(layout: Layout) -> Installation:
                 reported.add(recorded.sequence)
                 news += 1
                 installation.publish(Stream.REPORTS, *_report(message, recorded.sequence, first))
-        if not news and all(process.fold.next_deadline() is None for process in runner._processes):
+        if not news and all(process.loop.agenda.next_at is None for process in runner._processes):
             break
         installation.clock.advance(1)
     await runner.rest()
@@ -190,9 +188,3 @@ async def test_unreadable_state_breaks_its_key_alone(monkeypatch: pytest.MonkeyP
     assert reader.fold.in_force("two") is not None
     with pytest.raises(Exception, match="cannot be applied"):
         reader.fold.state(kind, subjects.ledger("one"))
-
-
-def test_deadlines_come_from_states_and_survive_an_undo() -> None:
-    fold = Fold()
-    assert fold.next_deadline() is None
-    assert list(fold.due(datetime.max.replace(tzinfo=ManualClock().now().tzinfo) - timedelta(days=1))) == []

@@ -8,6 +8,7 @@ refused   undo, fold what others stored, decide all of it again in half the batc
 """
 
 import heapq
+import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,10 +24,10 @@ from ..domain.text import utc_text
 from ..ports import Clock
 from ..subjects import Stream
 from .commit_writer import Chain, CommitWriter
-from .fold import EVENTS, Fold
+from .fold import EVENTS, KINDS, BrokenKey, Fold
 from .fold_view import View
 from .items import MAX_STEPS, EndlessDecision
-from .stage import BoundStage, BoundSubscription
+from .stage import BoundDeadlines, BoundStage, BoundSubscription, Deadline
 from .step import Events, Put, Send, Step, Then
 
 MAX_INPUTS: Final = 512
@@ -48,7 +49,7 @@ _DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
 
 
 class Call(NamedTuple):
-    """A decision to make: of a stage, on an event, an input or a deadline (its place is 0)."""
+    """A decision to make: of a stage, on an event or an input."""
 
     stage: BoundStage
     subscription: BoundSubscription
@@ -64,9 +65,114 @@ class Call(NamedTuple):
     @property
     def cause(self) -> str:
         """The name of what is decided on (`domain.commit.Event`)."""
-        if self.source == EVENTS:
-            return f"0-{self.place}"
-        return f"{self.source}-{self.place}" if self.place else f"@{utc_text(self.recorded.time, 'microseconds')}"
+        return f"0-{self.place}" if self.source == EVENTS else f"{self.source}-{self.place}"
+
+
+class Routes:
+    """The subscriptions of the stages of one process, by source and subject.
+
+    Filters name few tokens of a subject, and subjects that agree in these have the same subscribers.
+    """
+
+    def __init__(self, stages: Sequence[BoundStage]) -> None:
+        self._filters: dict[tuple[str, str], list[tuple[str, BoundStage, BoundSubscription]]] = {}
+        self._named: dict[tuple[str, str], tuple[int, ...]] = {}
+        """The places of the tokens that filters name, by source and first token."""
+        self._known: dict[tuple[str, ...], tuple[tuple[BoundStage, BoundSubscription], ...]] = {}
+        for stage in stages:
+            for subscription in stage.subscriptions:
+                source = EVENTS if subscription.stream in _DECISIONS else subscription.stream.value
+                for filter_ in subscription.filters:
+                    first, *tokens = filter_.split(".")
+                    self._filters.setdefault((source, first), []).append((filter_, stage, subscription))
+                    places = {place for place, token in enumerate(tokens, 1) if token not in {"*", ">"}}
+                    self._named[source, first] = tuple({*self._named.get((source, first), ()), *places})
+
+    def to(self, source: str, subject: str) -> tuple[tuple[BoundStage, BoundSubscription], ...]:
+        """Return the subscriptions that get a message."""
+        tokens = subject.split(".")
+        key = source, tokens[0]
+        if key not in self._filters:
+            return ()
+        last = len(tokens)
+        shape = (*key, str(last), *(tokens[place] if place < last else "" for place in self._named[key]))
+        routes = self._known.get(shape)
+        if routes is None:
+            matching = {
+                id(subscription): (stage, subscription)
+                for filter_, stage, subscription in self._filters[key]
+                if subjects.matches(filter_, subject)
+            }
+            routes = self._known[shape] = tuple(matching.values())
+        return routes
+
+
+class Alarm(NamedTuple):
+    """A deadline of the state of a scope that is due."""
+
+    stage: BoundStage
+    deadlines: BoundDeadlines
+    scope: str
+    deadline: Deadline
+
+    @property
+    def cause(self) -> str:
+        """The name of what is decided on (`domain.commit.Event`)."""
+        return f"@{utc_text(self.deadline.at, 'microseconds')}"
+
+
+class Agenda:
+    """The deadlines of the states of a fold, for the stages of one process."""
+
+    def __init__(self, stages: Sequence[BoundStage]) -> None:
+        self._declared: dict[str, list[tuple[BoundStage, BoundDeadlines]]] = {}
+        for stage in stages:
+            for deadlines in stage.deadlines:
+                self._declared.setdefault(deadlines.kind.name, []).append((stage, deadlines))
+        self._alarms: dict[str, tuple[Alarm, ...]] = {}
+        """The deadlines of the newest state, by scope."""
+        self._heap: list[tuple[datetime, int, Alarm]] = []
+        """An alarm that is not of the newest state any more is stale."""
+        self._numbers = itertools.count()
+
+    def note(self, fold: Fold, scopes: Iterable[str]) -> None:
+        """Note the deadlines of states that changed."""
+        for scope in scopes:
+            kind = KINDS.get(scope.partition(".")[0])
+            if kind is None or (declared := self._declared.get(kind.name)) is None:
+                continue
+            state = fold.states.get(scope, kind.initial)
+            alarms = tuple(
+                Alarm(stage, deadlines, scope, deadline)
+                for stage, deadlines in declared
+                if not isinstance(state, BrokenKey)
+                for deadline in deadlines.of(state)
+            )
+            before = self._alarms.get(scope, ())
+            self._alarms[scope] = alarms
+            if not alarms:
+                del self._alarms[scope]
+            for alarm in alarms:
+                if alarm not in before:
+                    heapq.heappush(self._heap, (alarm.deadline.at, next(self._numbers), alarm))
+
+    def next_due(self, now: datetime) -> Alarm | None:
+        """Return the earliest alarm up to a time (UTC); None: there is none. `look_again` or a new state ends it."""
+        while self._heap and self._heap[0][0] <= now:
+            alarm = self._heap[0][2]
+            if alarm in self._alarms.get(alarm.scope, ()):
+                return alarm
+            heapq.heappop(self._heap)
+        return None
+
+    def look_again(self, alarm: Alarm, at: datetime) -> None:
+        """Put off an alarm that gave nothing."""
+        heapq.heapreplace(self._heap, (at, next(self._numbers), alarm))
+
+    @property
+    def next_at(self) -> datetime | None:
+        """A time (UTC) no later than the next alarm; None: there is none."""
+        return self._heap[0][0] if self._heap else None
 
 
 class _Batch:
@@ -75,7 +181,7 @@ class _Batch:
     def __init__(self) -> None:
         self.since: datetime | None = None
         """The time at which positions moved first."""
-        self.calls: list[Call] = []
+        self.calls: list[Call | Alarm] = []
         self.events: list[Event] = []
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
@@ -117,8 +223,8 @@ class CommitLoop:
         """The places that a stage has not taken, with the number of their calls, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
-        self._fruitless: dict[tuple[str, str], datetime] = {}
-        """Deadlines that gave nothing, by stage and subject, each with the time to look again."""
+        self.agenda = Agenda(stages)
+        self._routes = Routes(stages)
 
     # --- what comes in -------------------------------------------------------------------------------------------------
 
@@ -134,24 +240,20 @@ class CommitLoop:
         for number, event in enumerate(commit.events, commit.first):
             message = subjects.decode(event.subject, bytes(event.body))
             recorded = Recorded(message, event.subject, number, commit.at)
-            self.fold.evolve(recorded)
-            self._arrive(EVENTS, recorded, self._events)
+            self._evolve(recorded)
         self.fold.journal.keep()
+
+    def _evolve(self, recorded: Recorded[Message]) -> None:
+        self.agenda.note(self.fold, (self.fold.evolve(recorded),))
+        self._arrive(EVENTS, recorded, self._events)
 
     def _arrive(self, source: str, recorded: Recorded[Message], queue: deque[Call]) -> None:
         place = recorded.sequence
         self._seen[source] = max(place, self._seen.get(source, 0))
-        for stage, subscription in self._subscribers(source, recorded.subject):
+        for stage, subscription in self._routes.to(source, recorded.subject):
             if not self.fold.position(stage.name, source).has(place):
                 queue.append(Call(stage, subscription, source, place, recorded))
                 self._open.setdefault((stage.name, source), Counter())[place] += 1
-
-    def _subscribers(self, source: str, subject: str) -> Iterable[tuple[BoundStage, BoundSubscription]]:
-        for stage in self._stages:
-            for subscription in stage.subscriptions:
-                stream = EVENTS if subscription.stream in _DECISIONS else subscription.stream.value
-                if stream == source and any(subjects.matches(filter_, subject) for filter_ in subscription.filters):
-                    yield stage, subscription
 
     # --- one commit ----------------------------------------------------------------------------------------------------
 
@@ -186,21 +288,20 @@ class CommitLoop:
 
     def _undo(self, batch: _Batch) -> None:
         """Forget what was decided since the last stored commit, and have all of it decided again."""
-        self.fold.undo()
+        self.agenda.note(self.fold, self.fold.journal.undo())
         newest = self._first - 1
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         self._events = deque(call for call in self._events if call.place <= newest)
-        again = [call for call in batch.calls if call.source != EVENTS or call.place <= newest]
+        calls = [call for call in batch.calls if isinstance(call, Call)]
+        again = [call for call in calls if call.source != EVENTS or call.place <= newest]
         decided = {id(call) for call in batch.calls}
         self._postponed = [entry for entry in self._postponed if id(entry[2]) not in decided]
         heapq.heapify(self._postponed)
         for call in reversed(again):
-            if call.place:
-                (self._events if call.source == EVENTS else self._inputs).appendleft(call)
+            (self._events if call.source == EVENTS else self._inputs).appendleft(call)
         self._open = {}
         for call in (*self._events, *self._inputs, *(entry[2] for entry in self._postponed)):
             self._open.setdefault(call.key, Counter())[call.place] += 1
-        self._fruitless.clear()
         self._max_inputs = max(1, self._max_inputs // 2)
 
     def _taken(self) -> dict[str, dict[str, Taken]]:
@@ -225,7 +326,7 @@ class CommitLoop:
             if (following := self._next(now)) is None:
                 return
             batch.calls.append(following)
-            self._decide_call(batch, following, now)
+            self._decide_on(batch, following, now)
             if self._is_cut_after_each_call and batch.events:
                 return
 
@@ -237,41 +338,40 @@ class CommitLoop:
             or time.perf_counter() - started > MAX_DECIDING_S
         )
 
-    def _next(self, now: datetime) -> Call | None:
-        """Return the next call: events come first, so that a cascade runs to its end, then inputs, then deadlines."""
+    def _next(self, now: datetime) -> Call | Alarm | None:
+        """Return the next cause: events come first, so that a cascade runs to its end, then inputs, then deadlines."""
         for queue in (self._events, self._inputs):
             while queue:
                 call = queue.popleft()
                 if not self.fold.position(*call.key).has(call.place):
                     return call
                 self._close(call)  # another process took it
-        for until, timer in self.fold.due(now):
-            subject = subjects.subject_of(timer)
-            for stage, subscription in self._subscribers(Stream.TIMERS.value, subject):
-                if self._fruitless.get((stage.name, subject), now) <= now:
-                    return Call(stage, subscription, Stream.TIMERS.value, 0, Recorded(timer, subject, 0, until))
-        return None
+        return self.agenda.next_due(now)
 
-    def _decide_call(self, batch: _Batch, call: Call, now: datetime) -> None:
+    def _decide_on(self, batch: _Batch, cause: Call | Alarm, now: datetime) -> None:
         """Decide on one cause to its end."""
         view, before = View(self.fold, now), len(batch.events)
         for _ in range(MAX_STEPS):
-            step = call.subscription.decide(call.recorded, view, now)
-            self._add(batch, call, step, view, now)
+            if isinstance(cause, Call):
+                step = cause.subscription.decide(cause.recorded, view, now)
+            else:
+                step = cause.deadlines.decide(cause.scope, cause.deadline, view, now)
+            self._add(batch, cause, step, view, now)
             if step.then is not Then.AGAIN:
                 break
         else:
-            raise EndlessDecision(f"the decision on {call.recorded.subject} has {MAX_STEPS} steps")
+            raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
+        if isinstance(cause, Alarm):
+            if len(batch.events) == before:
+                self.agenda.look_again(cause, now + LOOK_AGAIN)
+            return
         if step.then is Then.WAIT:
-            heapq.heappush(self._postponed, (now + timedelta(seconds=step.delay), len(batch.calls), call))
+            heapq.heappush(self._postponed, (now + timedelta(seconds=step.delay), len(batch.calls), cause))
             return
         if step.then is Then.REFUSE:
-            self._append(batch, call, _dead_letter(call, step), now)
-        if call.place:
-            self._close(call)
-            batch.inputs += call.source != EVENTS
-        elif len(batch.events) == before:
-            self._fruitless[call.stage.name, call.recorded.subject] = now + LOOK_AGAIN
+            self._append(batch, cause, _dead_letter(cause, step), now)
+        self._close(cause)
+        batch.inputs += cause.source != EVENTS
 
     def _close(self, call: Call) -> None:
         places = self._open[call.key]
@@ -279,29 +379,28 @@ class CommitLoop:
         if not places[call.place]:
             del places[call.place]
 
-    def _add(self, batch: _Batch, call: Call, step: Step, view: View, now: datetime) -> None:
+    def _add(self, batch: _Batch, cause: Call | Alarm, step: Step, view: View, now: datetime) -> None:
         for change in step.changes:
             match change:
                 case Events(ref, events):
                     for event in events:
-                        self._append(batch, call, event, now)
+                        self._append(batch, cause, event, now)
                     view.changed.add(ref)
                 case Send(_, _, message_id):
                     view.sent.add(message_id)
-                    batch.effects.append((call.stage.name, change))
+                    batch.effects.append((cause.stage.name, change))
                 case Put():
-                    batch.effects.append((call.stage.name, change))
+                    batch.effects.append((cause.stage.name, change))
                 case _:
                     pass  # a timer: the deadlines of a state come from its events
-        batch.effects += ((call.stage.name, signal) for signal in step.signals)
+        batch.effects += ((cause.stage.name, signal) for signal in step.signals)
 
-    def _append(self, batch: _Batch, call: Call, message: Message, now: datetime) -> None:
+    def _append(self, batch: _Batch, cause: Call | Alarm, message: Message, now: datetime) -> None:
         recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
         body = message.encode()
-        batch.events.append(Event(recorded.subject, call.stage.name, call.cause, msgspec.Raw(body)))
+        batch.events.append(Event(recorded.subject, cause.stage.name, cause.cause, msgspec.Raw(body)))
         batch.size += len(body)
-        self.fold.evolve(recorded)
-        self._arrive(EVENTS, recorded, self._events)
+        self._evolve(recorded)
 
 
 def _dead_letter(call: Call, step: Step) -> PoisonMessage:

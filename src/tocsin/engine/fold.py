@@ -4,26 +4,15 @@ Nothing is read from a server to decide. Only `evolve` and `take` change a fold,
 refused can be undone. An event that a state cannot apply breaks the key of that state, and no other.
 """
 
-import heapq
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from .. import subjects, telemetry
-from ..domain import execution, ledger
+from ..domain import ledger
 from ..domain.commit import Position, Taken
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
-from ..domain.events import (
-    Defined,
-    ExpiryTimer,
-    Message,
-    Recorded,
-    Shard,
-    ShardsDefined,
-    Timer,
-)
-from ..domain.execution import Execution
+from ..domain.events import Defined, Message, Recorded, Shard, ShardsDefined
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
 from .step import Scope
@@ -66,14 +55,16 @@ class Journal:
         self._old.append((table, key, table.get(key, _ABSENT)))
         table[key] = value
 
-    def undo(self) -> None:
-        """Restore the entries of the last stored commit."""
+    def undo(self) -> set[Any]:
+        """Restore the entries of the last stored commit, and return their keys."""
+        keys = {key for _, key, _ in self._old}
         while self._old:
             table, key, old = self._old.pop()
             if old is _ABSENT:
                 del table[key]
             else:
                 table[key] = old
+        return keys
 
     def keep(self) -> None:
         """Forget the old values: the commit is stored."""
@@ -95,51 +86,38 @@ class Fold:
         """What each stage has taken, by stage and source."""
         self.definitions: dict[tuple[str, int], Recorded[Defined]] = {}
         self.shard_maps: dict[int, tuple[Shard, ...]] = {0: ()}
-        self._deadlines: dict[str, tuple[tuple[datetime, Timer], ...]] = {}
-        """The deadlines of the state of a scope."""
-        self._agenda: list[tuple[datetime, str]] = []
-        """A heap over the deadlines; an entry whose scope has another deadline by now is stale."""
 
     # --- changes -------------------------------------------------------------------------------------------------------
 
-    def evolve(self, recorded: Recorded[Message]) -> None:
-        """Apply the event with the next number."""
+    def evolve(self, recorded: Recorded[Message]) -> str:
+        """Apply the event with the next number, and return its scope."""
         message, number = recorded.message, recorded.sequence
         scope = subjects.scope_of(message)
         kind, put = KINDS.get(scope.partition(".")[0]), self.journal.put
         put(self.numbers, scope, number)
         put(self.events, scope, (*self.events.get(scope, ()), recorded))
         if kind is None:
-            return
+            return scope
         before = self.states.get(scope, kind.initial)
         if isinstance(before, BrokenKey):
-            return
+            return scope
         try:
             state = kind.evolve(before, recorded)
         except Exception as error:  # noqa: BLE001 - whatever it is, it breaks one key
             _log.exception("event cannot be applied", action="broken-key", scope=scope, number=number)
             put(self.states, scope, BrokenKey(f"{scope}: event {number:,} cannot be applied: {error!r}"))
-            return
+            return scope
         put(self.states, scope, state)
         if isinstance(message, Defined):
             put(self.definitions, (message.job, number), Recorded(message, recorded.subject, number, recorded.time))
         elif isinstance(message, ShardsDefined):
             put(self.shard_maps, number, message.shards)
-        elif isinstance(state, Execution):
-            self._set_deadlines(scope, state)
+        return scope
 
     def take(self, stage: str, source: str, taken: Taken) -> None:
         """Apply the positions that a commit takes for a stage."""
         place = stage, source
         self.journal.put(self.positions, place, self.positions.get(place, Position()).take(taken))
-
-    def _set_deadlines(self, scope: str, state: Execution) -> None:
-        deadlines = tuple(_deadlines_of(state))
-        if deadlines == self._deadlines.get(scope, ()):
-            return
-        self.journal.put(self._deadlines, scope, deadlines)
-        for until, _ in deadlines:
-            heapq.heappush(self._agenda, (until, scope))
 
     # --- answers -------------------------------------------------------------------------------------------------------
 
@@ -157,27 +135,6 @@ class Fold:
     def position(self, stage: str, source: str) -> Position:
         """Return how far a stage has taken a source."""
         return self.positions.get((stage, source), Position())
-
-    def due(self, now: datetime) -> Iterator[tuple[datetime, Timer]]:
-        """Yield the deadlines up to a time (UTC), earliest first; those that remain are yielded again."""
-        looked_at = []
-        while self._agenda and self._agenda[0][0] <= now:
-            until, scope = heapq.heappop(self._agenda)
-            current = [timer for at, timer in self._deadlines.get(scope, ()) if at == until]
-            if current:
-                looked_at.append((until, scope))
-                yield from ((until, timer) for timer in current)
-        for entry in dict.fromkeys(looked_at):
-            heapq.heappush(self._agenda, entry)
-
-    def next_deadline(self) -> datetime | None:
-        """Return a time (UTC) no later than the next deadline; None: there is none."""
-        return self._agenda[0][0] if self._agenda else None
-
-    def undo(self) -> None:
-        """Return to the last stored commit."""
-        self.journal.undo()
-        self._agenda = sorted({(until, scope) for scope, of in self._deadlines.items() for until, _ in of})
 
     # --- what decisions read beside states -----------------------------------------------------------------------------
 
@@ -200,10 +157,3 @@ class Fold:
         return tuple(
             r for r in self.events.get(scope, ()) if r.sequence > number and subjects.matches(subject, r.subject)
         )
-
-
-def _deadlines_of(state: Execution) -> Iterable[tuple[datetime, Timer]]:
-    for timer, until in execution.retry_timers(state):
-        yield until, timer
-    if state.requested is not None and not state.is_over and (expires_at := state.request.plan.expires_at) is not None:
-        yield expires_at, ExpiryTimer(job=state.request.job, execution_id=state.request.execution_id)

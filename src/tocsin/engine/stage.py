@@ -7,11 +7,11 @@ as methods; the result runs over NATS (`adapters.nats.consumers.stage_router`), 
 simulation. Loops of a stage may wait and write by themselves.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..archive.archive import Archive, Origin
 from ..domain.events import Message, Recorded
@@ -36,7 +36,7 @@ from ..subjects import Bucket, Stream, entity_of
 from .heartbeat import Heartbeat
 from .leader_election import LeaderElection
 from .states import StateStore
-from .step import Decide, Known, States, Step
+from .step import Decide, Known, Scope, States, Step
 
 H = TypeVar("H")
 """The object whose methods are the decisions and loops of a stage."""
@@ -146,6 +146,25 @@ class Subscription(Generic[H]):
         )
 
 
+class Deadline(NamedTuple):
+    """A time (UTC) that a state names, at which a stage decides. `key` tells the deadlines of a state apart."""
+
+    at: datetime
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines(Generic[H]):
+    """The deadlines of a kind of state, and the decision on each.
+
+    `of` returns the deadlines of a state. `decide` takes the scope of the state, a deadline of it, the states and the time.
+    """
+
+    kind: Scope[Any]
+    of: Callable[[H, Any], Iterable[Deadline]]
+    decide: Callable[[H, str, Deadline, States, datetime], Step]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage(Generic[H]):
     """One independent part of the scheduler, declared once.
@@ -161,6 +180,8 @@ class Stage(Generic[H]):
     start: Callable[["StageContext"], H | None]
     """Make the object that decides; None: the settings give this stage nothing to do."""
     subscriptions: tuple[Subscription[H], ...] = ()
+    deadlines: tuple[Deadlines[H], ...] = ()
+    """The deadlines on which it decides on the log of commits."""
     loops: tuple[Callable[[H], Coroutine[None, None, None]], ...] = ()
     """Loops that run as long as the stage, until cancelled."""
     needs_history: bool = False
@@ -183,6 +204,7 @@ class Stage(Generic[H]):
             tuple(subscription.bind(handlers, settings) for subscription in self.subscriptions),
             tuple(partial(loop, handlers) for loop in self.loops),
             self.access,
+            tuple(BoundDeadlines(d.kind, partial(d.of, handlers), partial(d.decide, handlers)) for d in self.deadlines),
         )
 
     def run_in(self, context: "StageContext") -> "BoundStage | None":
@@ -305,6 +327,15 @@ class BoundSubscription:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundDeadlines:
+    """The deadlines of a kind of state, ready to be decided on."""
+
+    kind: Scope[Any]
+    of: Callable[[Any], Iterable[Deadline]]
+    decide: Callable[[str, Deadline, States, datetime], Step]
+
+
+@dataclass(frozen=True, slots=True)
 class BoundStage:
     """A stage, ready to run."""
 
@@ -312,3 +343,4 @@ class BoundStage:
     subscriptions: tuple[BoundSubscription, ...] = ()
     loops: tuple[Loop, ...] = ()
     access: Access = Access()
+    deadlines: tuple["BoundDeadlines", ...] = ()

@@ -6,7 +6,7 @@ lost too many workers, the lease keeper publishes a report of failure, on which 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,9 +27,9 @@ from ..domain.events import (
 )
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
-from ..engine.kinds import FACTS, LOG_TIME, MATCHING, TAIL, execution_state
+from ..engine.kinds import EXECUTION, FACTS, LOG_TIME, MATCHING, TAIL, execution_state
 from ..engine.report_authentication import authentic_report, reports_on
-from ..engine.stage import Access, Stage, Subscription
+from ..engine.stage import Access, Deadline, Deadlines, Stage, Subscription
 from ..engine.step import DONE, Send, States, Step, decided, done, wait
 from ..ports import StaleRead
 from ..subjects import DecodeError, Stream
@@ -48,6 +48,16 @@ class LeaseKeeper:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
+
+    def expiries(self, state: Execution) -> Iterator[Deadline]:
+        """Return when an execution expires that has not started."""
+        if state.requested is not None and not state.is_over and (at := state.request.plan.expires_at) is not None:
+            yield Deadline(at)
+
+    def on_expiry(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - the state decides
+        """Expire an execution."""
+        ref = EXECUTION(scope)
+        return decided(ref, execution.expire(states(ref)))
 
     def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
         """Release a lease, or expire an execution, whose timer fired."""
@@ -161,4 +171,5 @@ LEASE_KEEPER: Final = Stage(
             decide=LeaseKeeper.on_timer,
         ),
     ),
+    deadlines=(Deadlines(EXECUTION, LeaseKeeper.expiries, LeaseKeeper.on_expiry),),
 )

@@ -5,7 +5,7 @@ Every candidate follows the whole ledger and keeps each job's ledger folded, so 
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,13 +18,16 @@ from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError, timezone_database
 from ..engine import timezone_refresh
 from ..engine.due_queue import CircuitBreaker, DueQueue
+from ..engine.fold import LEDGER
 from ..engine.folds import UNKNOWN_TIME
 from ..engine.heartbeat import Heartbeat
+from ..engine.kinds import NEWEST_SHARD_MAP
 from ..engine.leader_election import LeaderElection, lease_access
 from ..engine.leadership_events import TERM_EVENTS, TICKER_SIGNS
 from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_of
 from ..engine.ledger_snapshot import LedgerSnapshots
-from ..engine.stage import Access, Stage
+from ..engine.stage import Access, Deadline, Deadlines, Stage
+from ..engine.step import Events, States, Step, done
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
 from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, filter_for, subject_of
 
@@ -411,3 +414,39 @@ TICKER: Final = Stage(
         Ticker.keep_heartbeat,
     ),
 )
+
+
+class Instants:
+    """The decisions of the ticker on the log of commits."""
+
+    def __init__(self) -> None:
+        self._lookahead = Lookahead()
+
+    def next_of(self, state: Ledger) -> Iterator[Deadline]:
+        """Return when the next instant of a job needs a decision."""
+        if (current := state.current) is None:
+            return
+        at = ledger.next_instant(state, state.watermark or state.regimes[0].since, lookahead=self._lookahead)
+        if at == current.since and next(ledger.undecided_occurrences(state, at), None) is None:
+            at = ledger.next_instant(state, at, lookahead=self._lookahead)
+        if at is not None:
+            yield Deadline(at)
+
+    def on_instant(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - of all up to now
+        """Decide on the instants of a job up to now."""
+        ref = LEDGER(scope)
+        state, (version, _) = states(ref), states(NEWEST_SHARD_MAP(None))
+        facts = ledger.decide_instants(state, now, lookahead=self._lookahead, shards=version)
+        return done(Events(ref, tuple(facts or ledger.complete(state))))
+
+
+TICKER_OF_COMMITS: Final = Stage(
+    name=TICKER.name,
+    purpose=TICKER.purpose,
+    consumes=TICKER.consumes,
+    decides=TICKER.decides,
+    access=Access(appends=(Due, Passed, Deleted)),
+    start=lambda _: Instants(),
+    deadlines=(Deadlines(LEDGER, Instants.next_of, Instants.on_instant),),
+)
+"""It replaces `TICKER` together with the log."""

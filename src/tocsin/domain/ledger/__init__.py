@@ -28,6 +28,7 @@ from .instants import (
     next_instant,
     schedule_of,
     schedule_type,
+    undecided_occurrences,
 )
 from .memory import Ledgers
 from .state import (
@@ -74,6 +75,7 @@ __all__ = [
     "resume",
     "schedule_of",
     "schedule_type",
+    "undecided_occurrences",
     "was_dropped",
     "without_definitions",
 ]

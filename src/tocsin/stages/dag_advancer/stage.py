@@ -5,7 +5,7 @@ the `dispatched` events from the log itself. A request to cancel an execution th
 a replay completes, the dead letter that it replayed is resolved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -33,10 +33,10 @@ from ...domain.events import (
 )
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
-from ...engine.kinds import LOG_TIME, TAIL, execution_state
+from ...engine.kinds import EXECUTION, LOG_TIME, TAIL, execution_state
 from ...engine.report_authentication import authentic_report, authentic_subject, claim_of
 from ...engine.rerun import resolve_replayed
-from ...engine.stage import SHARED_READ_AHEAD, Access, Stage, Subscription
+from ...engine.stage import SHARED_READ_AHEAD, Access, Deadline, Deadlines, Stage, Subscription
 from ...engine.states import StateStore
 from ...engine.step import DONE, Events, Known, Later, Ref, States, Step, again, decided, done, refuse, wait
 from ...ports import StaleRead
@@ -70,6 +70,16 @@ class DagAdvancer:
         self._key = key
         self._states = states
         self._retry_timers = RetryTimers(states, self.on_timer)
+
+    def retries(self, state: Execution) -> Iterator[Deadline]:
+        """Return when the steps of an execution are tried again."""
+        return (Deadline(until, f"{timer.step}.{timer.attempt}") for timer, until in execution.retry_timers(state))
+
+    def on_retry_due(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:
+        """Dispatch the retry of a step."""
+        asked, (step, _, attempt) = states(EXECUTION(scope)).request, deadline.key.rpartition(".")
+        timer = RetryTimer(job=asked.job, execution_id=asked.execution_id, step=step, attempt=int(attempt))
+        return self.on_timer(Recorded(timer, scope, 0, deadline.at), states, now)
 
     async def run_timers(self) -> None:
         """Dispatch retries when they are due."""
@@ -294,5 +304,6 @@ DAG_ADVANCER: Final = Stage(
             decide=DagAdvancer.on_cancel,
         ),
     ),
+    deadlines=(Deadlines(EXECUTION, DagAdvancer.retries, DagAdvancer.on_retry_due),),
     loops=(DagAdvancer.run_timers,),
 )
