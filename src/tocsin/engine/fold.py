@@ -5,6 +5,7 @@ refused can be undone. An event that a state cannot apply breaks the key of that
 """
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any, Final, TypeVar
 
 from .. import subjects, telemetry
@@ -33,6 +34,8 @@ KINDS: Final[Mapping[str, Scope[Any]]] = {
     "cron": PUBLIC_EVENT,
 }
 """The kind of the state of a scope, by the first token of its subjects."""
+MAX_EVENTS: Final = 1_024
+"""Events of a scope that decisions can look at."""
 _ABSENT: Final = object()
 
 _log = telemetry.get_logger("tocsin.engine")
@@ -95,7 +98,7 @@ class Fold:
         scope = subjects.scope_of(message)
         kind, put = KINDS.get(scope.partition(".")[0]), self.journal.put
         put(self.numbers, scope, number)
-        put(self.events, scope, (*self.events.get(scope, ()), recorded))
+        put(self.events, scope, (*self.events.get(scope, ())[-MAX_EVENTS:], recorded))
         if kind is None:
             return scope
         before = self.states.get(scope, kind.initial)
@@ -140,20 +143,20 @@ class Fold:
 
     def in_force(self, job: str, at: int | None = None) -> tuple[JobDefinition, int] | None:
         """Return the definition that is in force, or was at an event; None: the job does not exist."""
-        for recorded in reversed(self.events.get(subjects.ledger(job), ())):
-            if at is not None and recorded.sequence > at:
-                continue
-            regime = ledger.evolve(ledger.initial, recorded).current
-            if regime is None:
-                continue  # a decision on an instant
-            if not regime.definition:
-                return None
-            return self.definitions[job, regime.definition].message.definition, regime.definition
-        return None
+        scope = subjects.ledger(job)
+        regime = self.state(LEDGER, scope).current
+        if at is not None and regime is not None and regime.fact > at:
+            events = (recorded for recorded in reversed(self.events[scope]) if recorded.sequence <= at)
+            regime = next(filter(None, (ledger.evolve(ledger.initial, recorded).current for recorded in events)), None)
+        if regime is None or not regime.definition:
+            return None
+        return self.definitions[job, regime.definition].message.definition, regime.definition
 
-    def after(self, subject: str, number: int) -> tuple[Recorded[Message], ...]:
-        """Return the events of a scope or subject after a number."""
-        scope = next((scope for scope in (subject, subjects.guard_of(subject)) if scope in self.events), subject)
-        return tuple(
-            r for r in self.events.get(scope, ()) if r.sequence > number and subjects.matches(subject, r.subject)
-        )
+    def after(self, subject: str, number: int) -> list[Recorded[Message]]:
+        """Return the events of a scope or subject after a number, oldest first."""
+        events = self.events.get(subject)
+        is_scope = events is not None
+        if events is None:
+            events = self.events.get(subjects.guard_of(subject) or "", ())
+        newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(events)))
+        return [recorded for recorded in reversed(newer) if is_scope or subjects.matches(subject, recorded.subject)]
