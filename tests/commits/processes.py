@@ -11,7 +11,7 @@ import msgspec
 from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog
-from tocsin.domain.commit import Commit, Event, Head, Seal
+from tocsin.domain.commit import Commit, CommitEvent, LogHead, Seal
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
@@ -66,13 +66,13 @@ class Installation:
         """Events that the test decides."""
         reader = self.process(())
         await reader.read_on()
-        drafts = [Event(subjects.subject_of(event), "test", "@", msgspec.Raw(event.encode())) for event in events]
+        drafts = [CommitEvent(subjects.subject_of(event), "test", "@", msgspec.Raw(event.encode())) for event in events]
         await reader.writer.append(
             SEAL.write(reader.chain.head, writer="test", at=self.clock.now(), taken={}, events=drafts)
         )
 
     async def commits(self) -> list[Commit]:
-        chain, after, commits = Chain(SEAL, Head("k1")), 0, list[Commit]()
+        chain, after, commits = Chain(SEAL, LogHead("k1")), 0, list[Commit]()
         while (stored := await self.log.next(0, after=after)) is not None:
             after = stored.sequence
             if (commit := chain.take(stored)) is not None:
@@ -100,7 +100,7 @@ class Process:
     def __init__(self, installation: Installation, names: Collection[str], *, cut: bool = False) -> None:
         self.installation = installation
         self.fold = Fold()
-        self.chain = Chain(SEAL, Head("k1"))
+        self.chain = Chain(SEAL, LogHead("k1"))
         self.writer = CommitWriter(installation.log, 0, self.chain, installation.clock)
         self.loop = CommitLoop(
             bound(names),

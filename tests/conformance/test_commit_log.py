@@ -16,7 +16,7 @@ from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.log.commit_log import NatsCommitLog
 from tocsin.adapters.system_clock import SystemClock
-from tocsin.domain.commit import Event, Foreign, Head, Seal
+from tocsin.domain.commit import CommitEvent, ForeignBody, LogHead, Seal
 from tocsin.engine.commit_writer import Appended, Chain, CommitWriter
 from tocsin.ports import Clock, LogUnavailable, MessageTooLarge
 from tocsin.ports.commit_log import Bodies, CommitLog, CommitRefused, StoredBody
@@ -209,13 +209,13 @@ class Process:
 
     def __init__(self, place: Place, name: str) -> None:
         self.name = name
-        self.foreign = list[Foreign]()
+        self.foreign = list[ForeignBody]()
         self.log = Faulty(place.log)
-        self.chain = Chain(SEAL, Head("k1"), self.foreign.append)
+        self.chain = Chain(SEAL, LogHead("k1"), self.foreign.append)
         self.writer = CommitWriter(cast("CommitLog", self.log), 0, self.chain, cast("Clock", _Hasty()))
 
     async def append(self, *subjects: str) -> Appended:
-        events = [Event(subject, self.name, "@", msgspec.Raw(b"{}")) for subject in subjects]
+        events = [CommitEvent(subject, self.name, "@", msgspec.Raw(b"{}")) for subject in subjects]
         now = datetime.now(UTC)
         return await self.writer.append(SEAL.write(self.chain.head, writer=self.name, at=now, taken={}, events=events))
 
@@ -227,7 +227,7 @@ class _Hasty(SystemClock):
 
 async def _subjects(place: Place) -> list[str]:
     """The events of all genuine commits, by a fresh reader."""
-    chain, subjects, after = Chain(SEAL, Head("k1")), list[str](), 0
+    chain, subjects, after = Chain(SEAL, LogHead("k1")), list[str](), 0
     while (stored := await place.log.next(0, after=after)) is not None:
         after = stored.sequence
         commit = chain.take(stored)
@@ -337,5 +337,5 @@ async def test_reader_begins_at_a_saved_head_after_a_purge(place: Place) -> None
     commit = chain.take(stored)
     assert commit is not None
     assert commit.first == 4
-    late = Chain(SEAL, Head("k1"))
+    late = Chain(SEAL, LogHead("k1"))
     assert late.take(stored) is None  # a reader without the head takes nothing for genuine

@@ -15,10 +15,10 @@ from tocsin.domain.commit import (
     REKEYED,
     RESTORED,
     Commit,
+    CommitEvent,
     CommitTooLarge,
-    Event,
-    Foreign,
-    Head,
+    ForeignBody,
+    LogHead,
     OverlappingRanges,
     Position,
     Seal,
@@ -30,18 +30,22 @@ from tocsin.domain.commit import (
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 KEYS = {"k1": b"1" * 32, "k2": b"2" * 32}
 SEAL = Seal("tocsin", 0, KEYS)
-START = Head("k1")
+START = LogHead("k1")
 
 
-def event(subject: str = "execution.nightly.e1.admitted", body: object = None) -> Event:
-    return Event(subject, "planner", "REQUESTS-1", msgspec.Raw(msgspec.json.encode(body or {})))
+def event(subject: str = "execution.nightly.e1.admitted", body: object = None) -> CommitEvent:
+    return CommitEvent(subject, "planner", "REQUESTS-1", msgspec.Raw(msgspec.json.encode(body or {})))
 
 
-def body_of(head: Head, *events: Event, seal: Seal = SEAL, first: int | None = None, at: datetime = NOON) -> bytes:
+def body_of(
+    head: LogHead, *events: CommitEvent, seal: Seal = SEAL, first: int | None = None, at: datetime = NOON
+) -> bytes:
     return seal.write(head, writer="w", at=at, taken={}, events=events, first=first).body
 
 
-def read(bodies: Sequence[bytes], head: Head = START, seal: Seal = SEAL) -> tuple[Head, list[Commit | Foreign]]:
+def read(
+    bodies: Sequence[bytes], head: LogHead = START, seal: Seal = SEAL
+) -> tuple[LogHead, list[Commit | ForeignBody]]:
     contents = []
     for body in bodies:
         head, content = seal.read(head, head.sequence + 1, body)
@@ -49,7 +53,7 @@ def read(bodies: Sequence[bytes], head: Head = START, seal: Seal = SEAL) -> tupl
     return head, contents
 
 
-def genuine(*events: Event, head: Head = START) -> tuple[bytes, Head]:
+def genuine(*events: CommitEvent, head: LogHead = START) -> tuple[bytes, LogHead]:
     body = body_of(head, *events)
     return body, read([body], head)[0]
 
@@ -70,7 +74,7 @@ def test_draft_names_the_head_that_a_reader_reaches() -> None:
 
 def test_whole_content_is_read_again() -> None:
     taken = {"planner": {"REQUESTS": Taken(((1, 3), (7, 7)), NOON), "events": Taken(((1, 1),))}}
-    events = [Event("lock.nightly.acquired", "planner", "@2026-01-02T12:00:00Z", msgspec.Raw(b'{"ttl":1.5}'))]
+    events = [CommitEvent("lock.nightly.acquired", "planner", "@2026-01-02T12:00:00Z", msgspec.Raw(b'{"ttl":1.5}'))]
     body = SEAL.write(START, writer="host-1", at=NOON, taken=taken, events=events).body
     _, [commit] = read([body])
     assert commit == Commit("k1", FORMAT, "host-1", 1, "", NOON, taken, tuple(events))
@@ -98,7 +102,7 @@ def test_message_of_no_stage_is_foreign(reason: str, make: object) -> None:
     assert callable(make)
     forged = make(body_of(START, event()))
     head, [content] = read([forged])
-    assert isinstance(content, Foreign)
+    assert isinstance(content, ForeignBody)
     assert reason in content.reason
     assert head == msgspec.structs.replace(START, sequence=1)  # only the guard moves
 
@@ -107,13 +111,13 @@ def test_copy_of_a_genuine_commit_is_foreign() -> None:
     one, head = genuine(event())
     two, _ = genuine(event(), head=head)
     _, contents = read([one, one, two, one, two])
-    assert [type(content) for content in contents] == [Commit, Foreign, Commit, Foreign, Foreign]
+    assert [type(content) for content in contents] == [Commit, ForeignBody, Commit, ForeignBody, ForeignBody]
 
 
 def test_one_of_two_commits_on_the_same_head_counts() -> None:
     one, other = body_of(START, event()), body_of(START, event(), event())
     head, contents = read([one, other])
-    assert [type(content) for content in contents] == [Commit, Foreign]
+    assert [type(content) for content in contents] == [Commit, ForeignBody]
     assert head.number == 1
 
 
@@ -129,8 +133,8 @@ def test_only_a_declared_gap_is_genuine() -> None:
         (event(RESTORED, {"from": 2, "to": 1}), 2),
         (event("log.began", {"from": 2, "to": 90}), 91),
     ]:
-        assert isinstance(read([body_of(head, wrong, first=first)], head)[1][0], Foreign)
-    assert isinstance(read([body_of(head, lost, event(), first=91)], head)[1][0], Foreign)
+        assert isinstance(read([body_of(head, wrong, first=first)], head)[1][0], ForeignBody)
+    assert isinstance(read([body_of(head, lost, event(), first=91)], head)[1][0], ForeignBody)
 
 
 def test_key_is_changed_by_an_event() -> None:
@@ -139,7 +143,7 @@ def test_key_is_changed_by_an_event() -> None:
     two, _ = genuine(event(), head=head)
     under_the_old = body_of(msgspec.structs.replace(head, key="k1"), event())
     _, contents = read([one, under_the_old, two])
-    assert [type(content) for content in contents] == [Commit, Foreign, Commit]
+    assert [type(content) for content in contents] == [Commit, ForeignBody, Commit]
     with pytest.raises(UnknownFormat, match="k2"):
         read([one, two], seal=Seal("tocsin", 0, {"k1": KEYS["k1"]}))
 
@@ -150,7 +154,7 @@ def test_reader_stops_at_a_newer_format() -> None:
     with pytest.raises(UnknownFormat, match=f"{FORMAT + 1}"):
         read([newer])
     copied = _proved({**fields, "previous": "f" * 64})
-    assert isinstance(read([copied])[1][0], Foreign)  # a copy stops nobody
+    assert isinstance(read([copied])[1][0], ForeignBody)  # a copy stops nobody
     with pytest.raises(UnknownFormat, match="unreadable"):
         read([_proved({**fields, "format": FORMAT, "events": 7})])
 

@@ -58,7 +58,7 @@ class OverlappingRanges(TocsinError):
 # --- the parts of a commit -------------------------------------------------------------------------------------------------
 
 
-class Event(msgspec.Struct, frozen=True):
+class CommitEvent(msgspec.Struct, frozen=True):
     """An event in a commit. Its number is the commit's `first` plus its index.
 
     Attributes:
@@ -106,7 +106,7 @@ class Commit(msgspec.Struct, frozen=True):
     previous: str
     at: datetime
     taken: dict[str, dict[str, Taken]]
-    events: tuple[Event, ...]
+    events: tuple[CommitEvent, ...]
 
 
 class Restoration(msgspec.Struct, frozen=True, rename={"from_": "from"}):
@@ -134,7 +134,7 @@ class _Form(msgspec.Struct, frozen=True):
 # --- the chain ---------------------------------------------------------------------------------------------------------------
 
 
-class Head(msgspec.Struct, frozen=True):
+class LogHead(msgspec.Struct, frozen=True):
     """The end of the log of a partition, as far as a reader has read it."""
 
     key: str
@@ -149,14 +149,14 @@ class Head(msgspec.Struct, frozen=True):
     """The time (UTC) of the newest genuine commit."""
 
 
-class Draft(NamedTuple):
+class CommitDraft(NamedTuple):
     """A commit to store, and the head after it, but for its sequence."""
 
     body: bytes
-    after: Head
+    after: LogHead
 
 
-class Foreign(NamedTuple):
+class ForeignBody(NamedTuple):
     """A message in a log that no stage stored there."""
 
     sequence: int
@@ -173,14 +173,14 @@ class Seal:
 
     def write(
         self,
-        head: Head,
+        head: LogHead,
         *,
         writer: str,
         at: datetime,
         taken: Mapping[str, Mapping[str, Taken]],
-        events: Sequence[Event],
+        events: Sequence[CommitEvent],
         first: int | None = None,
-    ) -> Draft:
+    ) -> CommitDraft:
         """Return the commit that follows a head.
 
         `first`: the number of its first event, only for a restoration; None: the next number.
@@ -206,9 +206,9 @@ class Seal:
                 f" {MAX_COMMIT_BYTES:,} bytes are allowed"
             )
         body = self._proof(head.key, content) + b"\n" + content
-        return Draft(body, _after(head, head.sequence, commit, body))
+        return CommitDraft(body, _after(head, head.sequence, commit, body))
 
-    def read(self, head: Head, sequence: int, body: bytes) -> tuple[Head, Commit | Foreign]:
+    def read(self, head: LogHead, sequence: int, body: bytes) -> tuple[LogHead, Commit | ForeignBody]:
         """Return the head after a message that follows `head`, and the commit in it.
 
         Raises:
@@ -217,10 +217,10 @@ class Seal:
         content = body[_PROOF_LENGTH:]
         commit = self._genuine(head, body, content)
         if isinstance(commit, str):
-            return msgspec.structs.replace(head, sequence=sequence), Foreign(sequence, commit)
+            return msgspec.structs.replace(head, sequence=sequence), ForeignBody(sequence, commit)
         return _after(head, sequence, commit, body), commit
 
-    def _genuine(self, head: Head, body: bytes, content: bytes) -> Commit | str:
+    def _genuine(self, head: LogHead, body: bytes, content: bytes) -> Commit | str:
         """Return the commit, or the reason why it is foreign."""
         if len(body) > MAX_COMMIT_BYTES or _PROOF.match(body) is None:
             return "it is no commit"
@@ -249,13 +249,13 @@ class Seal:
         return digest.hexdigest().encode()
 
 
-def _after(head: Head, sequence: int, commit: Commit, body: bytes) -> Head:
+def _after(head: LogHead, sequence: int, commit: Commit, body: bytes) -> LogHead:
     key = next((_decode_key(event.body).key for event in commit.events if event.subject == REKEYED), head.key)
     number = commit.first + len(commit.events) - 1
-    return Head(key, sequence, number, blake2b(body, digest_size=32).hexdigest(), commit.at)
+    return LogHead(key, sequence, number, blake2b(body, digest_size=32).hexdigest(), commit.at)
 
 
-def _is_restoration(head: Head, commit: Commit) -> bool:
+def _is_restoration(head: LogHead, commit: Commit) -> bool:
     """Return whether a commit declares the gap before its numbers."""
     if [event.subject for event in commit.events] != [RESTORED]:
         return False

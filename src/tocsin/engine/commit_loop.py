@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from .. import subjects
-from ..domain.commit import Commit, Event, Taken, gained
+from ..domain.commit import Commit, CommitEvent, Taken, gained
 from ..domain.events import Message, PoisonMessage, Recorded
 from ..domain.text import utc_text
 from ..ports import Clock
@@ -27,7 +27,7 @@ from .commit_writer import Chain, CommitWriter
 from .fold import EVENTS, KINDS, BrokenKey, Fold
 from .fold_view import View
 from .items import MAX_STEPS, EndlessDecision
-from .stage import BoundDeadlines, BoundStage, BoundSubscription, Deadline
+from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
 from .step import Events, Put, Send, Step, Then
 
 MAX_INPUTS: Final = 512
@@ -48,7 +48,7 @@ Effect: TypeAlias = Send | Put | object
 _DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
 
 
-class Call(NamedTuple):
+class MessageCause(NamedTuple):
     """A decision to make: of a stage, on an event or an input."""
 
     stage: BoundStage
@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.Event`)."""
+        """The name of what is decided on (`domain.commit.CommitEvent`)."""
         return f"0-{self.place}" if self.source == EVENTS else f"{self.source}-{self.place}"
 
 
@@ -107,31 +107,34 @@ class Routes:
         return routes
 
 
-class Alarm(NamedTuple):
+class DeadlineCause(NamedTuple):
     """A deadline of the state of a scope that is due."""
 
     stage: BoundStage
-    deadlines: BoundDeadlines
+    deadlines: BoundDeadlineRule
     scope: str
     deadline: Deadline
 
     @property
     def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.Event`)."""
+        """The name of what is decided on (`domain.commit.CommitEvent`)."""
         return f"@{utc_text(self.deadline.at, 'microseconds')}"
+
+
+Cause: TypeAlias = MessageCause | DeadlineCause
 
 
 class Agenda:
     """The deadlines of the states of a fold, for the stages of one process."""
 
     def __init__(self, stages: Sequence[BoundStage]) -> None:
-        self._declared: dict[str, list[tuple[BoundStage, BoundDeadlines]]] = {}
+        self._declared: dict[str, list[tuple[BoundStage, BoundDeadlineRule]]] = {}
         for stage in stages:
             for deadlines in stage.deadlines:
                 self._declared.setdefault(deadlines.kind.name, []).append((stage, deadlines))
-        self._alarms: dict[str, tuple[Alarm, ...]] = {}
+        self._alarms: dict[str, tuple[DeadlineCause, ...]] = {}
         """The deadlines of the newest state, by scope."""
-        self._heap: list[tuple[datetime, int, Alarm]] = []
+        self._heap: list[tuple[datetime, int, DeadlineCause]] = []
         """An alarm that is not of the newest state any more is stale."""
         self._numbers = itertools.count()
 
@@ -143,7 +146,7 @@ class Agenda:
                 continue
             state = fold.states.get(scope, kind.initial)
             alarms = tuple(
-                Alarm(stage, deadlines, scope, deadline)
+                DeadlineCause(stage, deadlines, scope, deadline)
                 for stage, deadlines in declared
                 if not isinstance(state, BrokenKey)
                 for deadline in deadlines.of(state)
@@ -156,7 +159,7 @@ class Agenda:
                 if alarm not in before:
                     heapq.heappush(self._heap, (alarm.deadline.at, next(self._numbers), alarm))
 
-    def next_due(self, now: datetime) -> Alarm | None:
+    def next_due(self, now: datetime) -> DeadlineCause | None:
         """Return the earliest alarm up to a time (UTC); None: there is none. `look_again` or a new state ends it."""
         while self._heap and self._heap[0][0] <= now:
             alarm = self._heap[0][2]
@@ -165,7 +168,7 @@ class Agenda:
             heapq.heappop(self._heap)
         return None
 
-    def look_again(self, alarm: Alarm, at: datetime) -> None:
+    def look_again(self, alarm: DeadlineCause, at: datetime) -> None:
         """Put off an alarm that gave nothing."""
         heapq.heapreplace(self._heap, (at, next(self._numbers), alarm))
 
@@ -181,8 +184,8 @@ class _Batch:
     def __init__(self) -> None:
         self.since: datetime | None = None
         """The time at which positions moved first."""
-        self.calls: list[Call | Alarm] = []
-        self.events: list[Event] = []
+        self.calls: list[Cause] = []
+        self.events: list[CommitEvent] = []
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
         self.inputs = 0
@@ -215,9 +218,9 @@ class CommitLoop:
         self._first = 1
         """The number of the batch's first event."""
         self._max_inputs = MAX_INPUTS
-        self._events: deque[Call] = deque()
-        self._inputs: deque[Call] = deque()
-        self._postponed: list[tuple[datetime, int, Call]] = []
+        self._events: deque[MessageCause] = deque()
+        self._inputs: deque[MessageCause] = deque()
+        self._postponed: list[tuple[datetime, int, MessageCause]] = []
         """A heap of calls that could not be decided yet, by the time to try again."""
         self._open: dict[tuple[str, str], Counter[int]] = {}
         """The places that a stage has not taken, with the number of their calls, by stage and source."""
@@ -247,12 +250,12 @@ class CommitLoop:
         self.agenda.note(self.fold, (self.fold.evolve(recorded),))
         self._arrive(EVENTS, recorded, self._events)
 
-    def _arrive(self, source: str, recorded: Recorded[Message], queue: deque[Call]) -> None:
+    def _arrive(self, source: str, recorded: Recorded[Message], queue: deque[MessageCause]) -> None:
         place = recorded.sequence
         self._seen[source] = max(place, self._seen.get(source, 0))
         for stage, subscription in self._routes.to(source, recorded.subject):
             if not self.fold.position(stage.name, source).has(place):
-                queue.append(Call(stage, subscription, source, place, recorded))
+                queue.append(MessageCause(stage, subscription, source, place, recorded))
                 self._open.setdefault((stage.name, source), Counter())[place] += 1
 
     # --- one commit ----------------------------------------------------------------------------------------------------
@@ -292,7 +295,7 @@ class CommitLoop:
         newest = self._first - 1
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         self._events = deque(call for call in self._events if call.place <= newest)
-        calls = [call for call in batch.calls if isinstance(call, Call)]
+        calls = [call for call in batch.calls if isinstance(call, MessageCause)]
         again = [call for call in calls if call.source != EVENTS or call.place <= newest]
         decided = {id(call) for call in batch.calls}
         self._postponed = [entry for entry in self._postponed if id(entry[2]) not in decided]
@@ -338,7 +341,7 @@ class CommitLoop:
             or time.perf_counter() - started > MAX_DECIDING_S
         )
 
-    def _next(self, now: datetime) -> Call | Alarm | None:
+    def _next(self, now: datetime) -> Cause | None:
         """Return the next cause: events come first, so that a cascade runs to its end, then inputs, then deadlines."""
         for queue in (self._events, self._inputs):
             while queue:
@@ -348,11 +351,11 @@ class CommitLoop:
                 self._close(call)  # another process took it
         return self.agenda.next_due(now)
 
-    def _decide_on(self, batch: _Batch, cause: Call | Alarm, now: datetime) -> None:
+    def _decide_on(self, batch: _Batch, cause: Cause, now: datetime) -> None:
         """Decide on one cause to its end."""
         view, before = View(self.fold, now), len(batch.events)
         for _ in range(MAX_STEPS):
-            if isinstance(cause, Call):
+            if isinstance(cause, MessageCause):
                 step = cause.subscription.decide(cause.recorded, view, now)
             else:
                 step = cause.deadlines.decide(cause.scope, cause.deadline, view, now)
@@ -361,7 +364,7 @@ class CommitLoop:
                 break
         else:
             raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
-        if isinstance(cause, Alarm):
+        if isinstance(cause, DeadlineCause):
             if len(batch.events) == before:
                 self.agenda.look_again(cause, now + LOOK_AGAIN)
             return
@@ -373,13 +376,13 @@ class CommitLoop:
         self._close(cause)
         batch.inputs += cause.source != EVENTS
 
-    def _close(self, call: Call) -> None:
+    def _close(self, call: MessageCause) -> None:
         places = self._open[call.key]
         places[call.place] -= 1
         if not places[call.place]:
             del places[call.place]
 
-    def _add(self, batch: _Batch, cause: Call | Alarm, step: Step, view: View, now: datetime) -> None:
+    def _add(self, batch: _Batch, cause: Cause, step: Step, view: View, now: datetime) -> None:
         for change in step.changes:
             match change:
                 case Events(ref, events):
@@ -395,15 +398,15 @@ class CommitLoop:
                     pass  # a timer: the deadlines of a state come from its events
         batch.effects += ((cause.stage.name, signal) for signal in step.signals)
 
-    def _append(self, batch: _Batch, cause: Call | Alarm, message: Message, now: datetime) -> None:
+    def _append(self, batch: _Batch, cause: Cause, message: Message, now: datetime) -> None:
         recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
         body = message.encode()
-        batch.events.append(Event(recorded.subject, cause.stage.name, cause.cause, msgspec.Raw(body)))
+        batch.events.append(CommitEvent(recorded.subject, cause.stage.name, cause.cause, msgspec.Raw(body)))
         batch.size += len(body)
         self._evolve(recorded)
 
 
-def _dead_letter(call: Call, step: Step) -> PoisonMessage:
+def _dead_letter(call: MessageCause, step: Step) -> PoisonMessage:
     recorded = call.recorded
     return PoisonMessage.of(
         step.job or subjects.job_of(recorded.subject),

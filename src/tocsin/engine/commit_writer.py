@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from .. import telemetry
-from ..domain.commit import Commit, Draft, Foreign, Head, Seal
+from ..domain.commit import Commit, CommitDraft, ForeignBody, LogHead, Seal
 from ..ports import Clock, LogUnavailable, MessageTooLarge, RequestRefused
 from ..ports.commit_log import CommitLog, CommitRefused, StoredBody
 
@@ -37,7 +37,7 @@ class Appended(NamedTuple):
 class Chain:
     """The commits of a partition from a head on, read once each, by whoever brings them first."""
 
-    def __init__(self, seal: Seal, head: Head, on_foreign: Callable[[Foreign], None] | None = None) -> None:
+    def __init__(self, seal: Seal, head: LogHead, on_foreign: Callable[[ForeignBody], None] | None = None) -> None:
         """`head`: where the chain begins, as a snapshot or a saved place names it."""
         self.seal = seal
         self.head = head
@@ -71,11 +71,11 @@ class CommitWriter:
         self.unanswered_since: float | None = None
         """The monotonic time (seconds) since which the log has not answered; None: it answers."""
 
-    async def append(self, draft: Draft) -> Appended:
+    async def append(self, draft: CommitDraft) -> Appended:
         """Store the commit that follows the chain's head; send the same bytes until they are stored, or overtaken.
 
         A lost answer is no reason to decide again: the commit may be stored. Only what is read behind the expected sequence says so.
-        Foreign messages alone change nothing: the same bytes go behind them.
+        ForeignBody messages alone change nothing: the same bytes go behind them.
 
         Raises:
             UnknownFormat: the log has a commit that this process cannot read.

@@ -154,7 +154,7 @@ class Deadline(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines(Generic[H]):
+class DeadlineRule(Generic[H]):
     """The deadlines of a kind of state, and the decision on each.
 
     `of` returns the deadlines of a state. `decide` takes the scope of the state, a deadline of it, the states and the time.
@@ -180,7 +180,7 @@ class Stage(Generic[H]):
     start: Callable[["StageContext"], H | None]
     """Make the object that decides; None: the settings give this stage nothing to do."""
     subscriptions: tuple[Subscription[H], ...] = ()
-    deadlines: tuple[Deadlines[H], ...] = ()
+    deadlines: tuple[DeadlineRule[H], ...] = ()
     """The deadlines on which it decides on the log of commits."""
     loops: tuple[Callable[[H], Coroutine[None, None, None]], ...] = ()
     """Loops that run as long as the stage, until cancelled."""
@@ -204,7 +204,9 @@ class Stage(Generic[H]):
             tuple(subscription.bind(handlers, settings) for subscription in self.subscriptions),
             tuple(partial(loop, handlers) for loop in self.loops),
             self.access,
-            tuple(BoundDeadlines(d.kind, partial(d.of, handlers), partial(d.decide, handlers)) for d in self.deadlines),
+            tuple(
+                BoundDeadlineRule(d.kind, partial(d.of, handlers), partial(d.decide, handlers)) for d in self.deadlines
+            ),
         )
 
     def run_in(self, context: "StageContext") -> "BoundStage | None":
@@ -327,7 +329,7 @@ class BoundSubscription:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundDeadlines:
+class BoundDeadlineRule:
     """The deadlines of a kind of state, ready to be decided on."""
 
     kind: Scope[Any]
@@ -343,4 +345,4 @@ class BoundStage:
     subscriptions: tuple[BoundSubscription, ...] = ()
     loops: tuple[Loop, ...] = ()
     access: Access = Access()
-    deadlines: tuple["BoundDeadlines", ...] = ()
+    deadlines: tuple["BoundDeadlineRule", ...] = ()

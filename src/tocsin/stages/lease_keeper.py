@@ -29,7 +29,7 @@ from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import EXECUTION, FACTS, LOG_TIME, MATCHING, TAIL, execution_state
 from ..engine.report_authentication import authentic_report, reports_on
-from ..engine.stage import Access, Deadline, Deadlines, Stage, Subscription
+from ..engine.stage import Access, Deadline, DeadlineRule, Stage, Subscription
 from ..engine.step import DONE, Send, States, Step, decided, done, wait
 from ..ports import StaleRead
 from ..subjects import DecodeError, Stream
@@ -171,5 +171,5 @@ LEASE_KEEPER: Final = Stage(
             decide=LeaseKeeper.on_timer,
         ),
     ),
-    deadlines=(Deadlines(EXECUTION, LeaseKeeper.expiries, LeaseKeeper.on_expiry),),
+    deadlines=(DeadlineRule(EXECUTION, LeaseKeeper.expiries, LeaseKeeper.on_expiry),),
 )

@@ -26,7 +26,7 @@ from ..engine.leader_election import LeaderElection, lease_access
 from ..engine.leadership_events import TERM_EVENTS, TICKER_SIGNS
 from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_of
 from ..engine.ledger_snapshot import LedgerSnapshots
-from ..engine.stage import Access, Deadline, Deadlines, Stage
+from ..engine.stage import Access, Deadline, DeadlineRule, Stage
 from ..engine.step import Events, States, Step, done
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
 from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, filter_for, subject_of
@@ -447,6 +447,6 @@ TICKER_OF_COMMITS: Final = Stage(
     decides=TICKER.decides,
     access=Access(appends=(Due, Passed, Deleted)),
     start=lambda _: Instants(),
-    deadlines=(Deadlines(LEDGER, Instants.next_of, Instants.on_instant),),
+    deadlines=(DeadlineRule(LEDGER, Instants.next_of, Instants.on_instant),),
 )
 """It replaces `TICKER` together with the log."""

@@ -36,7 +36,7 @@ from ...domain.fan_out import execution_ids
 from ...engine.kinds import EXECUTION, LOG_TIME, TAIL, execution_state
 from ...engine.report_authentication import authentic_report, authentic_subject, claim_of
 from ...engine.rerun import resolve_replayed
-from ...engine.stage import SHARED_READ_AHEAD, Access, Deadline, Deadlines, Stage, Subscription
+from ...engine.stage import SHARED_READ_AHEAD, Access, Deadline, DeadlineRule, Stage, Subscription
 from ...engine.states import StateStore
 from ...engine.step import DONE, Events, Known, Later, Ref, States, Step, again, decided, done, refuse, wait
 from ...ports import StaleRead
@@ -304,6 +304,6 @@ DAG_ADVANCER: Final = Stage(
             decide=DagAdvancer.on_cancel,
         ),
     ),
-    deadlines=(Deadlines(EXECUTION, DagAdvancer.retries, DagAdvancer.on_retry_due),),
+    deadlines=(DeadlineRule(EXECUTION, DagAdvancer.retries, DagAdvancer.on_retry_due),),
     loops=(DagAdvancer.run_timers,),
 )
