@@ -141,7 +141,7 @@ class Commits:
         self._installation.publish(stream, message, subject, message_id)
 
     async def tick(self) -> None:
-        """Its ticker decides when the stages run."""
+        """Do nothing: the ticker is one of the stages."""
 
     async def run(self) -> None:
         await self._runner.run()

@@ -115,7 +115,7 @@ def _report(started: Started, claim: int, first: str | None) -> tuple[Report, st
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_each_key_has_the_same_events_in_every_layout(layout: str) -> None:
+async def test_each_layout_decides_the_same_for_each_key(layout: str) -> None:
     expected = await (await play(LAYOUTS["fused"])).by_scope()
     found = await (await play(LAYOUTS[layout])).by_scope()
     assert found == expected
@@ -125,7 +125,7 @@ async def test_each_key_has_the_same_events_in_every_layout(layout: str) -> None
 
 
 @pytest.mark.parametrize("layout", ["fused", "cut", "separate", "two copies"])
-async def test_every_input_is_taken_once_and_nothing_is_open(layout: str) -> None:
+async def test_each_input_is_taken_and_none_is_open(layout: str) -> None:
     installation = await play(LAYOUTS[layout])
     reader = installation.process()
     await reader.read_on()

@@ -251,7 +251,7 @@ async def test_same_bytes_are_sent_until_they_are_stored(place: Place, fault: st
 
 
 @pytest.mark.parametrize("fault", ["lost answer", "not sent"])
-async def test_takeover_during_a_silence_is_told_apart(place: Place, fault: str) -> None:
+async def test_takeover_during_a_silence_is_noticed(place: Place, fault: str) -> None:
     process, other = Process(place, "a"), Process(place, "b")
     await process.append("one")
     process.log.faults, process.log.between = [fault], lambda: _take_over(place, other)
@@ -324,7 +324,7 @@ async def test_many_processes_store_every_commit_once(place: Place) -> None:
     assert sorted(subjects) == sorted(f"p{process}-{number}" for process in range(4) for number in range(5))
 
 
-async def test_reader_begins_at_a_saved_head_after_a_purge(place: Place) -> None:
+async def test_reader_begins_at_saved_head_after_purge(place: Place) -> None:
     process = Process(place, "a")
     for subject in ("one", "two", "three"):
         await process.append(subject)

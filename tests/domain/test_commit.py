@@ -154,7 +154,7 @@ def test_reader_stops_at_a_newer_format() -> None:
     with pytest.raises(UnknownFormat, match=f"{FORMAT + 1}"):
         read([newer])
     copied = _proved({**fields, "previous": "f" * 64})
-    assert isinstance(read([copied])[1][0], ForeignBody)  # a copy stops nobody
+    assert isinstance(read([copied])[1][0], ForeignBody)  # a copy stops no reader
     with pytest.raises(UnknownFormat, match="unreadable"):
         read([_proved({**fields, "format": FORMAT, "events": 7})])
 

@@ -106,7 +106,7 @@ class Fold:
             return scope
         try:
             state = kind.evolve(before, recorded)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it breaks one key
+        except Exception as error:  # noqa: BLE001 - any error breaks this key alone
             _log.exception("event cannot be applied", action="broken-key", scope=scope, number=number)
             put(self.states, scope, BrokenKey(f"{scope}: event {number:,} cannot be applied: {error!r}"))
             return scope
@@ -142,7 +142,7 @@ class Fold:
     # --- what decisions read beside states -----------------------------------------------------------------------------
 
     def in_force(self, job: str, at: int | None = None) -> tuple[JobDefinition, int] | None:
-        """Return the definition that is in force, or was at an event; None: the job does not exist."""
+        """Return the definition in force, at an event or now; None: there is no job."""
         scope = subjects.ledger(job)
         regime = self.state(LEDGER, scope).current
         if at is not None and regime is not None and regime.fact > at:

@@ -147,7 +147,10 @@ class Subscription(Generic[H]):
 
 
 class Deadline(NamedTuple):
-    """A time (UTC) that a state names, at which a stage decides. `key` tells the deadlines of a state apart."""
+    """A time (UTC) that a state names, and at which a stage decides.
+
+    `key` distinguishes the deadlines of a state.
+    """
 
     at: datetime
     key: str = ""

@@ -44,13 +44,13 @@ class Bodies(msgspec.Struct, frozen=True):
 class CommitLog(Protocol):
     """The messages of the subjects of all partitions; each subject has its own guard.
 
-    It stores bodies and does not read them: `domain.commit` tells genuine commits from foreign messages.
+    It stores bodies and does not read them: `domain.commit` finds the genuine commits among them.
     """
 
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
-        """Store a commit and return its sequence; `expect` is the last sequence of the partition, 0 if it is empty.
+        """Store a commit and return its sequence.
 
-        It sends the body once. Without an answer the commit may be stored, or be stored later.
+        `expect` is the last sequence of the partition; 0: it is empty. The body is sent once. Without an answer the commit may be stored, or be stored later.
 
         Raises:
             CommitRefused: the partition has another last sequence.
@@ -60,7 +60,7 @@ class CommitLog(Protocol):
         ...
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
-        """Return the first message after a sequence, from the leader of the stream; None: it has none.
+        """Return the first message after a sequence; None: the leader of the stream has none.
 
         Raises:
             LogUnavailable: there was no answer.
@@ -68,11 +68,13 @@ class CommitLog(Protocol):
         ...
 
     def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
-        """Yield all messages after a sequence for ever, in order, through reconnects."""
+        """Yield all messages after a sequence in order, through reconnects, until closed."""
         ...
 
     async def purge(self, partition: int, *, upto: int) -> None:
-        """Remove messages up to a sequence, but never the newest: its sequence guards the next commit.
+        """Remove messages up to a sequence, but never the newest.
+
+        The sequence of the newest guards the next commit.
 
         Raises:
             LogUnavailable: there was no answer.

@@ -43,7 +43,7 @@ class InMemoryCommitLog:
         return next((stored for stored in self._stored[partition] if stored.sequence > after), None)
 
     async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
-        """Yield all messages after a sequence for ever."""
+        """Yield all messages after a sequence until closed."""
         while True:
             bodies = [stored for stored in self._stored[partition] if stored.sequence > after]
             after = bodies[-1].sequence if bodies else max(after, self._last)

@@ -74,7 +74,7 @@ class NatsCommitLog:
         return StoredBody(message["seq"], datetime.fromisoformat(message["time"]), body)
 
     def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
-        """Yield all messages after a sequence for ever."""
+        """Yield all messages after a sequence until closed."""
         names, filters = _Names(self._stream), [self.subject(partition)]
         return read(self._connection, names, Stream.LOG, filters, after, _bodies, headers_only=False)
 
