@@ -4,11 +4,11 @@ It needs no server, and ends with the process. `app.running` and `tocsin.testing
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_bytes
-from typing import Final
 
 from .. import __version__, telemetry
 from ..adapters.extras import require_extra
@@ -20,16 +20,17 @@ from ..adapters.memory.archive import (
     InMemoryStreamPurge,
 )
 from ..adapters.memory.clock import AlarmClock, LoopClock
-from ..adapters.memory.durable import InMemoryDurable
+from ..adapters.memory.commit_log import InMemoryCommitLog
 from ..adapters.memory.event_log import InMemoryEventLog
 from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
+from ..adapters.memory.exploded_log import ExplodedLog
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Archive, Origin
 from ..archive.combined_log import CombinedLog
 from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
 from ..engine.delivery_policy import DeliveryPolicy
-from ..engine.stage import BoundStage, BoundSubscription, Storage
+from ..engine.stage import BoundStage, Storage
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..ports import DurableSpec, History, NotificationChannel
@@ -38,12 +39,10 @@ from ..settings.notifications import NatsChannel
 from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
+from .commits import CommitProcess, read_durable, split
 from .installation import Ports
 from .stage_runner import STAGE_NAMES, compose, delivery_policy, start_loops
 from .workers import connection_of
-
-BATCH: Final = 256
-"""The greatest number of messages that are decided together, as over NATS."""
 
 _log = telemetry.get_logger("tocsin")
 
@@ -65,6 +64,7 @@ class InMemoryInstallation(Ports):
     recorded: History
     """The history, which is open as long as the installation."""
     report_key: bytes
+    commits: InMemoryCommitLog | None = None
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -99,7 +99,8 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
     _refuse_nats(settings)
     clock = clock or LoopClock()
     foreign = ForeignMessages()
-    log = InMemoryEventLog(clock, foreign=foreign)
+    engine = os.environ.get("TOCSIN_ENGINE", "messages")
+    log = (ExplodedLog if engine == "commits" else InMemoryEventLog)(clock, foreign=foreign)
     projections = InMemoryProjections(clock)
     archive = Archive(InMemoryArchiveStore(), projections)
     key = token_bytes(32)
@@ -117,6 +118,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
             events=InMemoryEventStreams(log, settings.opened_streams),
             recorded=history,
             report_key=key,
+            commits=InMemoryCommitLog(clock) if engine == "commits" else None,
         )
 
 
@@ -145,6 +147,28 @@ async def run_stages_in_memory(
         channels=_channels(installation) if channels is None else channels,
     )
     policy = delivery_policy(installation, store)
+    async with AsyncExitStack() as stack:
+        if installation.commits is not None:
+            assert isinstance(installation.log, ExplodedLog)
+            process = CommitProcess(
+                installation.commits,
+                installation.log,
+                installation.clock,
+                installation.report_key,
+                installation=installation.settings.root,
+                name="memory",
+            )
+            pure, stages = split(stages)
+            await stack.enter_async_context(process.running(pure, installation.log))
+        await _run(installation, stages, policy, ready)
+
+
+async def _run(
+    installation: InMemoryInstallation,
+    stages: Sequence[BoundStage],
+    policy: DeliveryPolicy,
+    ready: asyncio.Event | None,
+) -> None:
     async with asyncio.TaskGroup() as readers, asyncio.TaskGroup() as loops:  # the loops end first
         start_loops(loops, installation, stages)
         for stage in stages:
@@ -153,7 +177,7 @@ async def run_stages_in_memory(
                     subscription.durable, subscription.stream, subscription.filters, ack_wait=subscription.ack_wait
                 )
                 durable = installation.log.durable(spec)
-                readers.create_task(_read(stage, subscription, durable, policy), name=subscription.durable)
+                readers.create_task(read_durable(stage, subscription, durable, policy), name=subscription.durable)
         _log.info("stages running", action="stages-started", stages=[stage.name for stage in stages])
         if ready is not None:
             ready.set()
@@ -169,21 +193,6 @@ async def connect_in_memory(
         SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
     """
     yield connection_of(installation, installation.agents, options)
-
-
-async def _read(
-    stage: BoundStage, subscription: BoundSubscription, durable: InMemoryDurable, policy: DeliveryPolicy
-) -> None:
-    """Decide on the messages of a durable until cancelled, and finish the last batch."""
-    with telemetry.bound(stage=stage.name):
-        while True:
-            deliveries = await durable.take(BATCH, wait=None)
-            deciding = asyncio.ensure_future(policy.apply(subscription, deliveries))
-            try:
-                await asyncio.shield(deciding)
-            except asyncio.CancelledError:
-                await deciding
-                raise
 
 
 def _channels(installation: InMemoryInstallation) -> Mapping[str, NotificationChannel]:

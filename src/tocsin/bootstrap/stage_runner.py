@@ -3,8 +3,9 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Any, Final
@@ -14,6 +15,8 @@ from nats.aio.client import Client
 from typing_extensions import override
 
 from .. import __version__, telemetry
+from ..adapters.memory.clock import LoopClock
+from ..adapters.memory.exploded_log import ExplodedLog
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.alerts import NatsAlertChannel
@@ -22,9 +25,11 @@ from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
+from ..adapters.nats.log.commit_log import NatsCommitLog
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
 from ..adapters.notifications.factory import open_channel
+from ..adapters.routed_log import RoutedLog
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
 from ..domain.trace_context import Sampling
@@ -40,6 +45,7 @@ from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import (
     AgentChannel,
+    DurableSpec,
     EventStreams,
     FetchChannel,
     History,
@@ -54,7 +60,8 @@ from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
-from ..subjects import RECORDED, stream_names
+from ..subjects import DECISION_STREAMS, RECORDED, stream_names
+from .commits import CommitProcess, read_durable, split
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -243,6 +250,10 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         if any(stage.needs_history and stage.name in names for stage in STAGES):
             history = await stack.enter_async_context(installation.history())
             storage = await _storage(installation, history)
+        base, view = installation.log, None
+        if os.environ.get("TOCSIN_ENGINE") == "commits":
+            view = ExplodedLog(LoopClock())
+            installation = replace(installation, log=RoutedLog(base, view))
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
@@ -264,10 +275,33 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels,
         )
+        if view is not None:
+            log = NatsCommitLog(
+                installation.connection, installation.names.root + "_COMMITS", installation.names.root + ".commits"
+            )
+            process = CommitProcess(
+                log,
+                base,
+                installation.clock,
+                key,
+                installation=settings.root,
+                name=f"{socket.gethostname()}-{os.getpid()}",
+            )
+            pure, stages = split(stages)
+            await stack.enter_async_context(process.running(pure, view))
         connection = await stack.enter_async_context(connect_client(settings, within=None))
         broker = _Broker(connection.client)
         policy = delivery_policy(installation, store)
+        reading: list[Coroutine[None, None, None]] = []
         for stage in stages:
+            if view is not None:
+                for subscription in stage.subscriptions:
+                    if subscription.stream in DECISION_STREAMS:
+                        spec = DurableSpec(subscription.durable, subscription.stream, subscription.filters)
+                        reading.append(read_durable(stage, subscription, view.durable(spec), policy))
+                stage = replace(
+                    stage, subscriptions=tuple(s for s in stage.subscriptions if s.stream not in DECISION_STREAMS)
+                )
             router = stage_router(
                 stage,
                 policy,
@@ -287,6 +321,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             ready.set()
         async with asyncio.TaskGroup() as group:
             start_loops(group, installation, stages)
+            for one in reading:
+                group.create_task(one)
             group.create_task(_log_cancellation(running), name="until cancelled")
 
 

@@ -7,13 +7,14 @@ stored    send the effects
 refused   undo, fold what others stored, decide all of it again in half the batch, also inputs that gave nothing
 """
 
+import asyncio
 import heapq
 import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -21,7 +22,8 @@ from .. import subjects
 from ..domain.commit import Commit, CommitEvent, Taken, gained
 from ..domain.events import Message, PoisonMessage, Recorded
 from ..domain.text import utc_text
-from ..ports import Clock
+from ..ports import Clock, SequenceConflict
+from ..ports.commit_log import StoredBody
 from ..subjects import Stream
 from .commit_writer import Chain, CommitWriter
 from .fold import EVENTS, KINDS, BrokenKey, Fold
@@ -38,12 +40,22 @@ MAX_EVENT_BYTES: Final = 524_288
 """Bytes of events after which a commit ends."""
 MAX_DECIDING_S: Final = 0.02
 """Seconds of deciding after which a commit ends."""
+MAX_SLEEP_S: Final = 1.0
+"""Seconds after which the time is looked at again, because a clock may step."""
 RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
 
-Effect: TypeAlias = Send | Put | object
+
+class Notice(NamedTuple):
+    """A signal for the stage's own process."""
+
+    take: Callable[[object], None] | None
+    signal: object
+
+
+Effect: TypeAlias = Send | Put | Notice
 """What leaves the process after the commit: an input of another stream, a KV entry, or a signal of a stage."""
 _DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
 
@@ -56,6 +68,11 @@ class MessageCause(NamedTuple):
     source: str
     place: int
     recorded: Recorded[Message]
+
+    @property
+    def by(self) -> str:
+        """The name of the stage."""
+        return self.stage.name
 
     @property
     def key(self) -> tuple[str, str]:
@@ -116,12 +133,58 @@ class DeadlineCause(NamedTuple):
     deadline: Deadline
 
     @property
+    def by(self) -> str:
+        """The name of the stage."""
+        return self.stage.name
+
+    @property
     def cause(self) -> str:
         """The name of what is decided on (`domain.commit.CommitEvent`)."""
         return f"@{utc_text(self.deadline.at, 'microseconds')}"
 
 
-Cause: TypeAlias = MessageCause | DeadlineCause
+class Proposals(Protocol):
+    """Has decisions stored with the next commit."""
+
+    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
+        """Return the numbers of the events once they are stored.
+
+        Raises (in the future):
+            SequenceConflict: the scope has an event after the number `expect`.
+        """
+        ...
+
+
+class Proposal:
+    """Events of one scope that a part of the process decided by itself, on the events of the scope up to a number."""
+
+    def __init__(self, by: str, events: Sequence[Message], expect: int) -> None:
+        """`expect`: the number of the newest event of the scope that the decision knows; 0: none."""
+        self.by = by
+        self.events = events
+        self.expect = expect
+        self.numbers: tuple[int, ...] | None = None
+        """The numbers of its events in the commit that is being decided; None: the scope has a newer event."""
+        self.stored: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()
+        """The numbers, or `SequenceConflict`."""
+
+    @property
+    def cause(self) -> str:
+        """The name of what is decided on (`domain.commit.CommitEvent`)."""
+        return f"0-{self.expect}"
+
+    def settle(self) -> None:
+        """Answer: what it rests on is stored."""
+        if self.stored.done():
+            return
+        if self.numbers is None:
+            scope = subjects.scope_of(self.events[0])
+            self.stored.set_exception(SequenceConflict(f"{scope} has a newer event than {self.expect:,}"))
+        else:
+            self.stored.set_result(self.numbers)
+
+
+Cause: TypeAlias = MessageCause | DeadlineCause | Proposal
 
 
 class Agenda:
@@ -203,9 +266,13 @@ class CommitLoop:
         *,
         name: str,
         on_effects: Callable[[Sequence[tuple[str, Effect]]], Awaitable[None]],
+        on_commit: Callable[[int, datetime, Sequence[CommitEvent]], None] = lambda *_: None,
         is_cut_after_each_call: bool = False,
     ) -> None:
-        """`on_effects` takes what each stage sends, after the commit is stored."""
+        """`on_effects` takes what each stage sends, after the commit is stored.
+
+        `on_commit` takes the first number, the time and the events of each commit, own or another's, before its effects.
+        """
         self.fold = fold
         self._stages = stages
         self._writer = writer
@@ -213,12 +280,16 @@ class CommitLoop:
         self._clock = clock
         self._name = name
         self._on_effects = on_effects
+        self._on_commit = on_commit
         self._is_cut_after_each_call = is_cut_after_each_call
         self._batch = _Batch()
         self._first = 1
         """The number of the batch's first event."""
         self._max_inputs = MAX_INPUTS
         self._events: deque[MessageCause] = deque()
+        self._proposals: deque[Proposal] = deque()
+        self._arrived: deque[StoredBody] = deque()
+        self._changed = asyncio.Event()
         self._inputs: deque[MessageCause] = deque()
         self._postponed: list[tuple[datetime, int, MessageCause]] = []
         """A heap of calls that could not be decided yet, by the time to try again."""
@@ -229,14 +300,53 @@ class CommitLoop:
         self.agenda = Agenda(stages)
         self._routes = Routes(stages)
 
+    @property
+    def streams(self) -> frozenset[Stream]:
+        """The streams of inputs that its stages take."""
+        streams = {subscription.stream for stage in self._stages for subscription in stage.subscriptions}
+        return frozenset(streams - _DECISIONS)
+
+    def floor(self, stream: Stream) -> int:
+        """Return the sequence of a stream up to which all of its stages took the inputs."""
+        return min((self.fold.position(stage.name, stream.value).floor for stage in self._stages), default=0)
+
     # --- what comes in -------------------------------------------------------------------------------------------------
 
     def offer(self, stream: Stream, recorded: Recorded[Message]) -> None:
         """Take the next input of a stream. Sequences between this and the one before do not exist."""
         self._arrive(stream.value, recorded, self._inputs)
+        self._changed.set()
+
+    def receive(self, bodies: Iterable[StoredBody]) -> None:
+        """Take messages of the log, in their order; `run_once` folds them."""
+        self._arrived += bodies
+        self._changed.set()
+
+    def fold_received(self) -> None:
+        """Fold the commits among what was received."""
+        while self._arrived:
+            if (commit := self._chain.take(self._arrived.popleft())) is not None:
+                self.apply(commit)
+
+    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
+        """Have events of one scope stored with the next commit; return their numbers.
+
+        Raises (in the future):
+            SequenceConflict: the scope has an event after the number `expect`.
+        """
+        proposal = Proposal(by, events, expect)
+        self._proposals.append(proposal)
+        self._changed.set()
+        return proposal.stored
 
     def apply(self, commit: Commit) -> None:
-        """Fold a stored commit: another process's, or one of an earlier run."""
+        """Fold a stored commit: another process's, or one of an earlier run.
+
+        What was decided and is not stored rests on less than the log: it is decided again.
+        """
+        if self._batch.calls:
+            batch, self._batch = self._batch, _Batch()
+            self._undo(batch)
         for stage, sources in commit.taken.items():
             for source, taken in sources.items():
                 self.fold.take(stage, source, taken)
@@ -245,6 +355,7 @@ class CommitLoop:
             recorded = Recorded(message, event.subject, number, commit.at)
             self._evolve(recorded)
         self.fold.journal.keep()
+        self._on_commit(commit.first, commit.at, commit.events)
 
     def _evolve(self, recorded: Recorded[Message]) -> None:
         self.agenda.note(self.fold, (self.fold.evolve(recorded),))
@@ -260,14 +371,39 @@ class CommitLoop:
 
     # --- one commit ----------------------------------------------------------------------------------------------------
 
+    async def run(self) -> None:
+        """Decide and store until cancelled."""
+        while True:
+            self._changed.clear()
+            while await self.run_once():
+                await asyncio.sleep(0)  # a log in memory does not wait
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait for something to decide on."""
+        rides_until = None if self._batch.since is None else self._batch.since + RIDES_FOR
+        times = [self.agenda.next_at, rides_until, self._postponed[0][0] if self._postponed else None]
+        waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(self._changed.wait())}
+        if (until := min((at for at in times if at is not None), default=None)) is not None:
+            seconds = max((until - self._clock.now()).total_seconds(), 0.0)
+            waits.add(asyncio.ensure_future(self._clock.sleep(min(seconds, MAX_SLEEP_S))))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in waits:
+                waiting.cancel()
+
     async def run_once(self) -> bool:
         """Decide, and store one commit; False: there is nothing to store yet."""
+        self.fold_received()
         now = max(self._clock.now(), self._chain.head.at)
         self._decide(now)
         batch, taken = self._batch, self._taken()
         if taken and batch.since is None:
             batch.since = now
         if not batch.events and (batch.since is None or now - batch.since < RIDES_FOR):
+            _settle(batch)
+            batch.calls = [call for call in batch.calls if not isinstance(call, Proposal)]
             return False
         draft = self._chain.seal.write(self._chain.head, writer=self._name, at=now, taken=taken, events=batch.events)
         appended = await self._writer.append(draft)
@@ -276,6 +412,8 @@ class CommitLoop:
             self._undo(batch)
         else:
             self._keep(taken)
+            self._on_commit(self._first, max(now, self._chain.head.at), batch.events)
+            _settle(batch)
         for _, commit in appended.others:
             self.apply(commit)
         if appended.sequence is not None and batch.effects:
@@ -295,6 +433,9 @@ class CommitLoop:
         newest = self._first - 1
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         self._events = deque(call for call in self._events if call.place <= newest)
+        for call in reversed(batch.calls):
+            if isinstance(call, Proposal):
+                self._proposals.appendleft(call)
         calls = [call for call in batch.calls if isinstance(call, MessageCause)]
         again = [call for call in calls if call.source != EVENTS or call.place <= newest]
         decided = {id(call) for call in batch.calls}
@@ -342,17 +483,22 @@ class CommitLoop:
         )
 
     def _next(self, now: datetime) -> Cause | None:
-        """Return the next cause: events come first, so that a cascade runs to its end, then inputs, then deadlines."""
+        """Return the next cause: events come first, so that a cascade runs to its end, then proposals, inputs and deadlines."""
         for queue in (self._events, self._inputs):
             while queue:
                 call = queue.popleft()
                 if not self.fold.position(*call.key).has(call.place):
                     return call
                 self._close(call)  # another process took it
+            if queue is self._events and self._proposals:
+                return self._proposals.popleft()
         return self.agenda.next_due(now)
 
     def _decide_on(self, batch: _Batch, cause: Cause, now: datetime) -> None:
         """Decide on one cause to its end."""
+        if isinstance(cause, Proposal):
+            self._decide_proposal(batch, cause, now)
+            return
         view, before = View(self.fold, now), len(batch.events)
         for _ in range(MAX_STEPS):
             if isinstance(cause, MessageCause):
@@ -376,13 +522,21 @@ class CommitLoop:
         self._close(cause)
         batch.inputs += cause.source != EVENTS
 
+    def _decide_proposal(self, batch: _Batch, proposal: Proposal, now: datetime) -> None:
+        proposal.numbers = None
+        if self.fold.numbers.get(subjects.scope_of(proposal.events[0]), 0) == proposal.expect:
+            first = self._first + len(batch.events)
+            proposal.numbers = tuple(range(first, first + len(proposal.events)))
+            for event in proposal.events:
+                self._append(batch, proposal, event, now)
+
     def _close(self, call: MessageCause) -> None:
         places = self._open[call.key]
         places[call.place] -= 1
         if not places[call.place]:
             del places[call.place]
 
-    def _add(self, batch: _Batch, cause: Cause, step: Step, view: View, now: datetime) -> None:
+    def _add(self, batch: _Batch, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
         for change in step.changes:
             match change:
                 case Events(ref, events):
@@ -391,19 +545,26 @@ class CommitLoop:
                     view.changed.add(ref)
                 case Send(_, _, message_id):
                     view.sent.add(message_id)
-                    batch.effects.append((cause.stage.name, change))
+                    batch.effects.append((cause.by, change))
                 case Put():
-                    batch.effects.append((cause.stage.name, change))
+                    batch.effects.append((cause.by, change))
                 case _:
                     pass  # a timer: the deadlines of a state come from its events
-        batch.effects += ((cause.stage.name, signal) for signal in step.signals)
+        take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None
+        batch.effects += ((cause.by, Notice(take, signal)) for signal in step.signals)
 
     def _append(self, batch: _Batch, cause: Cause, message: Message, now: datetime) -> None:
         recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
         body = message.encode()
-        batch.events.append(CommitEvent(recorded.subject, cause.stage.name, cause.cause, msgspec.Raw(body)))
+        batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
         batch.size += len(body)
         self._evolve(recorded)
+
+
+def _settle(batch: _Batch) -> None:
+    for call in batch.calls:
+        if isinstance(call, Proposal):
+            call.settle()
 
 
 def _dead_letter(call: MessageCause, step: Step) -> PoisonMessage:

@@ -109,6 +109,14 @@ def bound(**fields: object) -> Iterator[None]:
         yield
 
 
+def bound_value(field: str) -> str | None:
+    """Return a field that `bound` or `bind` added; None: none has."""
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
+    value = structlog.contextvars.get_contextvars().get(field)
+    return None if value is None else str(value)
+
+
 def bind(**fields: object) -> None:
     """Add fields to every later line of the current asyncio task.
 

@@ -167,11 +167,12 @@ class StoredStream:
         *,
         message_id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        time: datetime | None = None,
     ) -> int:
         """Store a message without a check of its guard.
 
         Return its sequence, or that of the first copy of its id. A stream of output drops the oldest message of a full
-        subject.
+        subject. `time`: when it was stored; None: now.
 
         Raises:
             RequestRefused: the message is too large for the stream.
@@ -183,7 +184,9 @@ class StoredStream:
                 return self._known_ids[message_id][1]
             self._known_ids[message_id] = self._clock.now(), self.last_sequence + 1
         self.last_sequence += 1
-        self._entries[self.last_sequence] = Entry(subject, self.last_sequence, self._clock.now(), body, all_headers)
+        self._entries[self.last_sequence] = Entry(
+            subject, self.last_sequence, time or self._clock.now(), body, all_headers
+        )
         self._tree.add(subject, self.last_sequence)
         self._drop_oldest(subject)
         self.stored.notify()

@@ -184,7 +184,7 @@ def _give_up(stream: Stream, error: _LostError | LogUnavailable) -> None:
 
 async def _backlog(
     connection: Connection,
-    names: Names,
+    names: WireNames,
     stream: Stream,
     filters: Sequence[str],
     after: int | datetime | None,

@@ -1,0 +1,56 @@
+"""The events of commits as messages under their subjects: an event log in memory whose decisions are stored as commits."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+from typing_extensions import override
+
+from ... import subjects, telemetry
+from ...domain.commit import CommitEvent
+from ...domain.events import Message
+from ...engine.commit_loop import Proposals
+from ...ports import Append, Write, Written, check_scopes
+from ...subjects import DECISION_STREAMS
+from .. import decision_lines
+from .event_log import InMemoryEventLog
+
+
+class ExplodedLog(InMemoryEventLog):
+    """Implement `ports.EventLog`: a sequence of an event is its number in the log of commits."""
+
+    proposals: Proposals
+
+    def explode(self, first: int, at: datetime, events: Sequence[CommitEvent]) -> None:
+        """Take the events of the next commit."""
+        for number, event in enumerate(events, first):
+            stream = self._capturing(event.subject)
+            stream.last_sequence = number - 1
+            scope = subjects.guard_of(event.subject) or event.subject
+            guard = {subjects.EXPECTED_SEQUENCE: "0", subjects.EXPECTED_SUBJECT: scope}
+            stream.store(event.subject, bytes(event.body), headers=guard, time=at)
+
+    @override
+    async def append(self, fact: Message, *, expect: int) -> int:
+        [written] = await self.write([Append((fact,), expect)])
+        if written.error is not None:
+            raise written.error
+        return written.sequences[0]
+
+    @override
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        check_scopes(writes)
+        return list(await asyncio.gather(*map(self._write, writes)))
+
+    async def _write(self, write: Write) -> Written:
+        if not isinstance(write, Append) or subjects.stream_of(write.scope) not in DECISION_STREAMS:
+            [written] = await super().write([write])
+            return written
+        try:
+            sequences = await self.proposals.propose(
+                telemetry.bound_value("stage") or "api", write.events, expect=write.expect
+            )
+        except Exception as error:  # noqa: BLE001 - returned to the caller
+            return Written((), error)
+        decision_lines.note(write, sequences)
+        return Written(sequences)
