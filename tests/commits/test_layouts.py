@@ -12,6 +12,7 @@ from tocsin import subjects
 from tocsin.domain import execution, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Recorded, Report, Started, Trigger
+from tocsin.engine.commit_loop import Notice
 from tocsin.engine.fold import KINDS
 from tocsin.subjects import Stream
 
@@ -167,7 +168,9 @@ async def test_effects_leave_after_the_commit_only() -> None:
     assert await process.loop.run_once()
     assert installation.effects == []
     await process.run()
-    assert [type(effect).__name__ for _, effect in installation.effects] == ["Held"]
+    assert [type(effect.signal).__name__ for _, effect in installation.effects if isinstance(effect, Notice)] == [
+        "Held"
+    ]
 
 
 async def test_unreadable_state_breaks_its_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tocsin.domain.commit import (
     Seal,
     Taken,
     UnknownFormat,
-    gained,
+    Untaken,
 )
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -223,12 +223,30 @@ def test_place_is_taken_once(ranges: tuple[tuple[int, int], ...]) -> None:
         position.take(Taken(ranges))
 
 
-@given(st.permutations(range(1, 40)), st.lists(st.integers(1, 8)))
-def test_any_order_of_takes_ends_in_one_floor(places: list[int], sizes: list[int]) -> None:
-    position, left = Position(), list(places)
-    for size in [*sizes, len(places)]:
-        taken, left = left[:size], left[size:]
-        position = position.take(Taken(gained(position, 39, left)))
+@given(
+    st.permutations(range(1, 40)), st.sets(st.integers(1, 39)), st.lists(st.tuples(st.integers(1, 8), st.booleans()))
+)
+def test_any_order_of_takes_ends_in_one_floor(
+    places: list[int], foreign: set[int], sizes: list[tuple[int, bool]]
+) -> None:
+    """Whatever is undone is taken later, and places that a stage does not get are taken with those that it gets."""
+    own = [place for place in places if place not in foreign]
+    position, untaken, left = Position(), Untaken(0), list(own)
+    for place in sorted(own):
+        untaken.add(place)
+    for size, is_undone in [*sizes, (len(places), False)]:
+        taken = left[:size]
+        for place in taken:
+            untaken.close(place)
+        if is_undone:
+            untaken.ranges(39, position)
+            for place in taken:
+                untaken.reopen(place)
+            untaken.undo(None)
+            continue
+        left = left[size:]
+        position = position.take(Taken(untaken.ranges(39, position)))
+        untaken.keep()
         assert all(position.has(place) for place in taken)
         assert not any(position.has(place) for place in left)
     assert position == Position(39)

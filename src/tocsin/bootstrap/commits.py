@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from .. import telemetry
 from ..adapters.memory.durable import InMemoryDurable
@@ -77,13 +77,22 @@ class CommitProcess:
     """A process of an installation on the log of commits."""
 
     def __init__(
-        self, log: CommitLog, inputs: EventLog, clock: Clock, key: bytes, *, installation: str, name: str
+        self,
+        log: CommitLog,
+        inputs: EventLog,
+        clock: Clock,
+        key: bytes,
+        *,
+        installation: str,
+        name: str,
+        wake_at: Any = None,
     ) -> None:
         self._log = log
         self._inputs = inputs
         self._clock = clock
         self._seal = Seal(installation, PARTITION, {KEY: key})
         self._name = name
+        self._wake_at = wake_at
 
     @asynccontextmanager
     async def running(self, stages: Sequence[BoundStage], view: "ExplodedView") -> AsyncIterator[CommitLoop]:
@@ -91,7 +100,15 @@ class CommitProcess:
         chain = Chain(self._seal, LogHead(KEY))
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         loop = CommitLoop(
-            stages, Fold(), writer, self._clock, name=self._name, on_effects=self._send, on_commit=view.explode
+            stages,
+            Fold(),
+            writer,
+            self._clock,
+            name=self._name,
+            on_effects=self._send,
+            on_commit=view.explode,
+            wake_at=self._wake_at,
+            folds=bool(stages),
         )
         folded = asyncio.Event()
         async with asyncio.TaskGroup() as group:

@@ -157,6 +157,7 @@ async def run_stages_in_memory(
                 installation.report_key,
                 installation=installation.settings.root,
                 name="memory",
+                wake_at=installation.clock.at,
             )
             pure, stages = split(stages)
             await stack.enter_async_context(process.running(pure, installation.log))

@@ -9,7 +9,7 @@ readers skip it, but its sequence counts for the guard.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from hmac import compare_digest
@@ -311,15 +311,87 @@ class Position(msgspec.Struct, frozen=True):
         return Position(floor, tuple(above), max(times, default=None))
 
 
-def gained(position: Position, seen: int, open_places: Iterable[int]) -> tuple[Range, ...]:
-    """Return the ranges up to the place `seen` that are neither open nor in a position yet."""
-    held = sorted((place, place) for place in open_places if place <= seen)
-    covered = [(1, position.floor), *position.above, *held] if position.floor else [*position.above, *held]
-    ranges, after = list[Range](), 0
-    for first, last in sorted(covered):
-        if first > after + 1:
-            ranges.append((after + 1, first - 1))
-        after = max(after, last)
-    if seen > after:
-        ranges.append((after + 1, seen))
-    return tuple(ranges)
+class Untaken:
+    """The places of one source that a stage has seen, and that no stored commit takes for it.
+
+    A place that the stage gets has all places before it that it does not get: they are taken with it.
+    """
+
+    def __init__(self, floor: int) -> None:
+        self._covered = floor
+        """The newest place that belongs to a call, or was passed."""
+        self._open: dict[int, tuple[int, int]] = {}
+        """By place: the number of its calls that are open, and the first place that it covers."""
+        self._closed: dict[int, int] = {}
+        """By place: the first place that it covers."""
+        self._passed: list[Range] = []
+
+    def add(self, place: int) -> None:
+        """Note a call on a place; places come in order."""
+        calls, first = self._open.get(place, (0, self._covered + 1))
+        self._open[place] = calls + 1, first
+        self._covered = max(self._covered, place)
+
+    def close(self, place: int) -> None:
+        """Note that a call on a place was decided."""
+        calls, first = self._open.pop(place)
+        if calls > 1:
+            self._open[place] = calls - 1, first
+        else:
+            self._closed[place] = first
+
+    def reopen(self, place: int) -> None:
+        """Note that the decision on a call was undone."""
+        calls, first = self._open.get(place) or (0, self._closed.pop(place))
+        self._open[place] = calls + 1, first
+
+    def undo(self, newest: int | None) -> None:
+        """Keep what needed no decision. `newest`: the newest place that exists; None: all do."""
+        self._passed += ((first, place) for place, first in self._closed.items())
+        self._closed.clear()
+        if newest is not None:
+            self._covered = min(self._covered, newest)
+            self._open = {place: call for place, call in self._open.items() if place <= newest}
+            self._passed = [(first, min(last, newest)) for first, last in self._passed if first <= newest]
+
+    def ranges(self, seen: int, position: Position) -> tuple[Range, ...]:
+        """Return what can be taken up to the place `seen`, and is not in a position yet."""
+        if seen > self._covered:
+            self._passed.append((self._covered + 1, seen))
+            self._covered = seen
+        spans = sorted((*self._passed, *((first, place) for place, first in self._closed.items())))
+        return tuple(_without(_joined(spans), ((1, position.floor), *position.above)))
+
+    def keep(self) -> None:
+        """Forget what was taken: the commit is stored."""
+        self._closed.clear()
+        self._passed.clear()
+
+
+def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Yield ranges that are in order, those that touch or overlap as one."""
+    before: Range | None = None
+    for first, last in ranges:
+        if before is None:
+            before = first, last
+        elif first <= before[1] + 1:
+            before = before[0], max(before[1], last)
+        else:
+            yield before
+            before = first, last
+    if before is not None:
+        yield before
+
+
+def _without(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]:
+    """Yield the parts of ranges that are not taken."""
+    for first, last in ranges:
+        begin = first
+        for other, end in taken:
+            if end < begin or other > last:
+                continue
+            if other > begin:
+                yield begin, other - 1
+            begin = end + 1
+        if begin <= last:
+            yield begin, last

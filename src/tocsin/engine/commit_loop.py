@@ -11,15 +11,16 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from .. import subjects
-from ..domain.commit import Commit, CommitEvent, Taken, gained
+from ..domain.commit import Commit, CommitEvent, Taken, Untaken
 from ..domain.events import Message, PoisonMessage, Recorded
 from ..domain.text import utc_text
 from ..ports import Clock, SequenceConflict
@@ -143,6 +144,14 @@ class DeadlineCause(NamedTuple):
         return f"@{utc_text(self.deadline.at, 'microseconds')}"
 
 
+class Alarm(Protocol):
+    """A call to come."""
+
+    def cancel(self) -> None:
+        """Let it not come."""
+        ...
+
+
 class Proposals(Protocol):
     """Has decisions stored with the next commit."""
 
@@ -248,6 +257,8 @@ class _Batch:
         self.since: datetime | None = None
         """The time at which positions moved first."""
         self.calls: list[Cause] = []
+        self.closed: list[MessageCause] = []
+        """The inputs and events that were decided to their end."""
         self.events: list[CommitEvent] = []
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
@@ -267,12 +278,17 @@ class CommitLoop:
         name: str,
         on_effects: Callable[[Sequence[tuple[str, Effect]]], Awaitable[None]],
         on_commit: Callable[[int, datetime, Sequence[CommitEvent]], None] = lambda *_: None,
+        wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
+        folds: bool = True,
         is_cut_after_each_call: bool = False,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
-        `on_commit` takes the first number, the time and the events of each commit, own or another's, before its effects.
+        `on_commit` takes the first number, the time and the events of each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
+        the time itself, which may step. Without `folds`, it only takes proposals.
         """
+        self._wake_at = wake_at
+        self._folds = folds
         self.fold = fold
         self._stages = stages
         self._writer = writer
@@ -293,8 +309,8 @@ class CommitLoop:
         self._inputs: deque[MessageCause] = deque()
         self._postponed: list[tuple[datetime, int, MessageCause]] = []
         """A heap of calls that could not be decided yet, by the time to try again."""
-        self._open: dict[tuple[str, str], Counter[int]] = {}
-        """The places that a stage has not taken, with the number of their calls, by stage and source."""
+        self._untaken: dict[tuple[str, str], Untaken] = {}
+        """What a stage has seen of a source and not taken, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
         self.agenda = Agenda(stages)
@@ -351,6 +367,9 @@ class CommitLoop:
             for source, taken in sources.items():
                 self.fold.take(stage, source, taken)
         for number, event in enumerate(commit.events, commit.first):
+            if not self._folds:  # proposals need no states
+                self.fold.note(event.subject, number)
+                continue
             message = subjects.decode(event.subject, bytes(event.body))
             recorded = Recorded(message, event.subject, number, commit.at)
             self._evolve(recorded)
@@ -367,7 +386,13 @@ class CommitLoop:
         for stage, subscription in self._routes.to(source, recorded.subject):
             if not self.fold.position(stage.name, source).has(place):
                 queue.append(MessageCause(stage, subscription, source, place, recorded))
-                self._open.setdefault((stage.name, source), Counter())[place] += 1
+                self._untaken_of(stage.name, source).add(place)
+
+    def _untaken_of(self, stage: str, source: str) -> Untaken:
+        key = stage, source
+        if (untaken := self._untaken.get(key)) is None:
+            untaken = self._untaken[key] = Untaken(self.fold.position(stage, source).floor)
+        return untaken
 
     # --- one commit ----------------------------------------------------------------------------------------------------
 
@@ -383,15 +408,18 @@ class CommitLoop:
         """Wait for something to decide on."""
         rides_until = None if self._batch.since is None else self._batch.since + RIDES_FOR
         times = [self.agenda.next_at, rides_until, self._postponed[0][0] if self._postponed else None]
-        waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(self._changed.wait())}
-        if (until := min((at for at in times if at is not None), default=None)) is not None:
+        until = min((at for at in times if at is not None), default=None)
+        if until is None:
+            await self._changed.wait()
+        elif self._wake_at is not None:
+            alarm = self._wake_at(until, self._changed.set)
+            await self._changed.wait()
+            alarm.cancel()
+        else:
             seconds = max((until - self._clock.now()).total_seconds(), 0.0)
-            waits.add(asyncio.ensure_future(self._clock.sleep(min(seconds, MAX_SLEEP_S))))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiting in waits:
-                waiting.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, MAX_SLEEP_S)):
+                    await self._changed.wait()
 
     async def run_once(self) -> bool:
         """Decide, and store one commit; False: there is nothing to store yet."""
@@ -424,6 +452,7 @@ class CommitLoop:
         for stage, sources in taken.items():
             for source, gain in sources.items():
                 self.fold.take(stage, source, gain)
+                self._untaken[stage, source].keep()
         self.fold.journal.keep()
         self._max_inputs = MAX_INPUTS
 
@@ -443,9 +472,10 @@ class CommitLoop:
         heapq.heapify(self._postponed)
         for call in reversed(again):
             (self._events if call.source == EVENTS else self._inputs).appendleft(call)
-        self._open = {}
-        for call in (*self._events, *self._inputs, *(entry[2] for entry in self._postponed)):
-            self._open.setdefault(call.key, Counter())[call.place] += 1
+        for call in batch.closed:
+            self._untaken[call.key].reopen(call.place)
+        for (_, source), untaken in self._untaken.items():
+            untaken.undo(newest if source == EVENTS else None)
         self._max_inputs = max(1, self._max_inputs // 2)
 
     def _taken(self) -> dict[str, dict[str, Taken]]:
@@ -453,8 +483,8 @@ class CommitLoop:
         taken: dict[str, dict[str, Taken]] = {}
         for stage in self._stages:
             for source, seen in self._seen.items():
-                position = self.fold.position(stage.name, source)
-                if ranges := gained(position, seen, self._open.get((stage.name, source), ())):
+                untaken = self._untaken_of(stage.name, source)
+                if ranges := untaken.ranges(seen, self.fold.position(stage.name, source)):
                     taken.setdefault(stage.name, {})[source] = Taken(ranges)
         return taken
 
@@ -489,7 +519,7 @@ class CommitLoop:
                 call = queue.popleft()
                 if not self.fold.position(*call.key).has(call.place):
                     return call
-                self._close(call)  # another process took it
+                self._untaken[call.key].close(call.place)  # another process took it
             if queue is self._events and self._proposals:
                 return self._proposals.popleft()
         return self.agenda.next_due(now)
@@ -519,7 +549,7 @@ class CommitLoop:
             return
         if step.then is Then.REFUSE:
             self._append(batch, cause, _dead_letter(cause, step), now)
-        self._close(cause)
+        self._close(batch, cause)
         batch.inputs += cause.source != EVENTS
 
     def _decide_proposal(self, batch: _Batch, proposal: Proposal, now: datetime) -> None:
@@ -530,11 +560,9 @@ class CommitLoop:
             for event in proposal.events:
                 self._append(batch, proposal, event, now)
 
-    def _close(self, call: MessageCause) -> None:
-        places = self._open[call.key]
-        places[call.place] -= 1
-        if not places[call.place]:
-            del places[call.place]
+    def _close(self, batch: _Batch, call: MessageCause) -> None:
+        self._untaken[call.key].close(call.place)
+        batch.closed.append(call)
 
     def _add(self, batch: _Batch, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
         for change in step.changes:

@@ -37,6 +37,7 @@ KINDS: Final[Mapping[str, Scope[Any]]] = {
 MAX_EVENTS: Final = 1_024
 """Events of a scope that decisions can look at."""
 _ABSENT: Final = object()
+_APPENDED: Final = object()
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -58,6 +59,14 @@ class Journal:
         self._old.append((table, key, table.get(key, _ABSENT)))
         table[key] = value
 
+    def append(self, table: dict[Any, list[T]], key: object, value: T) -> None:
+        """Add to the list of an entry."""
+        if (values := table.get(key)) is None:
+            self.put(table, key, [value])
+        else:
+            values.append(value)
+            self._old.append((table, key, _APPENDED))
+
     def undo(self) -> set[Any]:
         """Restore the entries of the last stored commit, and return their keys."""
         keys = {key for _, key, _ in self._old}
@@ -65,6 +74,8 @@ class Journal:
             table, key, old = self._old.pop()
             if old is _ABSENT:
                 del table[key]
+            elif old is _APPENDED:
+                table[key].pop()
             else:
                 table[key] = old
         return keys
@@ -83,7 +94,7 @@ class Fold:
         """States by scope."""
         self.numbers: dict[str, int] = {}
         """The number of the newest event, by scope."""
-        self.events: dict[str, tuple[Recorded[Message], ...]] = {}
+        self.events: dict[str, list[Recorded[Message]]] = {}
         """The events of scopes whose events decisions look at, oldest first."""
         self.positions: dict[tuple[str, str], Position] = {}
         """What each stage has taken, by stage and source."""
@@ -98,7 +109,9 @@ class Fold:
         scope = subjects.scope_of(message)
         kind, put = KINDS.get(scope.partition(".")[0]), self.journal.put
         put(self.numbers, scope, number)
-        put(self.events, scope, (*self.events.get(scope, ())[-MAX_EVENTS:], recorded))
+        self.journal.append(self.events, scope, recorded)
+        if len(events := self.events[scope]) >= 2 * MAX_EVENTS:
+            put(self.events, scope, events[-MAX_EVENTS:])
         if kind is None:
             return scope
         before = self.states.get(scope, kind.initial)
@@ -116,6 +129,10 @@ class Fold:
         elif isinstance(message, ShardsDefined):
             put(self.shard_maps, number, message.shards)
         return scope
+
+    def note(self, subject: str, number: int) -> None:
+        """Note that an event was stored, without its state."""
+        self.numbers[subjects.guard_of(subject) or subject] = number
 
     def take(self, stage: str, source: str, taken: Taken) -> None:
         """Apply the positions that a commit takes for a stage."""
@@ -157,6 +174,6 @@ class Fold:
         events = self.events.get(subject)
         is_scope = events is not None
         if events is None:
-            events = self.events.get(subjects.guard_of(subject) or "", ())
+            events = self.events.get(subjects.guard_of(subject) or "", [])
         newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(events)))
         return [recorded for recorded in reversed(newer) if is_scope or subjects.matches(subject, recorded.subject)]
