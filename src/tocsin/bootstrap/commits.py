@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from .. import telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..domain.commit import CommitEvent, LogHead, Seal
+from ..domain.events import Message
 from ..engine.commit_loop import CommitLoop, Effect, Notice, Proposals
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.delivery_policy import DeliveryPolicy
@@ -56,8 +57,8 @@ class ExplodedView(Protocol):
 
     proposals: Proposals
 
-    def explode(self, first: int, at: datetime, events: Sequence[CommitEvent], /) -> None:
-        """Take the events of the next commit."""
+    def explode(self, first: int, at: datetime, events: Sequence[CommitEvent], messages: Sequence[Message], /) -> None:
+        """Take the events of the next commit; `messages` are the decoded events, or none is decoded."""
         ...
 
 

@@ -260,6 +260,7 @@ class _Batch:
         self.closed: list[MessageCause] = []
         """The inputs and events that were decided to their end."""
         self.events: list[CommitEvent] = []
+        self.messages: list[Message] = []
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
         self.inputs = 0
@@ -277,14 +278,14 @@ class CommitLoop:
         *,
         name: str,
         on_effects: Callable[[Sequence[tuple[str, Effect]]], Awaitable[None]],
-        on_commit: Callable[[int, datetime, Sequence[CommitEvent]], None] = lambda *_: None,
+        on_commit: Callable[[int, datetime, Sequence[CommitEvent], Sequence[Message]], None] = lambda *_: None,
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         folds: bool = True,
         is_cut_after_each_call: bool = False,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
-        `on_commit` takes the first number, the time and the events of each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
+        `on_commit` takes the first number, the time, the events, and the messages in them, of each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
         the time itself, which may step. Without `folds`, it only takes proposals.
         """
         self._wake_at = wake_at
@@ -366,15 +367,16 @@ class CommitLoop:
         for stage, sources in commit.taken.items():
             for source, taken in sources.items():
                 self.fold.take(stage, source, taken)
+        messages = list[Message]()
         for number, event in enumerate(commit.events, commit.first):
             if not self._folds:  # proposals need no states
                 self.fold.note(event.subject, number)
                 continue
             message = subjects.decode(event.subject, bytes(event.body))
-            recorded = Recorded(message, event.subject, number, commit.at)
-            self._evolve(recorded)
+            messages.append(message)
+            self._evolve(Recorded(message, event.subject, number, commit.at))
         self.fold.journal.keep()
-        self._on_commit(commit.first, commit.at, commit.events)
+        self._on_commit(commit.first, commit.at, commit.events, messages)
 
     def _evolve(self, recorded: Recorded[Message]) -> None:
         self.agenda.note(self.fold, (self.fold.evolve(recorded),))
@@ -440,7 +442,7 @@ class CommitLoop:
             self._undo(batch)
         else:
             self._keep(taken)
-            self._on_commit(self._first, max(now, self._chain.head.at), batch.events)
+            self._on_commit(self._first, max(now, self._chain.head.at), batch.events, batch.messages)
             _settle(batch)
         for _, commit in appended.others:
             self.apply(commit)
@@ -585,6 +587,7 @@ class CommitLoop:
         recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
         body = message.encode()
         batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
+        batch.messages.append(message)
         batch.size += len(body)
         self._evolve(recorded)
 

@@ -1,7 +1,7 @@
 """Filters over subjects: of one job or execution, or of all."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -252,14 +252,21 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
 
 
 @lru_cache(maxsize=1_024)
-def _pattern(subject_filter: str) -> re.Pattern[str]:
+def _pattern(*filters: str) -> re.Pattern[str]:
     wildcards = {"*": r"[^.]+", ">": r"[^.]+(?:\.[^.]+)*"}
-    return re.compile(r"\.".join(wildcards.get(part) or re.escape(part) for part in subject_filter.split(".")))
+    return re.compile(
+        "|".join(r"\.".join(wildcards.get(part) or re.escape(part) for part in one.split(".")) for one in filters)
+    )
 
 
 def matches(subject_filter: str, subject: str) -> bool:
     """Return whether a filter with wildcards covers a subject."""
     return _pattern(subject_filter).fullmatch(subject) is not None
+
+
+def any_of(filters: Sequence[str]) -> Callable[[str], object]:
+    """Return a test whether any of some filters covers a subject; without filters, it covers each."""
+    return _pattern(*filters or (">",)).fullmatch
 
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {

@@ -380,8 +380,8 @@ def _check_size(subject: str, body: bytes, headers: str) -> None:
 
 
 def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[Entry]:
-    entries = stored.entries_after(after)
-    return [entry for entry in entries if not filters or any(subjects.matches(name, entry.subject) for name in filters)]
+    covers = subjects.any_of(filters)
+    return [entry for entry in stored.entries_after(after) if covers(entry.subject)]
 
 
 def _readable(entries: Sequence[Entry], decode: Decode) -> list[Recorded[Message]]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import zip_longest
 
 from typing_extensions import override
 
@@ -21,14 +22,14 @@ class ExplodedLog(InMemoryEventLog):
 
     proposals: Proposals
 
-    def explode(self, first: int, at: datetime, events: Sequence[CommitEvent]) -> None:
-        """Take the events of the next commit."""
-        for number, event in enumerate(events, first):
+    def explode(self, first: int, at: datetime, events: Sequence[CommitEvent], messages: Sequence[Message]) -> None:
+        """Take the events of the next commit; `messages` are the decoded events, or none is decoded."""
+        for number, (event, message) in enumerate(zip_longest(events, messages), first):
             stream = self._capturing(event.subject)
             stream.last_sequence = number - 1
             scope = subjects.guard_of(event.subject) or event.subject
             guard = {subjects.EXPECTED_SEQUENCE: "0", subjects.EXPECTED_SUBJECT: scope}
-            stream.store(event.subject, bytes(event.body), headers=guard, time=at)
+            stream.store(event.subject, bytes(event.body), headers=guard, time=at, decoded=message)
 
     @override
     async def append(self, fact: Message, *, expect: int) -> int:

@@ -124,6 +124,8 @@ class Entry:
     time: datetime
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    decoded: Message | None = None
+    """Its message, if the process decoded it already. It is no foreign message."""
 
     @property
     def message_id(self) -> str | None:
@@ -133,7 +135,7 @@ class Entry:
     @property
     def is_foreign(self) -> bool:
         """Whether no stage stored it."""
-        return subjects.foreign_reason(self.subject, self.headers) is not None
+        return self.decoded is None and subjects.foreign_reason(self.subject, self.headers) is not None
 
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
         """Return the decoded message; a foreign message is a `Foreign`.
@@ -141,6 +143,9 @@ class Entry:
         Raises:
             DecodeError: it does not decode.
         """
+        if self.decoded is not None:
+            message = self.decoded if decode is subjects.decode else decode(self.subject, self.body)
+            return Recorded(message, self.subject, self.sequence, self.time)
         return subjects.recorded(self.subject, self.body, self.headers, self.sequence, self.time, read=decode)
 
 
@@ -168,11 +173,12 @@ class StoredStream:
         message_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         time: datetime | None = None,
+        decoded: Message | None = None,
     ) -> int:
         """Store a message without a check of its guard.
 
         Return its sequence, or that of the first copy of its id. A stream of output drops the oldest message of a full
-        subject. `time`: when it was stored; None: now.
+        subject. `time`: when it was stored; None: now. `decoded`: its message.
 
         Raises:
             RequestRefused: the message is too large for the stream.
@@ -185,7 +191,7 @@ class StoredStream:
             self._known_ids[message_id] = self._clock.now(), self.last_sequence + 1
         self.last_sequence += 1
         self._entries[self.last_sequence] = Entry(
-            subject, self.last_sequence, time or self._clock.now(), body, all_headers
+            subject, self.last_sequence, time or self._clock.now(), body, all_headers, decoded
         )
         self._tree.add(subject, self.last_sequence)
         self._drop_oldest(subject)
