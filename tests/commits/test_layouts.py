@@ -12,7 +12,7 @@ from tocsin import subjects
 from tocsin.domain import execution, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Recorded, Report, Started, Trigger
-from tocsin.engine.commit_loop import Notice
+from tocsin.engine.causes import Notice
 from tocsin.engine.fold import KINDS
 from tocsin.subjects import Stream
 

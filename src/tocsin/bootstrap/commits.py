@@ -10,7 +10,8 @@ from .. import telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..domain.commit import CommitEvent, LogHead, Seal
 from ..domain.events import Message
-from ..engine.commit_loop import CommitLoop, Effect, Notice, Proposals
+from ..engine.causes import Effect, Notice, Proposals
+from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.fold import Fold

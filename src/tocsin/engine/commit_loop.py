@@ -9,28 +9,27 @@ refused   undo, fold what others stored, decide all of it again in half the batc
 
 import asyncio
 import heapq
-import itertools
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final
 
 import msgspec
 
 from .. import subjects
 from ..domain.commit import Commit, CommitEvent, Taken, Untaken
 from ..domain.events import Message, PoisonMessage, Recorded
-from ..domain.text import utc_text
-from ..ports import Clock, SequenceConflict
+from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import Stream
+from .causes import DECISIONS, Agenda, Alarm, Cause, DeadlineCause, Effect, MessageCause, Notice, Proposal, Routes
 from .commit_writer import Chain, CommitWriter
-from .fold import EVENTS, KINDS, BrokenKey, Fold
+from .fold import EVENTS, Fold
 from .fold_view import View
 from .items import MAX_STEPS, EndlessDecision
-from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
+from .stage import BoundStage
 from .step import Events, Put, Send, Step, Then
 
 MAX_INPUTS: Final = 512
@@ -47,207 +46,6 @@ RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
-
-
-class Notice(NamedTuple):
-    """A signal for the stage's own process."""
-
-    take: Callable[[object], None] | None
-    signal: object
-
-
-Effect: TypeAlias = Send | Put | Notice
-"""What leaves the process after the commit: an input of another stream, a KV entry, or a signal of a stage."""
-_DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
-
-
-class MessageCause(NamedTuple):
-    """A decision to make: of a stage, on an event or an input."""
-
-    stage: BoundStage
-    subscription: BoundSubscription
-    source: str
-    place: int
-    recorded: Recorded[Message]
-
-    @property
-    def by(self) -> str:
-        """The name of the stage."""
-        return self.stage.name
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """The stage and the source."""
-        return self.stage.name, self.source
-
-    @property
-    def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.CommitEvent`)."""
-        return f"0-{self.place}" if self.source == EVENTS else f"{self.source}-{self.place}"
-
-
-class Routes:
-    """The subscriptions of the stages of one process, by source and subject.
-
-    Filters name few tokens of a subject, and subjects that agree in these have the same subscribers.
-    """
-
-    def __init__(self, stages: Sequence[BoundStage]) -> None:
-        self._filters: dict[tuple[str, str], list[tuple[str, BoundStage, BoundSubscription]]] = {}
-        self._named: dict[tuple[str, str], tuple[int, ...]] = {}
-        """The places of the tokens that filters name, by source and first token."""
-        self._known: dict[tuple[str, ...], tuple[tuple[BoundStage, BoundSubscription], ...]] = {}
-        for stage in stages:
-            for subscription in stage.subscriptions:
-                source = EVENTS if subscription.stream in _DECISIONS else subscription.stream.value
-                for filter_ in subscription.filters:
-                    first, *tokens = filter_.split(".")
-                    self._filters.setdefault((source, first), []).append((filter_, stage, subscription))
-                    places = {place for place, token in enumerate(tokens, 1) if token not in {"*", ">"}}
-                    self._named[source, first] = tuple({*self._named.get((source, first), ()), *places})
-
-    def to(self, source: str, subject: str) -> tuple[tuple[BoundStage, BoundSubscription], ...]:
-        """Return the subscriptions that get a message."""
-        tokens = subject.split(".")
-        key = source, tokens[0]
-        if key not in self._filters:
-            return ()
-        last = len(tokens)
-        shape = (*key, str(last), *(tokens[place] if place < last else "" for place in self._named[key]))
-        routes = self._known.get(shape)
-        if routes is None:
-            matching = {
-                id(subscription): (stage, subscription)
-                for filter_, stage, subscription in self._filters[key]
-                if subjects.matches(filter_, subject)
-            }
-            routes = self._known[shape] = tuple(matching.values())
-        return routes
-
-
-class DeadlineCause(NamedTuple):
-    """A deadline of the state of a scope that is due."""
-
-    stage: BoundStage
-    deadlines: BoundDeadlineRule
-    scope: str
-    deadline: Deadline
-
-    @property
-    def by(self) -> str:
-        """The name of the stage."""
-        return self.stage.name
-
-    @property
-    def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.CommitEvent`)."""
-        return f"@{utc_text(self.deadline.at, 'microseconds')}"
-
-
-class Alarm(Protocol):
-    """A call to come."""
-
-    def cancel(self) -> None:
-        """Let it not come."""
-        ...
-
-
-class Proposals(Protocol):
-    """Has decisions stored with the next commit."""
-
-    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
-        """Return the numbers of the events once they are stored.
-
-        Raises (in the future):
-            SequenceConflict: the scope has an event after the number `expect`.
-        """
-        ...
-
-
-class Proposal:
-    """Events of one scope that a part of the process decided by itself, on the events of the scope up to a number."""
-
-    def __init__(self, by: str, events: Sequence[Message], expect: int) -> None:
-        """`expect`: the number of the newest event of the scope that the decision knows; 0: none."""
-        self.by = by
-        self.events = events
-        self.expect = expect
-        self.numbers: tuple[int, ...] | None = None
-        """The numbers of its events in the commit that is being decided; None: the scope has a newer event."""
-        self.stored: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()
-        """The numbers, or `SequenceConflict`."""
-
-    @property
-    def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.CommitEvent`)."""
-        return f"0-{self.expect}"
-
-    def settle(self) -> None:
-        """Answer: what it rests on is stored."""
-        if self.stored.done():
-            return
-        if self.numbers is None:
-            scope = subjects.scope_of(self.events[0])
-            self.stored.set_exception(SequenceConflict(f"{scope} has a newer event than {self.expect:,}"))
-        else:
-            self.stored.set_result(self.numbers)
-
-
-Cause: TypeAlias = MessageCause | DeadlineCause | Proposal
-
-
-class Agenda:
-    """The deadlines of the states of a fold, for the stages of one process."""
-
-    def __init__(self, stages: Sequence[BoundStage]) -> None:
-        self._declared: dict[str, list[tuple[BoundStage, BoundDeadlineRule]]] = {}
-        for stage in stages:
-            for deadlines in stage.deadlines:
-                self._declared.setdefault(deadlines.kind.name, []).append((stage, deadlines))
-        self._alarms: dict[str, tuple[DeadlineCause, ...]] = {}
-        """The deadlines of the newest state, by scope."""
-        self._heap: list[tuple[datetime, int, DeadlineCause]] = []
-        """An alarm that is not of the newest state any more is stale."""
-        self._numbers = itertools.count()
-
-    def note(self, fold: Fold, scopes: Iterable[str]) -> None:
-        """Note the deadlines of states that changed."""
-        for scope in scopes:
-            kind = KINDS.get(scope.partition(".")[0])
-            if kind is None or (declared := self._declared.get(kind.name)) is None:
-                continue
-            state = fold.states.get(scope, kind.initial)
-            alarms = tuple(
-                DeadlineCause(stage, deadlines, scope, deadline)
-                for stage, deadlines in declared
-                if not isinstance(state, BrokenKey)
-                for deadline in deadlines.of(state)
-            )
-            before = self._alarms.get(scope, ())
-            self._alarms[scope] = alarms
-            if not alarms:
-                del self._alarms[scope]
-            for alarm in alarms:
-                if alarm not in before:
-                    heapq.heappush(self._heap, (alarm.deadline.at, next(self._numbers), alarm))
-
-    def next_due(self, now: datetime) -> DeadlineCause | None:
-        """Return the earliest alarm up to a time (UTC); None: there is none. `look_again` or a new state ends it."""
-        while self._heap and self._heap[0][0] <= now:
-            alarm = self._heap[0][2]
-            if alarm in self._alarms.get(alarm.scope, ()):
-                return alarm
-            heapq.heappop(self._heap)
-        return None
-
-    def look_again(self, alarm: DeadlineCause, at: datetime) -> None:
-        """Put off an alarm that gave nothing."""
-        heapq.heapreplace(self._heap, (at, next(self._numbers), alarm))
-
-    @property
-    def next_at(self) -> datetime | None:
-        """A time (UTC) no later than the next alarm; None: there is none."""
-        return self._heap[0][0] if self._heap else None
 
 
 class _Batch:
@@ -321,7 +119,7 @@ class CommitLoop:
     def streams(self) -> frozenset[Stream]:
         """The streams of inputs that its stages take."""
         streams = {subscription.stream for stage in self._stages for subscription in stage.subscriptions}
-        return frozenset(streams - _DECISIONS)
+        return frozenset(streams - DECISIONS)
 
     def floor(self, stream: Stream) -> int:
         """Return the sequence of a stream up to which all of its stages took the inputs."""

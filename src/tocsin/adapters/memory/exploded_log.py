@@ -10,7 +10,7 @@ from typing_extensions import override
 from ... import subjects, telemetry
 from ...domain.commit import CommitEvent
 from ...domain.events import Message
-from ...engine.commit_loop import Proposals
+from ...engine.causes import Proposals
 from ...ports import Append, Write, Written, check_scopes
 from ...subjects import DECISION_STREAMS
 from .. import decision_lines
