@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     Trigger,
     unfold,
 )
+from tocsin.domain.events.message import validated
 from tocsin.domain.execution import Phase
 from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
@@ -230,7 +231,7 @@ async def _report(engine: Engine, events: Sequence[Recorded[Message]], action: A
     }
     if action["outcome"] == "failed":
         fields["error"] = {"type": "E", "message": "m"}
-    report = Report.model_validate(fields)
+    report = validated(Report, fields)
     await engine.publish(Stream.REPORTS, report, subjects.subject_of(report), f"{asked.execution_id}-{name}-{claim}")
 
 

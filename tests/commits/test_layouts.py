@@ -12,6 +12,7 @@ from tocsin import subjects
 from tocsin.domain import execution, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Recorded, Report, Started, Trigger
+from tocsin.domain.events.message import validated
 from tocsin.engine.causes import Notice
 from tocsin.engine.fold import KINDS
 from tocsin.subjects import Stream
@@ -77,7 +78,7 @@ async def _claim(installation: Installation) -> int:
     reader = installation.process(())
     await reader.read_on()
     claims = [
-        Started.trusted(
+        Started(
             job=state.request.job,
             execution_id=state.request.execution_id,
             step=name,
@@ -98,7 +99,8 @@ async def _claim(installation: Installation) -> int:
 
 def _report(started: Started, claim: int, first: str | None) -> tuple[Report, str]:
     fails = started.step == "d" and (started.attempt == 1 or started.execution_id == first)
-    report = Report.model_validate(
+    report = validated(
+        Report,
         {
             "job": started.job,
             "execution_id": started.execution_id,
@@ -110,7 +112,7 @@ def _report(started: Started, claim: int, first: str | None) -> tuple[Report, st
             "claim": claim,
             "proof": ids.claim_proof(KEY, started.execution_id, started.step, started.attempt, claim),
             **({"error": {"type": "E", "message": "m"}} if fails else {}),
-        }
+        },
     )
     return report, subjects.subject_of(report)
 

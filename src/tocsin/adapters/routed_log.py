@@ -1,7 +1,7 @@
 """An event log whose decisions are commits, and whose other streams are those of another log."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 
 from .. import subjects
@@ -103,10 +103,10 @@ class RoutedLog:
 
     def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         return self._of(stream).follow(stream, *filters, after=after, decode=decode)
 
-    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
+    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
         return self._of(stream).watch(stream, *filters, after=after)
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
