@@ -20,21 +20,21 @@ from ..ports import (
     check_scopes,
 )
 from ..subjects import DECISION_STREAMS, Stream
-from .memory.exploded_log import ExplodedLog
+from .commit_view import CommitView
 
 
 class RoutedLog:
     """Implement `ports.EventLog`."""
 
-    def __init__(self, base: EventLog, view: ExplodedLog) -> None:
+    def __init__(self, base: EventLog, view: CommitView) -> None:
         """`view` has the events of commits, and stores decisions as commits."""
         self.base = base
         self.view = view
 
-    def _of(self, stream: Stream) -> EventLog:
+    def _of(self, stream: Stream) -> EventLog | CommitView:
         return self.view if stream in DECISION_STREAMS else self.base
 
-    def _for(self, subject: str) -> EventLog:
+    def _for(self, subject: str) -> EventLog | CommitView:
         return self._of(subjects.stream_of(subject))
 
     @property
@@ -110,4 +110,4 @@ class RoutedLog:
         return self._of(stream).watch(stream, *filters, after=after)
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        return await self._of(stream).progress(stream, durable)
+        return None if stream in DECISION_STREAMS else await self.base.progress(stream, durable)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from .. import telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..domain.commit import CommitEvent, LogHead, Seal
-from ..domain.events import Message
+from ..domain.events import Message, Recorded
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
@@ -57,9 +57,12 @@ class ExplodedView(Protocol):
     """Shows the events of commits to parts that read them by themselves."""
 
     proposals: Proposals
+    fold: Fold
 
-    def explode(self, first: int, at: datetime, events: Sequence[CommitEvent], messages: Sequence[Message], /) -> None:
-        """Take the events of the next commit; `messages` are the decoded events, or none is decoded."""
+    def explode(
+        self, first: int, at: datetime, events: Sequence[CommitEvent], recorded: Sequence[Recorded[Message]], /
+    ) -> None:
+        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
         ...
 
 
@@ -92,18 +95,19 @@ class CommitProcess:
         self._log = log
         self._inputs = inputs
         self._clock = clock
-        self._seal = Seal(installation, PARTITION, {KEY: key})
+        self.seal = Seal(installation, PARTITION, {KEY: key})
         self._name = name
         self._wake_at = wake_at
 
     @asynccontextmanager
     async def running(self, stages: Sequence[BoundStage], view: "ExplodedView") -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded."""
-        chain = Chain(self._seal, LogHead(KEY))
+        chain, fold = Chain(self.seal, LogHead(KEY)), Fold()
+        view.fold = fold
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         loop = CommitLoop(
             stages,
-            Fold(),
+            fold,
             writer,
             self._clock,
             name=self._name,

@@ -15,8 +15,8 @@ from nats.aio.client import Client
 from typing_extensions import override
 
 from .. import __version__, telemetry
+from ..adapters.commit_view import CommitView
 from ..adapters.memory.clock import LoopClock
-from ..adapters.memory.exploded_log import ExplodedLog
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.alerts import NatsAlertChannel
@@ -61,7 +61,7 @@ from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import DECISION_STREAMS, RECORDED, stream_names
-from .commits import CommitProcess, read_durable, split
+from .commits import KEY, PARTITION, CommitProcess, read_durable, split
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -250,9 +250,20 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         if any(stage.needs_history and stage.name in names for stage in STAGES):
             history = await stack.enter_async_context(installation.history())
             storage = await _storage(installation, history)
-        base, view = installation.log, None
+        base, view, process = installation.log, None, None
         if os.environ.get("TOCSIN_ENGINE") == "commits":
-            view = ExplodedLog(LoopClock())
+            commits = NatsCommitLog(
+                installation.connection, installation.names.root + "_COMMITS", installation.names.root + ".commits"
+            )
+            process = CommitProcess(
+                commits,
+                base,
+                installation.clock,
+                key,
+                installation=settings.root,
+                name=f"{socket.gethostname()}-{os.getpid()}",
+            )
+            view = CommitView(commits, PARTITION, process.seal, KEY, LoopClock())
             installation = replace(installation, log=RoutedLog(base, view))
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
@@ -275,18 +286,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels,
         )
-        if view is not None:
-            log = NatsCommitLog(
-                installation.connection, installation.names.root + "_COMMITS", installation.names.root + ".commits"
-            )
-            process = CommitProcess(
-                log,
-                base,
-                installation.clock,
-                key,
-                installation=settings.root,
-                name=f"{socket.gethostname()}-{os.getpid()}",
-            )
+        if view is not None and process is not None:
             pure, stages = split(stages)
             await stack.enter_async_context(process.running(pure, view))
         connection = await stack.enter_async_context(connect_client(settings, within=None))

@@ -3,9 +3,9 @@
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .. import subjects
 from ..domain.events import Message, Recorded
@@ -54,43 +54,56 @@ class MessageCause(NamedTuple):
         return f"0-{self.place}" if self.source == EVENTS else f"{self.source}-{self.place}"
 
 
-class Routes:
-    """The subscriptions of the stages of one process, by source and subject.
+MAX_SHAPES: Final = 10_000
+"""Kinds of subjects whose targets are remembered."""
+Target = TypeVar("Target")
 
-    Filters name few tokens of a subject, and subjects that agree in these have the same subscribers.
+
+class Routes(Generic[Target]):
+    """Who gets the messages of a subject.
+
+    Filters name few tokens of a subject, and subjects that agree in these have the same targets.
     """
 
-    def __init__(self, stages: Sequence[BoundStage]) -> None:
-        self._filters: dict[tuple[str, str], list[tuple[str, BoundStage, BoundSubscription]]] = {}
-        self._named: dict[tuple[str, str], tuple[int, ...]] = {}
-        """The places of the tokens that filters name, by source and first token."""
-        self._known: dict[tuple[str, ...], tuple[tuple[BoundStage, BoundSubscription], ...]] = {}
-        for stage in stages:
-            for subscription in stage.subscriptions:
-                source = EVENTS if subscription.stream in DECISIONS else subscription.stream.value
-                for filter_ in subscription.filters:
-                    first, *tokens = filter_.split(".")
-                    self._filters.setdefault((source, first), []).append((filter_, stage, subscription))
-                    places = {place for place, token in enumerate(tokens, 1) if token not in {"*", ">"}}
-                    self._named[source, first] = tuple({*self._named.get((source, first), ()), *places})
+    def __init__(self, filters: Iterable[tuple[str, Target]]) -> None:
+        self._filters: dict[str, list[tuple[str, Target]]] = {}
+        """Filters and their targets, by first token."""
+        self._named: dict[str, tuple[int, ...]] = {}
+        """The places of the tokens that filters name, by first token."""
+        self._known: dict[tuple[str, ...], tuple[Target, ...]] = {}
+        for filter_, target in filters:
+            first, *tokens = filter_.split(".")
+            self._filters.setdefault(first, []).append((filter_, target))
+            places = {place for place, token in enumerate(tokens, 1) if token not in {"*", ">"}}
+            self._named[first] = tuple({*self._named.get(first, ()), *places})
 
-    def to(self, source: str, subject: str) -> tuple[tuple[BoundStage, BoundSubscription], ...]:
-        """Return the subscriptions that get a message."""
+    def to(self, subject: str) -> tuple[Target, ...]:
+        """Return who gets a message, each once."""
         tokens = subject.split(".")
-        key = source, tokens[0]
-        if key not in self._filters:
+        first, last = tokens[0], len(tokens)
+        if (named := self._named.get(first)) is None:
             return ()
-        last = len(tokens)
-        shape = (*key, str(last), *(tokens[place] if place < last else "" for place in self._named[key]))
-        routes = self._known.get(shape)
-        if routes is None:
+        shape = (first, str(last), *(tokens[place] if place < last else "" for place in named))
+        targets = self._known.get(shape)
+        if targets is None:
+            if len(self._known) >= MAX_SHAPES:
+                self._known.clear()
             matching = {
-                id(subscription): (stage, subscription)
-                for filter_, stage, subscription in self._filters[key]
-                if subjects.matches(filter_, subject)
+                id(target): target for filter_, target in self._filters[first] if subjects.matches(filter_, subject)
             }
-            routes = self._known[shape] = tuple(matching.values())
-        return routes
+            targets = self._known[shape] = tuple(matching.values())
+        return targets
+
+
+def routes_of(stages: Sequence[BoundStage]) -> Mapping[str, Routes[tuple[BoundStage, BoundSubscription]]]:
+    """Return who gets the messages of each source."""
+    filters: dict[str, list[tuple[str, tuple[BoundStage, BoundSubscription]]]] = {}
+    for stage in stages:
+        for subscription in stage.subscriptions:
+            source = EVENTS if subscription.stream in DECISIONS else subscription.stream.value
+            target = stage, subscription
+            filters.setdefault(source, []).extend((filter_, target) for filter_ in subscription.filters)
+    return {source: Routes(of_source) for source, of_source in filters.items()}
 
 
 class DeadlineCause(NamedTuple):

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -24,7 +24,18 @@ from ..domain.events import Message, PoisonMessage, Recorded
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import Stream
-from .causes import DECISIONS, Agenda, Alarm, Cause, DeadlineCause, Effect, MessageCause, Notice, Proposal, Routes
+from .causes import (
+    DECISIONS,
+    Agenda,
+    Alarm,
+    Cause,
+    DeadlineCause,
+    Effect,
+    MessageCause,
+    Notice,
+    Proposal,
+    routes_of,
+)
 from .commit_writer import Chain, CommitWriter
 from .fold import EVENTS, Fold
 from .fold_view import View
@@ -48,6 +59,10 @@ LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
 
 
+OnCommit: TypeAlias = Callable[[int, datetime, Sequence[CommitEvent], Sequence[Recorded[Message]]], None]
+"""Takes the first number, the time (UTC) and the events of a commit, and the events as they were decoded, or none of them."""
+
+
 class _Batch:
     """What was decided since the last stored commit."""
 
@@ -58,7 +73,7 @@ class _Batch:
         self.closed: list[MessageCause] = []
         """The inputs and events that were decided to their end."""
         self.events: list[CommitEvent] = []
-        self.messages: list[Message] = []
+        self.recorded: list[Recorded[Message]] = []
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
         self.inputs = 0
@@ -76,14 +91,14 @@ class CommitLoop:
         *,
         name: str,
         on_effects: Callable[[Sequence[tuple[str, Effect]]], Awaitable[None]],
-        on_commit: Callable[[int, datetime, Sequence[CommitEvent], Sequence[Message]], None] = lambda *_: None,
+        on_commit: OnCommit = lambda *_: None,
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         folds: bool = True,
         is_cut_after_each_call: bool = False,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
-        `on_commit` takes the first number, the time, the events, and the messages in them, of each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
+        `on_commit` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
         the time itself, which may step. Without `folds`, it only takes proposals.
         """
         self._wake_at = wake_at
@@ -113,7 +128,7 @@ class CommitLoop:
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
         self.agenda = Agenda(stages)
-        self._routes = Routes(stages)
+        self._routes = routes_of(stages)
 
     @property
     def streams(self) -> frozenset[Stream]:
@@ -165,16 +180,16 @@ class CommitLoop:
         for stage, sources in commit.taken.items():
             for source, taken in sources.items():
                 self.fold.take(stage, source, taken)
-        messages = list[Message]()
+        decoded = list[Recorded[Message]]()
         for number, event in enumerate(commit.events, commit.first):
             if not self._folds:  # proposals need no states
                 self.fold.note(event.subject, number)
                 continue
             message = subjects.decode(event.subject, bytes(event.body))
-            messages.append(message)
-            self._evolve(Recorded(message, event.subject, number, commit.at))
+            decoded.append(Recorded(message, event.subject, number, commit.at))
+            self._evolve(decoded[-1])
         self.fold.journal.keep()
-        self._on_commit(commit.first, commit.at, commit.events, messages)
+        self._on_commit(commit.first, commit.at, commit.events, decoded)
 
     def _evolve(self, recorded: Recorded[Message]) -> None:
         self.agenda.note(self.fold, (self.fold.evolve(recorded),))
@@ -183,7 +198,9 @@ class CommitLoop:
     def _arrive(self, source: str, recorded: Recorded[Message], queue: deque[MessageCause]) -> None:
         place = recorded.sequence
         self._seen[source] = max(place, self._seen.get(source, 0))
-        for stage, subscription in self._routes.to(source, recorded.subject):
+        if (routes := self._routes.get(source)) is None:
+            return
+        for stage, subscription in routes.to(recorded.subject):
             if not self.fold.position(stage.name, source).has(place):
                 queue.append(MessageCause(stage, subscription, source, place, recorded))
                 self._untaken_of(stage.name, source).add(place)
@@ -240,7 +257,7 @@ class CommitLoop:
             self._undo(batch)
         else:
             self._keep(taken)
-            self._on_commit(self._first, max(now, self._chain.head.at), batch.events, batch.messages)
+            self._on_commit(self._first, max(now, self._chain.head.at), batch.events, batch.recorded)
             _settle(batch)
         for _, commit in appended.others:
             self.apply(commit)
@@ -385,7 +402,7 @@ class CommitLoop:
         recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
         body = message.encode()
         batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
-        batch.messages.append(message)
+        batch.recorded.append(recorded)
         batch.size += len(body)
         self._evolve(recorded)
 

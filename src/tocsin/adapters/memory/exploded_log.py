@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from ... import subjects, telemetry
 from ...domain.commit import CommitEvent
-from ...domain.events import Message
+from ...domain.events import Message, Recorded
 from ...engine.causes import Proposals
+from ...engine.fold import Fold
 from ...ports import Append, Write, Written, check_scopes
 from ...subjects import DECISION_STREAMS
 from .. import decision_lines
@@ -21,15 +22,29 @@ class ExplodedLog(InMemoryEventLog):
     """Implement `ports.EventLog`: a sequence of an event is its number in the log of commits."""
 
     proposals: Proposals
+    fold: Fold
+    number = 0
+    """The number of the newest event that it has."""
 
-    def explode(self, first: int, at: datetime, events: Sequence[CommitEvent], messages: Sequence[Message]) -> None:
-        """Take the events of the next commit; `messages` are the decoded events, or none is decoded."""
-        for number, (event, message) in enumerate(zip_longest(events, messages), first):
+    def explode(
+        self, first: int, at: datetime, events: Sequence[CommitEvent], recorded: Sequence[Recorded[Message]]
+    ) -> None:
+        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
+        for number, (event, decoded) in enumerate(zip_longest(events, recorded), first):
+            if number <= self.number:
+                continue  # it was read again
+            self.number = number
             stream = self._capturing(event.subject)
             stream.last_sequence = number - 1
             scope = subjects.guard_of(event.subject) or event.subject
             guard = {subjects.EXPECTED_SEQUENCE: "0", subjects.EXPECTED_SUBJECT: scope}
-            stream.store(event.subject, bytes(event.body), headers=guard, time=at, decoded=message)
+            stream.store(
+                event.subject,
+                bytes(event.body),
+                headers=guard,
+                time=at,
+                decoded=None if decoded is None else decoded.message,
+            )
 
     @override
     async def append(self, fact: Message, *, expect: int) -> int:

@@ -1,0 +1,295 @@
+"""The decisions of a process on the log of commits, as an event log.
+
+Followers share the events of each commit, which is read once. An event's sequence is its number. What was stored before a follower
+began is read from the log of commits again, so that no event stays in memory. A scope is read from the fold if it has it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from .. import subjects, telemetry
+from ..domain.commit import CommitEvent, LogHead, Seal
+from ..domain.events import Message, Recorded
+from ..engine.causes import Proposals, Routes
+from ..engine.commit_writer import Chain
+from ..engine.fold import Fold
+from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written
+from ..ports.commit_log import CommitLog
+from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
+from . import decision_lines
+from .memory.clock import AlarmClock
+from .memory.durable import InMemoryDurable
+from .memory.stored_stream import StoredStream
+
+MAX_SCOPES: Final = 1_000
+"""Scopes without a fold whose events are remembered, the last that were read."""
+
+_log = telemetry.get_logger("tocsin")
+
+
+class _Event:
+    """An event of a commit, which is decoded once for all of its followers."""
+
+    __slots__ = ("event", "number", "recorded", "time")
+
+    def __init__(self, event: CommitEvent, number: int, time: datetime, recorded: Recorded[Message] | None) -> None:
+        self.event = event
+        self.number = number
+        self.time = time
+        self.recorded = recorded
+
+    def read(self, decode: Decode = subjects.decode) -> Recorded[Message]:
+        """Return the event as `decode` reads it.
+
+        Raises:
+            DecodeError: it cannot.
+        """
+        subject = self.event.subject
+        if decode is not subjects.decode:
+            return Recorded(decode(subject, bytes(self.event.body)), subject, self.number, self.time)
+        if self.recorded is None:
+            message = subjects.decode(subject, bytes(self.event.body))
+            self.recorded = Recorded(message, subject, self.number, self.time)
+        return self.recorded
+
+
+class _Feed:
+    """The events that a follower has not taken yet."""
+
+    def __init__(self, stream: Stream, filters: Sequence[str]) -> None:
+        self.filters = filters or STREAM_SUBJECTS[stream]
+        self.events: deque[_Event] = deque()
+        self.changed = asyncio.Event()
+
+    async def take(self) -> list[_Event]:
+        """Wait for events, and take all."""
+        while not self.events:
+            self.changed.clear()
+            await self.changed.wait()
+        events = list(self.events)
+        self.events.clear()
+        return events
+
+
+class CommitView:
+    """Implement what `ports.EventLog` has for streams of decisions."""
+
+    proposals: Proposals
+
+    def __init__(self, log: CommitLog, partition: int, seal: Seal, key: str, clock: AlarmClock) -> None:
+        """`key`: the id of the key of the first commit."""
+        self._commits = log
+        self._partition = partition
+        self._seal = seal
+        self._key = key
+        self.fold = Fold()
+        self._number = 0
+        """The number of the newest event that followers got."""
+        self._feeds: list[_Feed] = []
+        self._routes = Routes[_Feed](())
+        self._known: dict[str, list[Recorded[Message]]] = {}
+        self._durable = {stream: StoredStream(clock) for stream in DECISION_STREAMS}
+        self._durables: list[InMemoryDurable] = []
+        self._wanted: dict[Stream, list[str]] = {stream: [] for stream in DECISION_STREAMS}
+        self._clock = clock
+
+    # --- what comes in -------------------------------------------------------------------------------------------------
+
+    def explode(
+        self, first: int, at: datetime, events: Sequence[CommitEvent], recorded: Sequence[Recorded[Message]]
+    ) -> None:
+        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
+        for place, event in enumerate(events):
+            self._number = first + place
+            feeds = self._routes.to(event.subject)
+            if not feeds and not self._known:
+                continue
+            one = _Event(event, self._number, at, recorded[place] if recorded else None)
+            for feed in feeds:
+                feed.events.append(one)
+            if self._known and (known := self._known.get(_scope_of(event.subject))) is not None:
+                known.append(one.read())
+        for feed in self._feeds:
+            if feed.events:
+                feed.changed.set()
+        if any(self._wanted.values()):
+            self._keep_for_durables(first, at, events)
+
+    def _keep_for_durables(self, first: int, at: datetime, events: Sequence[CommitEvent]) -> None:
+        for number, event in enumerate(events, first):
+            stream = subjects.stream_of(event.subject)
+            if (filters := self._wanted[stream]) and subjects.any_of(filters)(event.subject):
+                stored = self._durable[stream]
+                stored.last_sequence = number - 1
+                guard = {subjects.EXPECTED_SEQUENCE: "0", subjects.EXPECTED_SUBJECT: _scope_of(event.subject)}
+                stored.store(event.subject, bytes(event.body), headers=guard, time=at)
+
+    # --- followers -----------------------------------------------------------------------------------------------------
+
+    async def follow(
+        self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
+    ) -> AsyncGenerator[Batch, None]:
+        """Implement `ports.EventLog.follow`."""
+        async for events, upto in self._follow(stream, filters, after):
+            yield Batch(list(_readable(events, lambda event: event.read(decode))), caught_up=True, upto=upto)
+
+    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
+        """Implement `ports.EventLog.watch`."""
+        place = after if isinstance(after, int) else 0
+        async for events, upto in self._follow(stream, filters, place):
+            wanted = (one for one in events if isinstance(after, int) or one.time >= after)
+            headings = [Heading(one.event.subject, one.number, one.time) for one in wanted]
+            yield Headings(headings, caught_up=True, upto=upto)
+
+    async def _follow(
+        self, stream: Stream, filters: Sequence[str], after: int | None
+    ) -> AsyncGenerator[tuple[list[_Event], int], None]:
+        feed, upto = _Feed(stream, filters), self._number
+        self._feeds.append(feed)
+        self._route()
+        try:
+            newest: dict[str, _Event] = {}
+            past: list[_Event] = []
+            if upto > (after or 0):
+                async for event in self._past(subjects.any_of(feed.filters), upto=upto):
+                    if after is None:
+                        newest.pop(event.event.subject, None)
+                        newest[event.event.subject] = event
+                    elif event.number > after:
+                        past.append(event)
+            yield [*newest.values(), *past], upto
+            while True:
+                events = await feed.take()
+                yield [event for event in events if event.number > (after or 0)], self._number
+        finally:
+            self._feeds.remove(feed)
+            self._route()
+
+    def _route(self) -> None:
+        self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
+
+    async def _past(self, takes: Callable[[str], object], *, upto: int) -> AsyncIterator[_Event]:
+        """Yield the events up to a number that a follower gets."""
+        chain = Chain(self._seal, LogHead(self._key))
+        async for batch in self._commits.follow(self._partition, after=0):
+            for body in batch.bodies:
+                if (commit := chain.take(body)) is None:
+                    continue
+                for number, event in enumerate(commit.events, commit.first):
+                    if number <= upto and takes(event.subject):
+                        yield _Event(event, number, commit.at, None)
+            if chain.head.number >= upto:
+                return
+
+    def durable(self, spec: DurableSpec) -> InMemoryDurable:
+        """Return a durable over the events that come from now on."""
+        self._wanted[spec.stream] += spec.filters
+        durable = InMemoryDurable(self._durable[spec.stream], spec, self._clock)
+        self._durables.append(durable)
+        return durable
+
+    # --- decisions -----------------------------------------------------------------------------------------------------
+
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        """Have events stored with the next commit."""
+        return list(await asyncio.gather(*(self._write(write) for write in writes if isinstance(write, Append))))
+
+    async def _write(self, write: Append) -> Written:
+        try:
+            sequences = await self.proposals.propose(
+                telemetry.bound_value("stage") or "api", write.events, expect=write.expect
+            )
+        except Exception as error:  # noqa: BLE001 - returned to the caller
+            return Written((), error)
+        decision_lines.note(write, sequences)
+        return Written(sequences)
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        """Implement `ports.EventLog.append`."""
+        [written] = await self.write([Append((fact,), expect)])
+        if written.error is not None:
+            raise written.error
+        return written.sequences[0]
+
+    # --- reading -------------------------------------------------------------------------------------------------------
+
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        """Return the events of a scope, oldest first."""
+        if self.fold.numbers.get(scope, 0) <= after and scope in self.fold.numbers:
+            return []
+        known = self.fold.events.get(scope)
+        if known is None and (known := self._known.get(scope)) is None:
+            known = await self._scan(scope)
+        return [recorded for recorded in known if recorded.sequence > after]
+
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+        """Implement `ports.EventLog.load_each`."""
+        upto = self._number
+        facts = [await self.load(scope, after=(after or {}).get(scope, 0)) for scope in scopes]
+        return Loaded(facts, upto if any(facts) else 0)
+
+    async def _scan(self, subject: str) -> list[Recorded[Message]]:
+        """Read the events of a scope or subject, and remember those of a scope."""
+        upto, scope = self._number, subjects.guard_of(subject.replace("*", "x").replace(">", "x"))
+        takes = subjects.any_of((subject,))
+        known = [event async for event in self._past(takes, upto=upto)]
+        found = list(_readable(known, _Event.read))
+        if scope is not None and not self.fold.numbers:
+            self._known[subject] = found
+            while len(self._known) > MAX_SCOPES:
+                del self._known[next(iter(self._known))]
+        return found
+
+    async def tail(self, scope: str) -> int:
+        """Return the number of the newest event of a scope; 0: it has none."""
+        if (number := self.fold.numbers.get(scope)) is not None:
+            return number
+        return max((recorded.sequence for recorded in await self.load(scope)), default=0)
+
+    async def end(self, stream: Stream) -> int:  # noqa: ARG002 - all streams share their numbers
+        """Return the number of the newest event."""
+        return self._number
+
+    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
+        """Return whether an event after a number is stored."""
+        if after >= self._number:
+            return False
+        async for event in self._past(subjects.any_of(filters), upto=self._number if upto is None else upto):
+            if event.number > after:
+                return True
+        return False
+
+    async def last(self, subject: str) -> Recorded[Message] | None:
+        """Return the newest event of a subject or of subjects."""
+        return next(reversed(await self._scan(subject)), None)
+
+    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
+        """Return the event with a number."""
+        found = await self.load(_scope_of(subject))
+        return next((recorded for recorded in found if recorded.sequence == sequence), None)
+
+    async def read(
+        self,
+        subject: str,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        confirm: bool = False,  # noqa: ARG002 - as fresh as can be
+    ) -> list[Recorded[Message]]:
+        """Return up to `limit` events of subjects after a number."""
+        return [recorded for recorded in await self._scan(subject) if recorded.sequence > after][:limit]
+
+
+def _scope_of(subject: str) -> str:
+    return subjects.guard_of(subject) or subject
+
+
+def _readable(events: Iterable[_Event], read: Callable[[_Event], Any]) -> Iterable[Recorded[Message]]:
+    for event in events:
+        try:
+            yield read(event)
+        except DecodeError as error:
+            _log.warning("event unreadable, skipped", action="unreadable", number=event.number, error=str(error))
