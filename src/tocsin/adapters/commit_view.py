@@ -218,7 +218,7 @@ class CommitView:
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Return the events of a scope, oldest first."""
-        if self.fold.numbers.get(scope, 0) <= after and scope in self.fold.numbers:
+        if self.fold.numbers.get(scope, 0) <= after and (self.fold.events or scope in self.fold.numbers):
             return []
         known = self.fold.events.get(scope)
         if known is None and (known := self._known.get(scope)) is None:
@@ -237,7 +237,7 @@ class CommitView:
         takes = subjects.any_of((subject,))
         known = [event async for event in self._past(takes, upto=upto)]
         found = list(_readable(known, _Event.read))
-        if scope is not None and not self.fold.numbers:
+        if scope is not None and not self.fold.events:
             self._known[subject] = found
             while len(self._known) > MAX_SCOPES:
                 del self._known[next(iter(self._known))]
