@@ -10,14 +10,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from .. import subjects, telemetry
 from ..domain.commit import CommitEvent, LogHead, Seal
-from ..domain.events import Message, Recorded
+from ..domain.events import Dispatched, Message, Recorded
 from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written
 from ..ports.commit_log import CommitLog
+from ..stages.matcher.stage import FILTERS as EARLY
 from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from . import decision_lines
 from .memory.clock import AlarmClock
@@ -59,14 +62,18 @@ class _Event:
 class _Feed:
     """The events that a follower has not taken yet."""
 
-    def __init__(self, stream: Stream, filters: Sequence[str]) -> None:
+    def __init__(self, stream: Stream, filters: Sequence[str], *, is_early: bool = False) -> None:
+        """`is_early`: it gets the events of its process before they are stored."""
+        self.is_early = is_early
+        self.undone: dict[str, None] = {}
+        """Scopes of which its follower has events that are not stored."""
         self.filters = filters or STREAM_SUBJECTS[stream]
         self.events: deque[_Event] = deque()
         self.changed = asyncio.Event()
 
     async def take(self) -> list[_Event]:
         """Wait for events, and take all."""
-        while not self.events:
+        while not self.events and not self.undone:
             self.changed.clear()
             await self.changed.wait()
         events = list(self.events)
@@ -98,8 +105,37 @@ class CommitView:
 
     # --- what comes in -------------------------------------------------------------------------------------------------
 
+    def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
+        """Show an event that is not stored yet to the followers that decide on it."""
+        early = [feed for feed in self._routes.to(event.subject) if feed.is_early]
+        for feed in early:
+            feed.events.append(_Event(event, recorded.sequence, recorded.time, recorded))
+            feed.changed.set()
+        return bool(early) and isinstance(recorded.message, Dispatched)
+
+    def undone(self, scopes: Iterable[str], newest: int, /) -> None:
+        """Take back what `decided` showed of some scopes; `newest`: the number of the newest stored event."""
+        known = {scope: self.fold.events.get(scope, ()) for scope in scopes}
+        for feed in self._feeds:
+            if not feed.is_early:
+                continue
+            covers = subjects.any_of(feed.filters)
+            feed.events = deque(one for one in feed.events if one.number <= newest)
+            for scope, stored in known.items():
+                feed.undone[scope] = None
+                again = (recorded for recorded in stored if covers(recorded.subject))
+                feed.events += (_stored_event(recorded) for recorded in again)
+            feed.changed.set()
+
     def explode(
-        self, first: int, at: datetime, events: Sequence[CommitEvent], recorded: Sequence[Recorded[Message]]
+        self,
+        first: int,
+        at: datetime,
+        events: Sequence[CommitEvent],
+        recorded: Sequence[Recorded[Message]],
+        /,
+        *,
+        is_own: bool,
     ) -> None:
         """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
         for place, event in enumerate(events):
@@ -109,7 +145,8 @@ class CommitView:
                 continue
             one = _Event(event, self._number, at, recorded[place] if recorded else None)
             for feed in feeds:
-                feed.events.append(one)
+                if not (feed.is_early and is_own):
+                    feed.events.append(one)
             if self._known and (known := self._known.get(_scope_of(event.subject))) is not None:
                 known.append(one.read())
         for feed in self._feeds:
@@ -133,21 +170,23 @@ class CommitView:
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncGenerator[Batch, None]:
         """Implement `ports.EventLog.follow`."""
-        async for events, upto in self._follow(stream, filters, after):
-            yield Batch(list(_readable(events, lambda event: event.read(decode))), caught_up=True, upto=upto)
+        is_early = filters == EARLY
+        async for events, upto, undone in self._follow(stream, filters, after, is_early=is_early):
+            messages = list(_readable(events, lambda event: event.read(decode)))
+            yield Batch(messages, caught_up=True, upto=upto, undone=undone)
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
         """Implement `ports.EventLog.watch`."""
         place = after if isinstance(after, int) else 0
-        async for events, upto in self._follow(stream, filters, place):
+        async for events, upto, _ in self._follow(stream, filters, place):
             wanted = (one for one in events if isinstance(after, int) or one.time >= after)
             headings = [Heading(one.event.subject, one.number, one.time) for one in wanted]
             yield Headings(headings, caught_up=True, upto=upto)
 
     async def _follow(
-        self, stream: Stream, filters: Sequence[str], after: int | None
-    ) -> AsyncGenerator[tuple[list[_Event], int], None]:
-        feed, upto = _Feed(stream, filters), self._number
+        self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
+    ) -> AsyncGenerator[tuple[list[_Event], int, tuple[str, ...]], None]:
+        feed, upto = _Feed(stream, filters, is_early=is_early), self._number
         self._feeds.append(feed)
         self._route()
         try:
@@ -160,10 +199,12 @@ class CommitView:
                         newest[event.event.subject] = event
                     elif event.number > after:
                         past.append(event)
-            yield [*newest.values(), *past], upto
+            yield [*newest.values(), *past], upto, ()
             while True:
                 events = await feed.take()
-                yield [event for event in events if event.number > (after or 0)], self._number
+                undone = tuple(feed.undone)
+                feed.undone.clear()
+                yield [event for event in events if event.number > (after or 0)], self._number, undone
         finally:
             self._feeds.remove(feed)
             self._route()
@@ -195,17 +236,19 @@ class CommitView:
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Have events stored with the next commit."""
-        return list(await asyncio.gather(*(self._write(write) for write in writes if isinstance(write, Append))))
-
-    async def _write(self, write: Append) -> Written:
-        try:
-            sequences = await self.proposals.propose(
-                telemetry.bound_value("stage") or "api", write.events, expect=write.expect
-            )
-        except Exception as error:  # noqa: BLE001 - returned to the caller
-            return Written((), error)
-        decision_lines.note(write, sequences)
-        return Written(sequences)
+        by = telemetry.bound_value("stage") or "api"
+        appends = [write for write in writes if isinstance(write, Append)]
+        stored = [self.proposals.propose(by, write.events, expect=write.expect) for write in appends]
+        written: list[Written] = []
+        for write, future in zip(appends, stored, strict=True):
+            try:
+                sequences = await future
+            except Exception as error:  # noqa: BLE001 - returned to the caller
+                written.append(Written((), error))
+            else:
+                decision_lines.note(write, sequences)
+                written.append(Written(sequences))
+        return written
 
     async def append(self, fact: Message, *, expect: int) -> int:
         """Implement `ports.EventLog.append`."""
@@ -281,6 +324,11 @@ class CommitView:
     ) -> list[Recorded[Message]]:
         """Return up to `limit` events of subjects after a number."""
         return [recorded for recorded in await self._scan(subject) if recorded.sequence > after][:limit]
+
+
+def _stored_event(recorded: Recorded[Message]) -> _Event:
+    body = msgspec.Raw(recorded.message.encode())
+    return _Event(CommitEvent(recorded.subject, "", "", body), recorded.sequence, recorded.time, recorded)
 
 
 def _scope_of(subject: str) -> str:

@@ -58,6 +58,8 @@ class RoutedLog:
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         check_scopes(writes)
+        if all(isinstance(write, Append) and self._for(write.scope) is self.view for write in writes):
+            return await self.view.write(writes)
         decided = [isinstance(write, Append) and self._for(write.scope) is self.view for write in writes]
         own, others = await asyncio.gather(
             self.view.write([write for write, is_decided in zip(writes, decided, strict=True) if is_decided]),

@@ -11,7 +11,7 @@ from ..adapters.memory.durable import InMemoryDurable
 from ..domain.commit import CommitEvent, LogHead, Seal
 from ..domain.events import Message, Recorded
 from ..engine.causes import Effect, Notice, Proposals
-from ..engine.commit_loop import CommitLoop
+from ..engine.commit_loop import CommitLoop, Watcher
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.fold import Fold
@@ -53,17 +53,11 @@ def split(stages: Sequence[BoundStage]) -> tuple[list[BoundStage], list[BoundSta
     return pure, others
 
 
-class ExplodedView(Protocol):
+class View(Watcher, Protocol):
     """Shows the events of commits to parts that read them by themselves."""
 
     proposals: Proposals
     fold: Fold
-
-    def explode(
-        self, first: int, at: datetime, events: Sequence[CommitEvent], recorded: Sequence[Recorded[Message]], /
-    ) -> None:
-        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
-        ...
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
@@ -100,7 +94,7 @@ class CommitProcess:
         self._wake_at = wake_at
 
     @asynccontextmanager
-    async def running(self, stages: Sequence[BoundStage], view: "ExplodedView") -> AsyncIterator[CommitLoop]:
+    async def running(self, stages: Sequence[BoundStage], view: View) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded."""
         chain, fold = Chain(self.seal, LogHead(KEY)), Fold()
         view.fold = fold
@@ -112,7 +106,7 @@ class CommitProcess:
             self._clock,
             name=self._name,
             on_effects=self._send,
-            on_commit=view.explode,
+            watcher=view,
             wake_at=self._wake_at,
             folds=bool(stages),
         )

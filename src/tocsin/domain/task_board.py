@@ -164,6 +164,11 @@ class TaskBoard:
                 self._ended.append(claim)
             self._drop((scope, step))
 
+    def forget(self, scope: str) -> None:
+        """Forget an execution: events of it that were learned are not stored after all."""
+        for step in tuple(self._of_scope.get(scope, ())):
+            self._drop((scope, step))
+
     def answer(self, scope: str, step: str, attempt: int, *, claim: int | None) -> None:
         """Note that a report on an attempt is stored, so that its claim is over.
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 
@@ -55,12 +55,59 @@ MAX_SLEEP_S: Final = 1.0
 """Seconds after which the time is looked at again, because a clock may step."""
 RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
+TURNS: Final = 6
+"""Turns of the event loop that parts of the process have to propose decisions on what is not stored yet."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
 
 
-OnCommit: TypeAlias = Callable[[int, datetime, Sequence[CommitEvent], Sequence[Recorded[Message]]], None]
-"""Takes the first number, the time (UTC) and the events of a commit, and the events as they were decoded, or none of them."""
+class Watcher(Protocol):
+    """What the parts of a process that read its events by themselves are told."""
+
+    def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
+        """Take an event that is not stored yet; return whether a part may propose more at once."""
+        ...
+
+    def undone(self, scopes: Iterable[str], newest: int, /) -> None:
+        """Take back the events of scopes; `newest`: the number of the newest stored event."""
+        ...
+
+    def explode(
+        self,
+        first: int,
+        at: datetime,
+        events: Sequence[CommitEvent],
+        recorded: Sequence[Recorded[Message]],
+        /,
+        *,
+        is_own: bool,
+    ) -> None:
+        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
+        ...
+
+
+class NobodyWatches:
+    """No part of the process reads events by itself."""
+
+    def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
+        """Do nothing."""
+        del event, recorded
+        return False
+
+    def undone(self, scopes: Iterable[str], newest: int, /) -> None:
+        """Do nothing."""
+
+    def explode(
+        self,
+        first: int,
+        at: datetime,
+        events: Sequence[CommitEvent],
+        recorded: Sequence[Recorded[Message]],
+        /,
+        *,
+        is_own: bool,
+    ) -> None:
+        """Do nothing."""
 
 
 class _Batch:
@@ -91,14 +138,14 @@ class CommitLoop:
         *,
         name: str,
         on_effects: Callable[[Sequence[tuple[str, Effect]]], Awaitable[None]],
-        on_commit: OnCommit = lambda *_: None,
+        watcher: Watcher | None = None,
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         folds: bool = True,
         is_cut_after_each_call: bool = False,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
-        `on_commit` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
+        `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
         the time itself, which may step. Without `folds`, it only takes proposals.
         """
         self._wake_at = wake_at
@@ -110,7 +157,8 @@ class CommitLoop:
         self._clock = clock
         self._name = name
         self._on_effects = on_effects
-        self._on_commit = on_commit
+        self._watcher: Watcher = watcher or NobodyWatches()
+        self._may_propose = False
         self._is_cut_after_each_call = is_cut_after_each_call
         self._batch = _Batch()
         self._first = 1
@@ -189,7 +237,7 @@ class CommitLoop:
             decoded.append(Recorded(message, event.subject, number, commit.at))
             self._evolve(decoded[-1])
         self.fold.journal.keep()
-        self._on_commit(commit.first, commit.at, commit.events, decoded)
+        self._watcher.explode(commit.first, commit.at, commit.events, decoded, is_own=False)
 
     def _evolve(self, recorded: Recorded[Message]) -> None:
         self.agenda.note(self.fold, (self.fold.evolve(recorded),))
@@ -243,6 +291,9 @@ class CommitLoop:
         self.fold_received()
         now = max(self._clock.now(), self._chain.head.at)
         self._decide(now)
+        if self._may_propose:
+            await self._wait_for_proposals()
+            self._decide(now)
         batch, taken = self._batch, self._taken()
         if taken and batch.since is None:
             batch.since = now
@@ -257,13 +308,22 @@ class CommitLoop:
             self._undo(batch)
         else:
             self._keep(taken)
-            self._on_commit(self._first, max(now, self._chain.head.at), batch.events, batch.recorded)
+            at = max(now, self._chain.head.at)
+            self._watcher.explode(self._first, at, batch.events, batch.recorded, is_own=True)
             _settle(batch)
         for _, commit in appended.others:
             self.apply(commit)
         if appended.sequence is not None and batch.effects:
             await self._on_effects(batch.effects)
         return True
+
+    async def _wait_for_proposals(self) -> None:
+        """Let parts of the process decide on what is not stored yet, so that one commit has both."""
+        self._may_propose = False
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if self._proposals:
+                return
 
     def _keep(self, taken: dict[str, dict[str, Taken]]) -> None:
         for stage, sources in taken.items():
@@ -277,6 +337,7 @@ class CommitLoop:
         """Forget what was decided since the last stored commit, and have all of it decided again."""
         self.agenda.note(self.fold, self.fold.journal.undo())
         newest = self._first - 1
+        self._watcher.undone({subjects.guard_of(event.subject) or event.subject for event in batch.events}, newest)
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         self._events = deque(call for call in self._events if call.place <= newest)
         for call in reversed(batch.calls):
@@ -405,6 +466,7 @@ class CommitLoop:
         batch.recorded.append(recorded)
         batch.size += len(body)
         self._evolve(recorded)
+        self._may_propose |= self._watcher.decided(batch.events[-1], recorded)
 
 
 def _settle(batch: _Batch) -> None:

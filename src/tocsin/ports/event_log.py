@@ -267,6 +267,8 @@ class Batch(msgspec.Struct, frozen=True):
     upto: int
     foreign: Sequence[Recorded[Message]] = ()
     """Foreign messages. In the last messages of each subject, each may hide an event: load its scope."""
+    undone: Sequence[str] = ()
+    """Scopes of which the follower has events that were not stored after all: `messages` has all that are stored."""
 
 
 class Heading(msgspec.Struct, frozen=True):

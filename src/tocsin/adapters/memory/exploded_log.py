@@ -11,6 +11,7 @@ from ... import subjects, telemetry
 from ...domain.commit import CommitEvent
 from ...domain.events import Message, Recorded
 from ...engine.causes import Proposals
+from ...engine.commit_loop import NobodyWatches
 from ...engine.fold import Fold
 from ...ports import Append, Write, Written, check_scopes
 from ...subjects import DECISION_STREAMS
@@ -18,7 +19,7 @@ from .. import decision_lines
 from .event_log import InMemoryEventLog
 
 
-class ExplodedLog(InMemoryEventLog):
+class ExplodedLog(InMemoryEventLog, NobodyWatches):
     """Implement `ports.EventLog`: a sequence of an event is its number in the log of commits."""
 
     proposals: Proposals
@@ -26,10 +27,17 @@ class ExplodedLog(InMemoryEventLog):
     number = 0
     """The number of the newest event that it has."""
 
+    @override
     def explode(
-        self, first: int, at: datetime, events: Sequence[CommitEvent], recorded: Sequence[Recorded[Message]]
+        self,
+        first: int,
+        at: datetime,
+        events: Sequence[CommitEvent],
+        recorded: Sequence[Recorded[Message]],
+        /,
+        *,
+        is_own: bool,
     ) -> None:
-        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
         for number, (event, decoded) in enumerate(zip_longest(events, recorded), first):
             if number <= self.number:
                 continue  # it was read again

@@ -154,6 +154,8 @@ class Matcher:
         if not self._starts_after.done():  # a leader may save a later place meanwhile
             self._starts_after.set_result(place.after)
         async for batch in self._log.follow(Stream.LOG, *FILTERS, after=place.after, decode=followed_tasks.unread):
+            for scope in batch.undone:
+                self.board.forget(scope)
             for recorded in batch.messages:
                 self.learn(recorded)
             self._upto = batch.upto
