@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from .. import telemetry
 from ..adapters.memory.durable import InMemoryDurable
-from ..domain.commit import CommitEvent, LogHead, Seal
-from ..domain.events import Message, Recorded
+from ..domain.commit import LogHead, Seal
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop, Watcher
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.fold import Fold
+from ..engine.report_lists import LISTS, decode, listed
 from ..engine.stage import BoundStage, BoundSubscription
 from ..engine.step import Send
 from ..ports import Clock, EventLog, LogUnavailable, RequestRefused
@@ -23,6 +23,7 @@ from ..stages.dag_advancer.stage import DAG_ADVANCER
 from ..stages.dead_letter_sink import DEAD_LETTER_SINK
 from ..stages.lease_keeper import LEASE_KEEPER
 from ..stages.lock_keeper import LOCK_KEEPER
+from ..stages.matcher.stage import Matcher
 from ..stages.planner import PLANNER
 from ..stages.retrier import RETRIER
 from ..stages.ticker import TICKER, TICKER_OF_COMMITS, Instants
@@ -32,6 +33,7 @@ PURE: Final = frozenset(
     stage.name for stage in (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
 )
 """The stages whose decisions the loop of commits makes. The others read events by themselves, and propose theirs."""
+FOLLOWS_REPORTS: Final = Matcher.follow_reports.__name__
 KEY: Final = "k1"
 PARTITION: Final = 0
 PAUSE_S: Final = 0.5
@@ -48,6 +50,16 @@ def split(stages: Sequence[BoundStage]) -> tuple[list[BoundStage], list[BoundSta
     others = [stage for stage in stages if stage.name not in {*PURE, TICKER.name}]
     # The lock keeper shows its locks; the timers of the others are deadlines.
     others += [BoundStage(stage.name, loops=stage.loops) for stage in pure if stage.name == LOCK_KEEPER.name]
+    # The end of a step frees its slot: it comes with the commit that takes the report.
+    others = [
+        replace(
+            stage,
+            loops=tuple(
+                loop for loop in stage.loops if getattr(getattr(loop, "func", loop), "__name__", "") != FOLLOWS_REPORTS
+            ),
+        )
+        for stage in others
+    ]
     if any(stage.name == TICKER.name for stage in stages):
         pure.append(TICKER_OF_COMMITS.bind(Instants()))
     return pure, others
@@ -131,9 +143,12 @@ class CommitProcess:
                 folded.set()
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
-        async for batch in self._inputs.follow(stream, *filters, after=loop.floor(stream)):
+        if stream is Stream.REPORTS:
+            filters = [*filters, LISTS]
+        async for batch in self._inputs.follow(stream, *filters, after=loop.floor(stream), decode=decode):
             for recorded in batch.messages:
-                loop.offer(stream, recorded)
+                for one in listed(recorded):
+                    loop.offer(stream, one)
 
     async def _send(self, effects: Sequence[tuple[str, Effect]]) -> None:
         for _, effect in effects:

@@ -1,12 +1,14 @@
 """The connection of a worker over NATS."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from .. import __version__
+from .. import __version__, subjects
 from ..adapters.nats.agents import NatsAgentChannel
 from ..domain.definition import DefinitionProblem
-from ..ports import AgentChannel
+from ..engine.report_lists import ListedReports
+from ..ports import AgentChannel, Publisher
 from ..settings import Settings, SettingsError
 from ..settings import load as load_settings
 from ..worker import Connection as WorkerConnection
@@ -56,8 +58,11 @@ def connection_of(ports: Ports, agents: AgentChannel, options: WorkerOptions) ->
             "use another queue, or set its transport to matched"
         )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
+    log: Publisher = ports.log
+    if os.environ.get("TOCSIN_ENGINE") == "commits":
+        log = ListedReports(ports.log, subjects.token(options.name))
     return WorkerConnection(
-        ports.log,
+        log,
         agents,
         ports.clock,
         settings.worker.cancel_grace,

@@ -1,0 +1,141 @@
+"""Reports of a worker in lists: what its handlers end with in one turn of the event loop is one message.
+
+Each report of a list is decided alone, with the proof of its own claim. One that cannot be read is left out, and condemns no other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from .. import subjects, telemetry
+from ..domain.events import Message, Recorded, Report
+from ..ports import Publish, Publisher, Written
+from ..subjects import DecodeError
+
+MAX_REPORTS: Final = 64
+"""Reports of one list."""
+MAX_LIST_BYTES: Final = 262_144
+"""Bytes of the reports of one list; a longer report stands alone."""
+LISTS: Final = "report.list.*"
+"""The filter over lists; the last token is the name of the worker."""
+
+_log = telemetry.get_logger("tocsin.reports")
+_decode: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class ReportList(Message):
+    """Encoded reports, as one message."""
+
+    def __init__(self, reports: "list[_Waiting]") -> None:
+        self._reports = reports
+
+    def encode(self) -> bytes:
+        """Return the list as JSON."""
+        return b"[%b]" % b",".join(waiting.body for waiting in self._reports)
+
+
+class _Waiting(msgspec.Struct):
+    body: bytes
+    message_id: str
+    stored: "asyncio.Future[int]"
+
+
+class ListedReports:
+    """Stores what a worker reports; reports in lists, and everything else as it is."""
+
+    def __init__(self, log: Publisher, worker: str) -> None:
+        """`worker`: the token of its name."""
+        self._log = log
+        self._subject = LISTS.replace("*", worker)
+        self._waiting: deque[_Waiting] = deque()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def write(self, writes: Sequence[Publish]) -> list[Written]:
+        """Store several inputs as they are."""
+        return await self._log.write(writes)
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        """Store an input; return the sequence of a report's list.
+
+        Raises:
+            RequestRefused: the log cannot store it.
+            LogUnavailable: the log did not answer.
+        """
+        if not isinstance(message, Report):
+            return await self._log.publish(subject, message, message_id=message_id, ttl=ttl)
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._send)
+        waiting = _Waiting(message.encode(), message_id, loop.create_future())
+        self._waiting.append(waiting)
+        return await waiting.stored
+
+    def _send(self) -> None:
+        while self._waiting:
+            task = asyncio.create_task(self._store(self._take()))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    def _take(self) -> list[_Waiting]:
+        taken, size = [self._waiting.popleft()], 0
+        size = len(taken[0].body)
+        while self._waiting and len(taken) < MAX_REPORTS:
+            size += len(self._waiting[0].body)
+            if size > MAX_LIST_BYTES:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    async def _store(self, reports: list[_Waiting]) -> None:
+        ids = "\n".join(waiting.message_id for waiting in reports)
+        message_id = blake2b(ids.encode(), digest_size=16).hexdigest()
+        try:
+            sequence = await self._log.publish(self._subject, ReportList(reports), message_id=message_id)
+        except Exception as error:  # noqa: BLE001 - each reporter gets it
+            for waiting in reports:
+                if not waiting.stored.done():
+                    waiting.stored.set_exception(error)
+        else:
+            for waiting in reports:
+                if not waiting.stored.done():
+                    waiting.stored.set_result(sequence)
+
+
+def decode(subject: str, body: bytes) -> Message:
+    """Decode an input; a list is left to `listed`."""
+    return Listed(body) if subject.startswith("report.list.") else subjects.decode(subject, body)
+
+
+class Listed(Message):
+    """A list as it was stored."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+
+def listed(recorded: Recorded[Message]) -> Iterator[Recorded[Message]]:
+    """Yield the reports of a list under their own subjects, or the message itself."""
+    if not isinstance(recorded.message, Listed):
+        yield recorded
+        return
+    try:
+        bodies = _decode(recorded.message.body)
+    except msgspec.MsgspecError as error:
+        _log.warning(
+            "list of reports unreadable, skipped", action="unreadable", sequence=recorded.sequence, error=str(error)
+        )
+        return
+    for body in bodies[:MAX_REPORTS]:
+        try:
+            report = subjects.decode_as(Report, recorded.subject, bytes(body))
+            subject = subjects.subject_of(report)
+        except (DecodeError, ValueError) as error:
+            _log.warning(
+                "report unreadable, skipped", action="unreadable", sequence=recorded.sequence, error=str(error)
+            )
+            continue
+        yield Recorded(report, subject, recorded.sequence, recorded.time, recorded.message_id)
