@@ -212,8 +212,14 @@ class CommitView:
     def _route(self) -> None:
         self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
 
+    def past(self, stream: Stream, filters: Sequence[str], *, upto: int) -> AsyncIterator[_Event]:
+        """Yield the stored events of a stream up to a number."""
+        return self._past(subjects.any_of(filters or STREAM_SUBJECTS[stream]), upto=upto)
+
     async def _past(self, takes: Callable[[str], object], *, upto: int) -> AsyncIterator[_Event]:
         """Yield the events up to a number that a follower gets."""
+        if not upto:
+            return
         chain = Chain(self._seal, LogHead(self._key))
         async for batch in self._commits.follow(self._partition, after=0):
             for body in batch.bodies:

@@ -39,7 +39,8 @@ from ..settings.notifications import NatsChannel
 from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
-from .commits import CommitProcess, read_durable, split
+from .commit_process import CommitProcess
+from .commits import read_durable, split
 from .installation import Ports
 from .stage_runner import STAGE_NAMES, compose, delivery_policy, start_loops
 from .workers import connection_of

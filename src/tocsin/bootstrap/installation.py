@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ..adapters.commit_stored import CommitStoredLog
 from ..adapters.extras import require_extra
 from ..adapters.history.factory import open_history
 from ..adapters.nats.admin.desired_state import require_layout
@@ -20,6 +21,7 @@ from ..adapters.nats.log.event_log import NatsEventLog
 from ..adapters.nats.log.leader_lag import ReceivedMarks
 from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
+from ..adapters.routed_log import RoutedLog
 from ..adapters.s3.archive_store import S3ArchiveStore
 from ..adapters.s3.bucket import S3_EXTRA, Bucket
 from ..adapters.system_clock import SystemClock
@@ -30,6 +32,7 @@ from ..ports import ArchiveStore, Clock, EventLog, History, LogUnavailable, Proj
 from ..settings import Settings
 from ..settings.s3 import S3_SCHEME, s3_location
 from ..telemetry.foreign import ForeignMessages
+from .commit_process import Commits, is_on_commits
 
 FOLDER_SCHEME: Final = "file://"
 """Prefix of an archive target that is a folder."""
@@ -62,6 +65,10 @@ class Installation(Ports):
 
     names: Names
     connection: Connection
+    inputs: EventLog
+    """The log of inputs, without the decisions if these are commits."""
+    commits: Commits | None = None
+    """The log of commits; None: decisions are messages."""
     marks: ReceivedMarks = field(default_factory=ReceivedMarks)
     """What this process received of each stream."""
 
@@ -117,17 +124,28 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         projections = NatsProjections(connection, names)
         archive = Archive(archive_store(settings, connection), projections)
         foreign, marks = ForeignMessages(), ReceivedMarks()
+        inputs: EventLog = NatsEventLog(
+            connection, names, group_commit=settings.nats.group_commit, foreign=foreign, marks=marks
+        )
+        stored: StoredLog = CombinedLog(NatsStoredLog(connection, names), archive)
+        log, commits, clock = inputs, None, SystemClock()
+        if is_on_commits():
+            commits = Commits(connection, names, inputs, clock, partial(_stored_key, connection, names))
+            await stack.enter_async_context(commits.reading())
+            log, stored = RoutedLog(inputs, commits.view), CommitStoredLog(stored, commits.view)
         yield Installation(
             settings=settings,
             names=names,
             connection=connection,
-            log=NatsEventLog(connection, names, group_commit=settings.nats.group_commit, foreign=foreign, marks=marks),
-            stored=CombinedLog(NatsStoredLog(connection, names), archive),
+            log=log,
+            inputs=inputs,
+            commits=commits,
+            stored=stored,
             foreign=foreign,
             marks=marks,
             projections=projections,
             archive=archive,
-            clock=SystemClock(),
+            clock=clock,
         )
 
 
@@ -171,7 +189,7 @@ async def is_set_up(installation: Installation, *, within: float | None) -> bool
         NotAllowed: the NATS user may not read the key.
         UnsupportedLayout: another version of Tocsin initialized it.
     """
-    return await _key(installation, within) is not None
+    return await _key(installation.connection, installation.names, within) is not None
 
 
 async def report_key(installation: Installation) -> bytes:
@@ -183,14 +201,17 @@ async def report_key(installation: Installation) -> bytes:
         Unreachable: the installation was never initialized, or by another version with another layout.
         LogUnavailable: the log did not answer.
     """
-    key = await _key(installation, LEADER_TIMEOUT_S)
+    return await _stored_key(installation.connection, installation.names)
+
+
+async def _stored_key(connection: Connection, names: Names) -> bytes:
+    key = await _key(connection, names, LEADER_TIMEOUT_S)
     if key is None:
-        raise Unreachable(f"nothing is set up under {installation.names.root!r} on this NATS: run `tocsin init` first")
+        raise Unreachable(f"nothing is set up under {names.root!r} on this NATS: run `tocsin init` first")
     return key
 
 
-async def _key(installation: Installation, within: float | None) -> bytes | None:
-    connection, names = installation.connection, installation.names
+async def _key(connection: Connection, names: Names, within: float | None) -> bytes | None:
     key = await retry_until_available(partial(find_key, connection, names), within=within)
     if key is not None:
         await retry_until_available(partial(require_layout, connection, names), within=within)

@@ -26,6 +26,8 @@ async def initialize(installation: Installation, mode: Mode = Mode.APPLY) -> lis
         ProvisionError: the server lacks a feature, or an object of another application is in the way.
     """
     settings = installation.settings
+    if installation.commits is not None:
+        await installation.commits.provision(settings.replicas or 1)
     return await provision(
         installation.connection,
         installation.names,

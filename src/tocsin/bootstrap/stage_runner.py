@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from .. import __version__, telemetry
 from ..adapters.commit_view import CommitView
-from ..adapters.memory.clock import LoopClock
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.alerts import NatsAlertChannel
@@ -25,7 +24,6 @@ from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
-from ..adapters.nats.log.commit_log import NatsCommitLog
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
 from ..adapters.notifications.factory import open_channel
@@ -61,7 +59,7 @@ from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import DECISION_STREAMS, RECORDED, stream_names
-from .commits import KEY, PARTITION, CommitProcess, read_durable, split
+from .commits import read_durable, split
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -250,21 +248,10 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         if any(stage.needs_history and stage.name in names for stage in STAGES):
             history = await stack.enter_async_context(installation.history())
             storage = await _storage(installation, history)
-        base, view, process = installation.log, None, None
-        if os.environ.get("TOCSIN_ENGINE") == "commits":
-            commits = NatsCommitLog(
-                installation.connection, installation.names.root + "_COMMITS", installation.names.root + ".commits"
-            )
-            process = CommitProcess(
-                commits,
-                base,
-                installation.clock,
-                key,
-                installation=settings.root,
-                name=f"{socket.gethostname()}-{os.getpid()}",
-            )
-            view = CommitView(commits, PARTITION, process.seal, KEY, LoopClock())
-            installation = replace(installation, log=RoutedLog(base, view))
+        view, process = None, None
+        if installation.commits is not None:
+            process, view = await installation.commits.process()
+            installation = replace(installation, log=RoutedLog(installation.inputs, partial(_ready, view)))
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
@@ -337,6 +324,10 @@ def _span_exporter() -> SpanExporter:
     from ..adapters.otel.span_exporter import OtlpSpanExporter  # noqa: PLC0415 - it needs an extra
 
     return OtlpSpanExporter(__version__)
+
+
+async def _ready(view: CommitView) -> CommitView:
+    return view
 
 
 async def rebuild_history(installation: Installation) -> int:

@@ -1,14 +1,14 @@
 """The connection of a worker over NATS."""
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from .. import __version__, subjects
 from ..adapters.nats.agents import NatsAgentChannel
 from ..domain.definition import DefinitionProblem
 from ..engine.report_lists import ListedReports
-from ..ports import AgentChannel, Publisher
+from ..ports import AgentChannel
 from ..settings import Settings, SettingsError
 from ..settings import load as load_settings
 from ..worker import Connection as WorkerConnection
@@ -42,7 +42,10 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
             use the agent's name.
     """
     _check_name(installation.settings, options.name)
-    yield connection_of(installation, NatsAgentChannel(installation.connection, installation.names), options)
+    connection = connection_of(installation, NatsAgentChannel(installation.connection, installation.names), options)
+    if installation.commits is not None:
+        connection = replace(connection, log=ListedReports(installation.inputs, subjects.token(options.name)))
+    yield connection
 
 
 def connection_of(ports: Ports, agents: AgentChannel, options: WorkerOptions) -> WorkerConnection:
@@ -58,11 +61,8 @@ def connection_of(ports: Ports, agents: AgentChannel, options: WorkerOptions) ->
             "use another queue, or set its transport to matched"
         )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
-    log: Publisher = ports.log
-    if os.environ.get("TOCSIN_ENGINE") == "commits":
-        log = ListedReports(ports.log, subjects.token(options.name))
     return WorkerConnection(
-        log,
+        ports.log,
         agents,
         ports.clock,
         settings.worker.cancel_grace,

@@ -1,0 +1,209 @@
+"""A process on the log of commits: it reads the log, and stores its decisions there."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from secrets import token_hex
+from typing import Any, Final, Protocol
+
+from .. import telemetry
+from ..adapters.commit_view import CommitView
+from ..adapters.memory.clock import LoopClock
+from ..adapters.nats.client import wire
+from ..adapters.nats.client.connection import Connection
+from ..adapters.nats.client.names import Names
+from ..adapters.nats.log.commit_log import NatsCommitLog
+from ..domain.commit import LogHead, Seal
+from ..engine.causes import Effect, Notice, Proposals
+from ..engine.commit_loop import CommitLoop, Watcher
+from ..engine.commit_writer import Chain, CommitWriter
+from ..engine.fold import Fold
+from ..engine.report_lists import LISTS, decode, listed
+from ..engine.stage import BoundStage
+from ..engine.step import Send
+from ..ports import Clock, EventLog, LogUnavailable, RequestRefused
+from ..ports.commit_log import CommitLog
+from ..subjects import Stream, covers
+
+KEY: Final = "k1"
+PARTITION: Final = 0
+PAUSE_S: Final = 0.5
+
+_log = telemetry.get_logger("tocsin")
+
+
+class View(Watcher, Protocol):
+    """Shows the events of commits to parts that read them by themselves."""
+
+    proposals: Proposals
+    fold: Fold
+
+
+def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
+    """Return the filters of stages over a stream of inputs, each once."""
+    filters = dict.fromkeys(
+        filter_
+        for stage in stages
+        for subscription in stage.subscriptions
+        if subscription.stream is stream
+        for filter_ in subscription.filters
+    )
+    return [one for one in filters if not any(other != one and covers(other, one) for other in filters)]
+
+
+class CommitProcess:
+    """A process of an installation on the log of commits."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        inputs: EventLog,
+        clock: Clock,
+        key: bytes,
+        *,
+        installation: str,
+        name: str,
+        wake_at: Any = None,
+    ) -> None:
+        self._log = log
+        self._inputs = inputs
+        self._clock = clock
+        self.seal = Seal(installation, PARTITION, {KEY: key})
+        self._name = name
+        self._wake_at = wake_at
+
+    @asynccontextmanager
+    async def running(self, stages: Sequence[BoundStage], view: View) -> AsyncIterator[CommitLoop]:
+        """Decide for stages within the block, which begins when the log is folded."""
+        chain, fold = Chain(self.seal, LogHead(KEY)), Fold()
+        view.fold = fold
+        writer = CommitWriter(self._log, PARTITION, chain, self._clock)
+        loop = CommitLoop(
+            stages,
+            fold,
+            writer,
+            self._clock,
+            name=self._name,
+            on_effects=self._send,
+            watcher=view,
+            wake_at=self._wake_at,
+            folds=bool(stages),
+        )
+        folded = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._follow(loop, folded))]
+            await folded.wait()
+            view.proposals = loop
+            readers = (self._read(loop, _filters(stages, stream), stream) for stream in loop.streams)
+            tasks += map(group.create_task, (*readers, loop.run()))
+            try:
+                yield loop
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def _follow(self, loop: CommitLoop, folded: asyncio.Event) -> None:
+        async for batch in self._log.follow(PARTITION, after=0):
+            loop.receive(batch.bodies)
+            if batch.caught_up and not folded.is_set():
+                loop.fold_received()
+                folded.set()
+
+    async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
+        if stream is Stream.REPORTS:
+            filters = [*filters, LISTS]
+        async for batch in self._inputs.follow(stream, *filters, after=loop.floor(stream), decode=decode):
+            for recorded in batch.messages:
+                for one in listed(recorded):
+                    loop.offer(stream, one)
+
+    async def _send(self, effects: Sequence[tuple[str, Effect]]) -> None:
+        for _, effect in effects:
+            match effect:
+                case Notice(take, signal):
+                    if take is not None:
+                        take(signal)
+                case Send(subject, message, message_id, ttl):
+                    while True:
+                        try:
+                            await self._inputs.publish(subject, message, message_id=message_id, ttl=ttl)
+                        except LogUnavailable as error:
+                            _log.info("input waits for JetStream", action="log-unavailable", error=str(error))
+                            await self._clock.sleep(PAUSE_S)
+                            continue
+                        except RequestRefused as error:
+                            _log.error("input refused", action="input-refused", subject=subject, error=str(error))
+                        break
+                case _:
+                    raise AssertionError(f"no pure stage has the effect {effect}")
+
+
+class Commits:
+    """The log of commits of an installation on NATS, read by this process once a part of it asks."""
+
+    def __init__(
+        self, connection: Connection, names: Names, inputs: EventLog, clock: Clock, key: Callable[[], Awaitable[bytes]]
+    ) -> None:
+        self._connection = connection
+        self._stream = f"{names.root}_COMMITS"
+        self._log = NatsCommitLog(connection, self._stream, f"{names.root}.commits")
+        self._inputs = inputs
+        self._clock = clock
+        self._key = key
+        self._installation = names.root
+        self._wanted = asyncio.Event()
+        self._view: asyncio.Future[CommitView] = asyncio.get_running_loop().create_future()
+
+    async def provision(self, replicas: int) -> None:
+        """Make the stream of the log, unless it exists."""
+        config: dict[str, Any] = {"name": self._stream, "subjects": [f"{self._installation}.commits.*"], "storage": "file"}
+        config |= {"allow_direct": True, "num_replicas": replicas}
+        if await self._connection.find(f"STREAM.INFO.{self._stream}", b"", absent=wire.STREAM_NOT_FOUND) is None:
+            await self._connection.manage(f"STREAM.CREATE.{self._stream}", json.dumps(config).encode())
+
+    async def view(self) -> CommitView:
+        """Return the events, once they are read."""
+        self._wanted.set()
+        return await asyncio.shield(self._view)
+
+    async def process(self) -> tuple[CommitProcess, CommitView]:
+        """Return what reads and writes the log, and what shows it."""
+        process = CommitProcess(
+            self._log,
+            self._inputs,
+            self._clock,
+            await self._key(),
+            installation=self._installation,
+            name=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
+        )
+        return process, CommitView(self._log, PARTITION, process.seal, KEY, LoopClock())
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Read the log within the block, from the moment at which a part asks."""
+        task = asyncio.create_task(self._read())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _read(self) -> None:
+        await self._wanted.wait()
+        try:
+            process, view = await self.process()
+            async with process.running([], view):
+                self._view.set_result(view)
+                await asyncio.Event().wait()
+        except Exception as error:  # noqa: BLE001 - whoever asks gets it
+            if not self._view.done():
+                self._view.set_exception(error)
+            _log.error("commits not read", action="commits-not-read", exc_info=error)
+
+
+def is_on_commits() -> bool:
+    """Return whether decisions are commits."""
+    return os.environ.get("TOCSIN_ENGINE") == "commits"
