@@ -7,6 +7,7 @@ began is read from the log of commits again, so that no event stays in memory. A
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final
 
@@ -93,6 +94,8 @@ class CommitView:
         self._seal = seal
         self._key = key
         self.fold = Fold()
+        self.is_folding = False
+        """Whether the fold has the states of all events, so that nothing else is read."""
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
@@ -171,17 +174,19 @@ class CommitView:
     ) -> AsyncGenerator[Batch, None]:
         """Implement `ports.EventLog.follow`."""
         is_early = filters == EARLY
-        async for events, upto, undone in self._follow(stream, filters, after, is_early=is_early):
-            messages = list(_readable(events, lambda event: event.read(decode)))
-            yield Batch(messages, caught_up=True, upto=upto, undone=undone)
+        async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
+            async for events, upto, undone in batches:
+                messages = list(_readable(events, lambda event: event.read(decode)))
+                yield Batch(messages, caught_up=True, upto=upto, undone=undone)
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
         """Implement `ports.EventLog.watch`."""
         place = after if isinstance(after, int) else 0
-        async for events, upto, _ in self._follow(stream, filters, place):
-            wanted = (one for one in events if isinstance(after, int) or one.time >= after)
-            headings = [Heading(one.event.subject, one.number, one.time) for one in wanted]
-            yield Headings(headings, caught_up=True, upto=upto)
+        async with aclosing(self._follow(stream, filters, place)) as batches:
+            async for events, upto, _ in batches:
+                wanted = (one for one in events if isinstance(after, int) or one.time >= after)
+                headings = [Heading(one.event.subject, one.number, one.time) for one in wanted]
+                yield Headings(headings, caught_up=True, upto=upto)
 
     async def _follow(
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
@@ -267,11 +272,14 @@ class CommitView:
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Return the events of a scope, oldest first."""
-        if self.fold.numbers.get(scope, 0) <= after and (self.fold.events or scope in self.fold.numbers):
+        if self.is_folding:
+            known = self.fold.events.get(scope, [])
+        elif self.fold.numbers.get(scope, -1) <= after and scope in self.fold.numbers:
             return []
-        known = self.fold.events.get(scope)
-        if known is None and (known := self._known.get(scope)) is None:
+        elif (found := self._known.get(scope)) is None:
             known = await self._scan(scope)
+        else:
+            known = found
         return [recorded for recorded in known if recorded.sequence > after]
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
@@ -282,11 +290,11 @@ class CommitView:
 
     async def _scan(self, subject: str) -> list[Recorded[Message]]:
         """Read the events of a scope or subject, and remember those of a scope."""
-        upto, scope = self._number, subjects.guard_of(subject.replace("*", "x").replace(">", "x"))
+        upto, is_scope = self._number, _scope_of(subject.replace("*", "x").replace(">", "x")) == subject
         takes = subjects.any_of((subject,))
         known = [event async for event in self._past(takes, upto=upto)]
         found = list(_readable(known, _Event.read))
-        if scope is not None and not self.fold.events:
+        if is_scope and not self.is_folding:
             self._known[subject] = found
             while len(self._known) > MAX_SCOPES:
                 del self._known[next(iter(self._known))]

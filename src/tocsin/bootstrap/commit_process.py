@@ -40,6 +40,7 @@ class View(Watcher, Protocol):
 
     proposals: Proposals
     fold: Fold
+    is_folding: bool
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
@@ -79,7 +80,7 @@ class CommitProcess:
     async def running(self, stages: Sequence[BoundStage], view: View) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded."""
         chain, fold = Chain(self.seal, LogHead(KEY)), Fold()
-        view.fold = fold
+        view.fold, view.is_folding = fold, bool(stages)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         loop = CommitLoop(
             stages,
@@ -159,7 +160,11 @@ class Commits:
 
     async def provision(self, replicas: int) -> None:
         """Make the stream of the log, unless it exists."""
-        config: dict[str, Any] = {"name": self._stream, "subjects": [f"{self._installation}.commits.*"], "storage": "file"}
+        config: dict[str, Any] = {
+            "name": self._stream,
+            "subjects": [f"{self._installation}.commits.*"],
+            "storage": "file",
+        }
         config |= {"allow_direct": True, "num_replicas": replicas}
         if await self._connection.find(f"STREAM.INFO.{self._stream}", b"", absent=wire.STREAM_NOT_FOUND) is None:
             await self._connection.manage(f"STREAM.CREATE.{self._stream}", json.dumps(config).encode())

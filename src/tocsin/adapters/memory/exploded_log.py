@@ -24,6 +24,7 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
 
     proposals: Proposals
     fold: Fold
+    is_folding = False
     number = 0
     """The number of the newest event that it has."""
 
