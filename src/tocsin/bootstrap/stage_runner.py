@@ -24,6 +24,7 @@ from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
+from ..adapters.nats.log.announcer import Announcer
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
 from ..adapters.notifications.factory import open_channel
@@ -57,6 +58,7 @@ from ..settings.notifications import ChannelSettings, NatsChannel
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
+from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import DECISION_STREAMS, RECORDED, stream_names
 from .commits import read_durable, split
@@ -308,6 +310,9 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             ready.set()
         async with asyncio.TaskGroup() as group:
             start_loops(group, installation, stages)
+            if view is not None and PLANNER.name in running:
+                announcer = Announcer(installation.connection, installation.names, view, installation.clock)
+                group.create_task(announcer.run(), name="announcer")
             for one in reading:
                 group.create_task(one)
             group.create_task(_log_cancellation(running), name="until cancelled")

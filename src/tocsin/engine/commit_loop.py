@@ -40,8 +40,9 @@ from .commit_writer import Chain, CommitWriter
 from .fold import EVENTS, Fold
 from .fold_view import View
 from .items import MAX_STEPS, EndlessDecision
+from .report_lists import UnreadableInput
 from .stage import BoundStage
-from .step import Events, Put, Send, Step, Then
+from .step import Events, Put, Send, Step, Then, refuse
 
 MAX_INPUTS: Final = 512
 """Inputs of one commit."""
@@ -406,6 +407,14 @@ class CommitLoop:
         """Decide on one cause to its end."""
         if isinstance(cause, Proposal):
             self._decide_proposal(batch, cause, now)
+            return
+        if isinstance(cause, MessageCause) and isinstance(unreadable := cause.recorded.message, UnreadableInput):
+            error = unreadable.error
+            is_proven = cause.subscription.is_proven
+            if is_proven is None or is_proven(cause.recorded.subject):
+                step = refuse(f"unreadable: {error}", code=error.code)
+                self._append(batch, cause, _dead_letter(cause, step), now)
+            self._close(batch, cause)
             return
         view, before = View(self.fold, now), len(batch.events)
         for _ in range(MAX_STEPS):

@@ -106,8 +106,25 @@ class ListedReports:
 
 
 def decode(subject: str, body: bytes) -> Message:
-    """Decode an input; a list is left to `listed`."""
-    return Listed(body) if subject.startswith("report.list.") else subjects.decode(subject, body)
+    """Decode an input; a list is left to `listed`, and what cannot be read to the loop."""
+    if subject.startswith("report.list."):
+        return Listed(body)
+    try:
+        return subjects.decode(subject, body)
+    except DecodeError as error:
+        return UnreadableInput(body, error)
+
+
+class UnreadableInput(Message):
+    """An input that cannot be read."""
+
+    def __init__(self, body: bytes, error: DecodeError) -> None:
+        self.body = body
+        self.error = error
+
+    def encode(self) -> bytes:
+        """Return the body as it is."""
+        return self.body
 
 
 class Listed(Message):
