@@ -23,7 +23,7 @@ from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loade
 from ..ports.commit_log import CommitLog
 from ..stages.matcher.stage import FILTERS as EARLY
 from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
-from . import decision_lines
+from .decision_lines import note as note_line
 from .memory.clock import AlarmClock
 from .memory.durable import InMemoryDurable
 from .memory.stored_stream import StoredStream
@@ -141,6 +141,8 @@ class CommitView:
         is_own: bool,
     ) -> None:
         """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
+        if is_own:
+            note_decisions(first, recorded)
         for place, event in enumerate(events):
             self._number = first + place
             feeds = self._routes.to(event.subject)
@@ -251,14 +253,11 @@ class CommitView:
         appends = [write for write in writes if isinstance(write, Append)]
         stored = [self.proposals.propose(by, write.events, expect=write.expect) for write in appends]
         written: list[Written] = []
-        for write, future in zip(appends, stored, strict=True):
+        for future in stored:
             try:
-                sequences = await future
+                written.append(Written(await future))
             except Exception as error:  # noqa: BLE001 - returned to the caller
                 written.append(Written((), error))
-            else:
-                decision_lines.note(write, sequences)
-                written.append(Written(sequences))
         return written
 
     async def append(self, fact: Message, *, expect: int) -> int:
@@ -338,6 +337,12 @@ class CommitView:
     ) -> list[Recorded[Message]]:
         """Return up to `limit` events of subjects after a number."""
         return [recorded for recorded in await self._scan(subject) if recorded.sequence > after][:limit]
+
+
+def note_decisions(first: int, recorded: Sequence[Recorded[Message]]) -> None:
+    """Write the log lines of the events of this process's own commit."""
+    if recorded:
+        note_line(Append(tuple(one.message for one in recorded), 0), range(first, first + len(recorded)))
 
 
 def _stored_event(recorded: Recorded[Message]) -> _Event:

@@ -35,7 +35,9 @@ def split(stages: Sequence[BoundStage]) -> tuple[list[BoundStage], list[BoundSta
     pure = [stage for stage in stages if stage.name in PURE]
     others = [stage for stage in stages if stage.name not in {*PURE, TICKER.name}]
     # The lock keeper shows its locks; the timers of the others are deadlines.
-    others += [BoundStage(stage.name, loops=stage.loops) for stage in pure if stage.name in {PLANNER.name, LOCK_KEEPER.name}]
+    others += [
+        BoundStage(stage.name, loops=stage.loops) for stage in pure if stage.name in {PLANNER.name, LOCK_KEEPER.name}
+    ]
     # The end of a step frees its slot: it comes with the commit that takes the report.
     others = [
         replace(

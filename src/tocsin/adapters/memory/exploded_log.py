@@ -15,7 +15,7 @@ from ...engine.commit_loop import NobodyWatches
 from ...engine.fold import Fold
 from ...ports import Append, Write, Written, check_scopes
 from ...subjects import DECISION_STREAMS
-from .. import decision_lines
+from ..commit_view import note_decisions
 from .event_log import InMemoryEventLog
 
 
@@ -39,6 +39,8 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
         *,
         is_own: bool,
     ) -> None:
+        if is_own:
+            note_decisions(first, recorded)
         for number, (event, decoded) in enumerate(zip_longest(events, recorded), first):
             if number <= self.number:
                 continue  # it was read again
@@ -77,5 +79,4 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
             )
         except Exception as error:  # noqa: BLE001 - returned to the caller
             return Written((), error)
-        decision_lines.note(write, sequences)
         return Written(sequences)
