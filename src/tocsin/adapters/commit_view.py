@@ -21,7 +21,6 @@ from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written
 from ..ports.commit_log import CommitLog
-from ..stages.matcher.stage import FILTERS as EARLY
 from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
 from .memory.clock import AlarmClock
@@ -87,8 +86,11 @@ class CommitView:
 
     proposals: Proposals
 
-    def __init__(self, log: CommitLog, partition: int, seal: Seal, key: str, clock: AlarmClock) -> None:
-        """`key`: the id of the key of the first commit."""
+    def __init__(
+        self, log: CommitLog, partition: int, seal: Seal, key: str, clock: AlarmClock, *, early: Sequence[str] = ()
+    ) -> None:
+        """`key`: the id of the key of the first commit. `early`: the filters of the follower that sees events before they are stored."""
+        self._early = tuple(early)
         self._commits = log
         self._partition = partition
         self._seal = seal
@@ -175,7 +177,7 @@ class CommitView:
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncGenerator[Batch, None]:
         """Implement `ports.EventLog.follow`."""
-        is_early = filters == EARLY
+        is_early = filters == self._early
         async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
             async for events, upto, undone in batches:
                 messages = list(_readable(events, lambda event: event.read(decode)))

@@ -174,8 +174,8 @@ class Commits:
         self._wanted.set()
         return await asyncio.shield(self._view)
 
-    async def process(self) -> tuple[CommitProcess, CommitView]:
-        """Return what reads and writes the log, and what shows it."""
+    async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
+        """Return what reads and writes the log, and what shows it (`CommitView`)."""
         process = CommitProcess(
             self._log,
             self._inputs,
@@ -184,7 +184,7 @@ class Commits:
             installation=self._installation,
             name=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
         )
-        return process, CommitView(self._log, PARTITION, process.seal, KEY, LoopClock())
+        return process, CommitView(self._log, PARTITION, process.seal, KEY, LoopClock(), early=early)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:

@@ -57,6 +57,7 @@ from ..settings import sampling_of
 from ..settings.notifications import ChannelSettings, NatsChannel
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
+from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
@@ -252,7 +253,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             storage = await _storage(installation, history)
         view, process = None, None
         if installation.commits is not None:
-            process, view = await installation.commits.process()
+            process, view = await installation.commits.process(early=SEEN_EARLY)
             installation = replace(installation, log=RoutedLog(installation.inputs, partial(_ready, view)))
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
