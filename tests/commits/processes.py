@@ -13,6 +13,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.domain.commit import Commit, CommitEvent, LogHead, Seal
 from tocsin.domain.events import Message, Recorded
+from tocsin.domain.log_events import is_log_event
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
@@ -84,6 +85,7 @@ class Installation:
             Recorded(subjects.decode(event.subject, bytes(event.body)), event.subject, number, commit.at)
             for commit in await self.commits()
             for number, event in enumerate(commit.events, commit.first)
+            if not is_log_event(event.subject)
         ]
 
     async def by_scope(self) -> dict[str, list[str]]:

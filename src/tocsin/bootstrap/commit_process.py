@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
@@ -27,6 +28,7 @@ from ..engine.step import Send
 from ..ports import Clock, EventLog, LogUnavailable, RequestRefused
 from ..ports.commit_log import CommitLog
 from ..subjects import Stream, covers
+from .leading import Leading
 
 KEY: Final = "k1"
 PARTITION: Final = 0
@@ -44,7 +46,7 @@ class View(Watcher, Protocol):
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
-    """Return the filters of stages over a stream of inputs, each once."""
+    """Return the filters of stages over a stream of inputs, each once; reports come alone and in lists."""
     filters = dict.fromkeys(
         filter_
         for stage in stages
@@ -52,7 +54,8 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
         if subscription.stream is stream
         for filter_ in subscription.filters
     )
-    return [one for one in filters if not any(other != one and covers(other, one) for other in filters)]
+    found = [one for one in filters if not any(other != one and covers(other, one) for other in filters)]
+    return [*found, LISTS] if found and stream is Stream.REPORTS else found
 
 
 class CommitProcess:
@@ -77,11 +80,17 @@ class CommitProcess:
         self._wake_at = wake_at
 
     @asynccontextmanager
-    async def running(self, stages: Sequence[BoundStage], view: View) -> AsyncIterator[CommitLoop]:
-        """Decide for stages within the block, which begins when the log is folded."""
+    async def running(
+        self, stages: Sequence[BoundStage], view: View, leading: Leading | None = None
+    ) -> AsyncIterator[CommitLoop]:
+        """Decide for stages within the block, which begins when the log is folded.
+
+        `leading`: the leases of the stages; None: this process alone has stages.
+        """
         chain, fold = Chain(self.seal, LogHead(KEY)), Fold()
         view.fold, view.is_folding = fold, bool(stages)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
+        leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
         loop = CommitLoop(
             stages,
             fold,
@@ -92,6 +101,8 @@ class CommitProcess:
             watcher=view,
             wake_at=self._wake_at,
             folds=bool(stages),
+            leases=leases,
+            ends=partial(self._ends, stages) if stages else None,
         )
         folded = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -99,10 +110,15 @@ class CommitProcess:
             await folded.wait()
             view.proposals = loop
             readers = (self._read(loop, _filters(stages, stream), stream) for stream in loop.streams)
-            tasks += map(group.create_task, (*readers, loop.run()))
+            running = group.create_task(loop.run())
+            tasks += [*map(group.create_task, readers), running]
+            electing = None if leases is None else group.create_task(leases.run())
             try:
                 yield loop
             finally:
+                if leading is not None and leases is not None and electing is not None:
+                    electing.cancel()
+                    await leading.leave(loop, leases, running)
                 for task in tasks:
                     task.cancel()
 
@@ -113,13 +129,24 @@ class CommitProcess:
                 loop.fold_received()
                 folded.set()
 
+    async def _ends(self, stages: Sequence[BoundStage]) -> dict[Stream, int]:
+        """Return the newest input of streams that stages read, at this moment."""
+        filters = {stream: _filters(stages, stream) for stream in (Stream.REQUESTS, Stream.REPORTS)}
+        while True:
+            try:
+                return {s: max(await self._inputs.tails(*of_stream)) for s, of_stream in filters.items() if of_stream}
+            except LogUnavailable as error:
+                _log.info("decisions wait for JetStream", action="log-unavailable", error=str(error))
+                await self._clock.sleep(PAUSE_S)
+
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
-        if stream is Stream.REPORTS:
-            filters = [*filters, LISTS]
         async for batch in self._inputs.follow(stream, *filters, after=loop.floor(stream), decode=decode):
             for recorded in batch.messages:
                 for one in listed(recorded):
                     loop.offer(stream, one)
+            loop.intake.note_read(stream, batch.upto)
+            loop.wake()
+            await loop.intake.room(stream)
 
     async def _send(self, effects: Sequence[tuple[str, Effect]]) -> None:
         for _, effect in effects:

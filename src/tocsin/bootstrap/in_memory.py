@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from secrets import token_bytes
+from secrets import token_bytes, token_hex
 
 from .. import __version__, telemetry
 from ..adapters.extras import require_extra
@@ -42,6 +42,7 @@ from ..worker.connection import Options as WorkerOptions
 from .commit_process import CommitProcess
 from .commits import read_durable, split
 from .installation import Ports
+from .leading import Leading
 from .stage_runner import STAGE_NAMES, compose, delivery_policy, start_loops
 from .workers import connection_of
 
@@ -157,11 +158,13 @@ async def run_stages_in_memory(
                 installation.clock,
                 installation.report_key,
                 installation=installation.settings.root,
-                name="memory",
+                name=f"memory-{token_hex(4)}",
                 wake_at=installation.clock.at,
             )
             pure, stages = split(stages)
-            await stack.enter_async_context(process.running(pure, installation.log))
+            leader = installation.settings.leader
+            leading = Leading(installation.projections, installation.log, installation.clock, leader)
+            await stack.enter_async_context(process.running(pure, installation.log, leading))
         await _run(installation, stages, policy, ready)
 
 

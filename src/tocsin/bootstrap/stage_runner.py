@@ -64,6 +64,7 @@ from ..stages.recorder.stage import Recorder
 from ..subjects import DECISION_STREAMS, RECORDED, stream_names
 from .commits import read_durable, split
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
+from .leading import Leading
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
 """The names of all stages, in the order in which an execution passes them."""
@@ -278,7 +279,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         )
         if view is not None and process is not None:
             pure, stages = split(stages)
-            await stack.enter_async_context(process.running(pure, view))
+            leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
+            await stack.enter_async_context(process.running(pure, view, leading))
         connection = await stack.enter_async_context(connect_client(settings, within=None))
         broker = _Broker(connection.client)
         policy = delivery_policy(installation, store)

@@ -27,6 +27,9 @@ class Notice(NamedTuple):
 Effect: TypeAlias = Send | Put | Notice
 """What leaves the process after the commit: an input of another stream, a KV entry, or a signal of a stage."""
 DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
+MIN_STALE: Final = 1_024
+STALE: Final = 4
+"""Alarms of a stage that may be stale for each scope that has alarms."""
 
 
 class MessageCause(NamedTuple):
@@ -187,9 +190,11 @@ class Agenda:
                 self._declared.setdefault(deadlines.kind.name, []).append((stage, deadlines))
         self._alarms: dict[str, tuple[DeadlineCause, ...]] = {}
         """The deadlines of the newest state, by scope."""
-        self._heap: list[tuple[datetime, int, DeadlineCause]] = []
-        """An alarm that is not of the newest state any more is stale."""
+        self._heaps: dict[str, list[tuple[datetime, int, DeadlineCause]]] = {stage.name: [] for stage in stages}
+        """By stage. An alarm that is not of the newest state any more is stale."""
         self._numbers = itertools.count()
+        self.led = frozenset(self._heaps)
+        """The stages that the process decides for."""
 
     def note(self, fold: Fold, scopes: Iterable[str]) -> None:
         """Note the deadlines of states that changed."""
@@ -210,22 +215,41 @@ class Agenda:
                 del self._alarms[scope]
             for alarm in alarms:
                 if alarm not in before:
-                    heapq.heappush(self._heap, (alarm.deadline.at, next(self._numbers), alarm))
+                    self.again(alarm)
+
+    def again(self, alarm: DeadlineCause) -> None:
+        """Note an alarm, or note again one whose decision was undone."""
+        heap = self._heaps[alarm.by]
+        heapq.heappush(heap, (alarm.deadline.at, next(self._numbers), alarm))
+        if len(heap) > MIN_STALE and len(heap) > STALE * len(self._alarms):  # a standby takes none from it
+            heap[:] = [entry for entry in heap if self._is_current(entry[2])]
+            heapq.heapify(heap)
+
+    def _is_current(self, alarm: DeadlineCause) -> bool:
+        return alarm in self._alarms.get(alarm.scope, ())
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
         """Return the earliest alarm up to a time (UTC); None: there is none. `look_again` or a new state ends it."""
-        while self._heap and self._heap[0][0] <= now:
-            alarm = self._heap[0][2]
-            if alarm in self._alarms.get(alarm.scope, ()):
-                return alarm
-            heapq.heappop(self._heap)
-        return None
+        earliest: tuple[datetime, int, DeadlineCause] | None = None
+        for stage in self.led:
+            heap = self._heaps[stage]
+            while heap and heap[0][0] <= now and not self._is_current(heap[0][2]):
+                heapq.heappop(heap)
+            if heap and heap[0][0] <= now and (earliest is None or heap[0][:2] < earliest[:2]):
+                earliest = heap[0]
+        return None if earliest is None else earliest[2]
 
     def look_again(self, alarm: DeadlineCause, at: datetime) -> None:
-        """Put off an alarm that gave nothing."""
-        heapq.heapreplace(self._heap, (at, next(self._numbers), alarm))
+        """Put off an alarm that gave nothing, or could not be decided."""
+        heap = self._heaps[alarm.by]
+        entry = (at, next(self._numbers), alarm)
+        if heap[0][2] is alarm:
+            heapq.heapreplace(heap, entry)
+        else:
+            heap[:] = [other for other in heap if other[2] is not alarm] + [entry]
+            heapq.heapify(heap)
 
     @property
     def next_at(self) -> datetime | None:
         """A time (UTC) no later than the next alarm; None: there is none."""
-        return self._heap[0][0] if self._heap else None
+        return min((self._heaps[stage][0][0] for stage in self.led if self._heaps[stage]), default=None)

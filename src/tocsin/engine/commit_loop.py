@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from .. import subjects
 from ..domain.commit import Commit, CommitEvent, Taken, Untaken
 from ..domain.events import Message, PoisonMessage, Recorded
+from ..domain.log_events import Began, Left, LogEvent, decode, encode, is_log_event
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import Stream
@@ -39,13 +41,19 @@ from .causes import (
 from .commit_writer import Chain, CommitWriter
 from .fold import EVENTS, Fold
 from .fold_view import View
+from .intake import Intake, is_crowded
 from .items import MAX_STEPS, EndlessDecision
+from .leadership import Leadership
 from .report_lists import UnreadableInput
 from .stage import BoundStage
+from .stage_leases import StageLeases
 from .step import Events, Put, Send, Step, Then, refuse
+from .turns import Turns
 
 MAX_INPUTS: Final = 512
 """Inputs of one commit."""
+MAX_EVENTLESS: Final = 4_096
+"""Decisions without an event after which their positions are stored."""
 MAX_EVENTS: Final = 2_048
 """Events after which a commit ends; the decision that exceeds them is its last."""
 MAX_EVENT_BYTES: Final = 524_288
@@ -58,6 +66,8 @@ RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
 TURNS: Final = 6
 """Turns of the event loop that parts of the process have to propose decisions on what is not stored yet."""
+ASK_AGAIN: Final = timedelta(seconds=4)
+"""The time after which the ends of the streams are asked for again, if they were not reached."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
 
@@ -122,6 +132,7 @@ class _Batch:
         """The inputs and events that were decided to their end."""
         self.events: list[CommitEvent] = []
         self.recorded: list[Recorded[Message]] = []
+        """The events as messages; events of the log itself have none."""
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
         self.inputs = 0
@@ -142,12 +153,15 @@ class CommitLoop:
         watcher: Watcher | None = None,
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         folds: bool = True,
+        leases: StageLeases | None = None,
+        ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
         is_cut_after_each_call: bool = False,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
         `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
-        the time itself, which may step. Without `folds`, it only takes proposals.
+        the time itself, which may step. Without `folds`, it only takes proposals. `leases`: those of its stages; None: it decides for all of its stages.
+        `ends` returns the ends of the streams that are read before deadlines and triggers are decided, when a term begins.
         """
         self._wake_at = wake_at
         self._folds = folds
@@ -169,7 +183,12 @@ class CommitLoop:
         self._proposals: deque[Proposal] = deque()
         self._arrived: deque[StoredBody] = deque()
         self._changed = asyncio.Event()
-        self._inputs: deque[MessageCause] = deque()
+        self._turns = Turns()
+        self.intake = Intake(self.floor)
+        self._ends = ends
+        self._must_read = False
+        """Whether a term began, and the ends of the streams at that time are not known yet."""
+        self._ask_again_at = clock.now()
         self._postponed: list[tuple[datetime, int, MessageCause]] = []
         """A heap of calls that could not be decided yet, by the time to try again."""
         self._untaken: dict[tuple[str, str], Untaken] = {}
@@ -178,6 +197,13 @@ class CommitLoop:
         """The newest place of each source."""
         self.agenda = Agenda(stages)
         self._routes = routes_of(stages)
+        self._leadership = Leadership(name, [stage.name for stage in stages], fold, clock, leases)
+        self._leadership.call(self._changed.set)
+        self.agenda.led = self._leadership.led
+        self._is_blind = False
+        """Whether nothing but proposals can be decided."""
+        self._standby: dict[tuple[str, str], deque[MessageCause]] = {}
+        """Calls of stages that another process leads, by stage and source, in the order of their places."""
 
     @property
     def streams(self) -> frozenset[Stream]:
@@ -187,13 +213,19 @@ class CommitLoop:
 
     def floor(self, stream: Stream) -> int:
         """Return the sequence of a stream up to which all of its stages took the inputs."""
-        return min((self.fold.position(stage.name, stream.value).floor for stage in self._stages), default=0)
+        readers = (stage for stage in self._stages if any(s.stream is stream for s in stage.subscriptions))
+        return min((self.fold.position(stage.name, stream.value).floor for stage in readers), default=0)
 
     # --- what comes in -------------------------------------------------------------------------------------------------
 
     def offer(self, stream: Stream, recorded: Recorded[Message]) -> None:
         """Take the next input of a stream. Sequences between this and the one before do not exist."""
-        self._arrive(stream.value, recorded, self._inputs)
+        self.intake.note(stream, recorded.sequence, len(recorded.message.encode()))
+        self._arrive(stream.value, recorded, self._turns.add)
+        self._changed.set()
+
+    def wake(self) -> None:
+        """Look again at what can be decided."""
         self._changed.set()
 
     def receive(self, bodies: Iterable[StoredBody]) -> None:
@@ -223,42 +255,110 @@ class CommitLoop:
 
         What was decided and is not stored rests on less than the log: it is decided again.
         """
-        if self._batch.calls:
-            batch, self._batch = self._batch, _Batch()
-            self._undo(batch)
+        self._undo_open()
         for stage, sources in commit.taken.items():
             for source, taken in sources.items():
                 self.fold.take(stage, source, taken)
+                self._forget_taken(stage, source)
         decoded = list[Recorded[Message]]()
         for number, event in enumerate(commit.events, commit.first):
             if not self._folds:  # proposals need no states
                 self.fold.note(event.subject, number)
                 continue
+            if is_log_event(event.subject):
+                if (change := decode(event)) is not None:
+                    self._evolve_terms(change, commit.writer, number, commit.at)
+                continue
             message = subjects.decode(event.subject, bytes(event.body))
             decoded.append(Recorded(message, event.subject, number, commit.at))
-            self._evolve(decoded[-1])
+            self._evolve(decoded[-1], self._turns.add)
         self.fold.journal.keep()
-        self._watcher.explode(commit.first, commit.at, commit.events, decoded, is_own=False)
+        self.intake.free()
+        self._show(commit.first, commit.at, commit.events, decoded, is_own=False)
 
-    def _evolve(self, recorded: Recorded[Message]) -> None:
+    def _show(
+        self,
+        first: int,
+        at: datetime,
+        events: Sequence[CommitEvent],
+        recorded: Sequence[Recorded[Message]],
+        *,
+        is_own: bool,
+    ) -> None:
+        """Show a commit to the watcher, but for events of the log itself, which are first or alone in theirs."""
+        own = sum(is_log_event(event.subject) for event in events)
+        self._watcher.explode(first + own, at, events[own:], recorded, is_own=is_own)
+
+    def _undo_open(self) -> None:
+        """Have everything decided again that is decided and not stored."""
+        if self._batch.calls:
+            batch, self._batch = self._batch, _Batch()
+            self._undo(batch)
+
+    def _evolve_terms(self, event: LogEvent, writer: str, number: int, at: datetime) -> None:
+        self.fold.evolve_terms(event, writer=writer, number=number, at=at)
+        if isinstance(event, Left):
+            self._leadership.take_left(event)
+
+    def _evolve(self, recorded: Recorded[Message], add: Callable[[MessageCause], None]) -> None:
         self.agenda.note(self.fold, (self.fold.evolve(recorded),))
-        self._arrive(EVENTS, recorded, self._events)
+        self._arrive(EVENTS, recorded, add)
 
-    def _arrive(self, source: str, recorded: Recorded[Message], queue: deque[MessageCause]) -> None:
+    def _arrive(self, source: str, recorded: Recorded[Message], add: Callable[[MessageCause], None]) -> None:
         place = recorded.sequence
         self._seen[source] = max(place, self._seen.get(source, 0))
         if (routes := self._routes.get(source)) is None:
             return
         for stage, subscription in routes.to(recorded.subject):
             if not self.fold.position(stage.name, source).has(place):
-                queue.append(MessageCause(stage, subscription, source, place, recorded))
-                self._untaken_of(stage.name, source).add(place)
+                call = MessageCause(stage, subscription, source, place, recorded)
+                if stage.name in self.agenda.led:
+                    add(call)
+                    self._untaken_of(stage.name, source).add(place)
+                else:
+                    self._standby.setdefault(call.key, deque()).append(call)
 
     def _untaken_of(self, stage: str, source: str) -> Untaken:
         key = stage, source
         if (untaken := self._untaken.get(key)) is None:
             untaken = self._untaken[key] = Untaken(self.fold.position(stage, source).floor)
         return untaken
+
+    # --- who leads -----------------------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        """Decide for the stages whose terms are this process's, and for no other."""
+        led = self._leadership.led
+        if led == self.agenda.led:
+            return
+        lost, gained = self.agenda.led - led, led - self.agenda.led
+        self.agenda.led = led
+        if lost:
+            self._undo_open()
+            waiting = [*self._events, *(call for _, _, call in self._postponed)]
+            moved = [*self._turns.remove(lost), *(call for call in waiting if call.by in lost)]
+            for call in sorted(moved, key=lambda call: (call.key, call.place)):
+                self._standby.setdefault(call.key, deque()).append(call)
+            self._events = deque(call for call in self._events if call.by in led)
+            self._postponed = [entry for entry in self._postponed if entry[2].by in led]
+            heapq.heapify(self._postponed)
+            self._untaken = {key: untaken for key, untaken in self._untaken.items() if key[0] in led}
+        for key in [key for key in self._standby if key[0] in gained]:
+            calls = self._standby.pop(key)
+            for call in calls:
+                if not self.fold.position(*key).has(call.place):
+                    self._turns.add(call)
+                    self._untaken_of(*key).add(call.place)
+
+    def _forget_taken(self, stage: str, source: str) -> None:
+        """Forget the calls of another process's stage that it decided."""
+        calls, position = self._standby.get((stage, source)), self.fold.position(stage, source)
+        while calls and position.has(calls[0].place):
+            calls.popleft()
+
+    async def leave(self) -> None:
+        """Wait until the terms of this process are over, and nothing is decided any more but proposals."""
+        await self._leadership.leave()
 
     # --- one commit ----------------------------------------------------------------------------------------------------
 
@@ -274,34 +374,46 @@ class CommitLoop:
         """Wait for something to decide on."""
         rides_until = None if self._batch.since is None else self._batch.since + RIDES_FOR
         times = [self.agenda.next_at, rides_until, self._postponed[0][0] if self._postponed else None]
+        if self.intake.is_reading:
+            times.append(self._ask_again_at)
         until = min((at for at in times if at is not None), default=None)
-        if until is None:
+        now = self._leadership.now()
+        if until is None or self._is_blind:
             await self._changed.wait()
         elif self._wake_at is not None:
-            alarm = self._wake_at(until, self._changed.set)
+            alarm = self._wake_at(self._clock.now() + (until - now), self._changed.set)
             await self._changed.wait()
             alarm.cancel()
         else:
-            seconds = max((until - self._clock.now()).total_seconds(), 0.0)
+            seconds = max((until - now).total_seconds(), 0.0)
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(seconds, MAX_SLEEP_S)):
                     await self._changed.wait()
 
     async def run_once(self) -> bool:
         """Decide, and store one commit; False: there is nothing to store yet."""
+        is_late = self.intake.is_reading and self._clock.now() >= self._ask_again_at  # the newest may be removed
+        if self._ends is not None and (self._must_read or is_late):
+            self.intake.read_to(await self._ends())
+            self._must_read, self._ask_again_at = False, self._clock.now() + ASK_AGAIN
+        time_of_log = await self._leadership.time()
         self.fold_received()
-        now = max(self._clock.now(), self._chain.head.at)
-        self._decide(now)
+        self._is_blind = time_of_log is None
+        now = max(time_of_log or self._clock.now(), self._chain.head.at)
+        self._lead()
+        is_full = self._decide(now)
         if self._may_propose:
             await self._wait_for_proposals()
-            self._decide(now)
+            is_full = self._decide(now)
         batch, taken = self._batch, self._taken()
         if taken and batch.since is None:
             batch.since = now
-        if not batch.events and (batch.since is None or now - batch.since < RIDES_FOR):
+        may_wait = batch.since is None or now - batch.since < RIDES_FOR
+        is_long = batch.inputs >= self._max_inputs or len(batch.calls) >= MAX_EVENTLESS
+        if not batch.events and may_wait and not (taken and is_long):
             _settle(batch)
             batch.calls = [call for call in batch.calls if not isinstance(call, Proposal)]
-            return False
+            return is_full
         draft = self._chain.seal.write(self._chain.head, writer=self._name, at=now, taken=taken, events=batch.events)
         appended = await self._writer.append(draft)
         self._batch = _Batch()
@@ -310,8 +422,9 @@ class CommitLoop:
         else:
             self._keep(taken)
             at = max(now, self._chain.head.at)
-            self._watcher.explode(self._first, at, batch.events, batch.recorded, is_own=True)
+            self._show(self._first, at, batch.events, batch.recorded, is_own=True)
             _settle(batch)
+            self._leadership.settle()
         for _, commit in appended.others:
             self.apply(commit)
         if appended.sequence is not None and batch.effects:
@@ -332,25 +445,31 @@ class CommitLoop:
                 self.fold.take(stage, source, gain)
                 self._untaken[stage, source].keep()
         self.fold.journal.keep()
+        self.intake.free()
         self._max_inputs = MAX_INPUTS
 
     def _undo(self, batch: _Batch) -> None:
         """Forget what was decided since the last stored commit, and have all of it decided again."""
         self.agenda.note(self.fold, self.fold.journal.undo())
         newest = self._first - 1
-        self._watcher.undone({subjects.guard_of(event.subject) or event.subject for event in batch.events}, newest)
+        self._watcher.undone({subjects.guard_of(one.subject) or one.subject for one in batch.recorded}, newest)
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         self._events = deque(call for call in self._events if call.place <= newest)
         for call in reversed(batch.calls):
             if isinstance(call, Proposal):
                 self._proposals.appendleft(call)
+            elif isinstance(call, DeadlineCause):
+                self.agenda.again(call)  # it may have been put off
         calls = [call for call in batch.calls if isinstance(call, MessageCause)]
         again = [call for call in calls if call.source != EVENTS or call.place <= newest]
         decided = {id(call) for call in batch.calls}
         self._postponed = [entry for entry in self._postponed if id(entry[2]) not in decided]
         heapq.heapify(self._postponed)
-        for call in reversed(again):
-            (self._events if call.source == EVENTS else self._inputs).appendleft(call)
+        self._events.extendleft(call for call in reversed(again) if call.source == EVENTS)
+        self._turns.put_back(call for call in again if call.source != EVENTS)
+        for (_, source), waiting in self._standby.items():
+            while source == EVENTS and waiting and waiting[-1].place > newest:
+                waiting.pop()
         for call in batch.closed:
             self._untaken[call.key].reopen(call.place)
         for (_, source), untaken in self._untaken.items():
@@ -361,6 +480,8 @@ class CommitLoop:
         """Return what each stage has taken since the last stored commit: all that it saw, but for what is open."""
         taken: dict[str, dict[str, Taken]] = {}
         for stage in self._stages:
+            if stage.name not in self.agenda.led:
+                continue
             for source, seen in self._seen.items():
                 untaken = self._untaken_of(stage.name, source)
                 if ranges := untaken.ranges(seen, self.fold.position(stage.name, source)):
@@ -369,19 +490,30 @@ class CommitLoop:
 
     # --- decisions -----------------------------------------------------------------------------------------------------
 
-    def _decide(self, now: datetime) -> None:
-        batch, started = self._batch, time.perf_counter()
+    def _decide(self, now: datetime) -> bool:
+        """Decide until the batch is full; False: nothing waits any more."""
+        started = time.perf_counter()
         self._first = self._chain.head.number + 1
+        if changes := self._leadership.changes():
+            self._undo_open()
+            for change in changes:
+                self._append_of_log(change, now)
+                self._must_read = self._must_read or (self._ends is not None and isinstance(change, Began))
+            return True
+        batch = self._batch
         while self._postponed and self._postponed[0][0] <= now:
-            call = heapq.heappop(self._postponed)[2]
-            (self._events if call.source == EVENTS else self._inputs).append(call)
+            self._turns.add(heapq.heappop(self._postponed)[2])
+        for key, position in self.fold.positions.items():
+            if is_crowded(position) and key[0] in self.agenda.led:
+                self._turns.bring_forward(key, MAX_INPUTS)
         while not self._is_full(batch, started):
             if (following := self._next(now)) is None:
-                return
+                return False
             batch.calls.append(following)
             self._decide_on(batch, following, now)
             if self._is_cut_after_each_call and batch.events:
-                return
+                break
+        return True
 
     def _is_full(self, batch: _Batch, started: float) -> bool:
         return (
@@ -392,16 +524,20 @@ class CommitLoop:
         )
 
     def _next(self, now: datetime) -> Cause | None:
-        """Return the next cause: events come first, so that a cascade runs to its end, then proposals, inputs and deadlines."""
-        for queue in (self._events, self._inputs):
-            while queue:
-                call = queue.popleft()
-                if not self.fold.position(*call.key).has(call.place):
-                    return call
-                self._untaken[call.key].close(call.place)  # another process took it
-            if queue is self._events and self._proposals:
+        """Return the next cause: own events come first, so that a cascade runs to its end, then proposals, then turns."""
+        while True:
+            cause: Cause | None
+            if self._events and not self._is_blind:
+                cause = self._events.popleft()
+            elif self._proposals:
                 return self._proposals.popleft()
-        return self.agenda.next_due(now)
+            else:
+                is_reading = self._must_read or self.intake.is_reading
+                due = partial(self.agenda.next_due, now)
+                cause = None if self._is_blind else self._turns.next(due, is_reading=is_reading)
+            if not isinstance(cause, MessageCause) or not self.fold.position(*cause.key).has(cause.place):
+                return cause
+            self._untaken[cause.key].close(cause.place)  # another process took it
 
     def _decide_on(self, batch: _Batch, cause: Cause, now: datetime) -> None:
         """Decide on one cause to its end."""
@@ -468,13 +604,20 @@ class CommitLoop:
         take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None
         batch.effects += ((cause.by, Notice(take, signal)) for signal in step.signals)
 
+    def _append_of_log(self, event: LogEvent, now: datetime) -> None:
+        """Append an event of the log itself."""
+        batch = self._batch
+        number = self._first + len(batch.events)
+        batch.events.append(encode(event, by="", cause=f"0-{number - 1}"))
+        self._evolve_terms(event, self._name, number, now)
+
     def _append(self, batch: _Batch, cause: Cause, message: Message, now: datetime) -> None:
         recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
         body = message.encode()
         batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
         batch.recorded.append(recorded)
         batch.size += len(body)
-        self._evolve(recorded)
+        self._evolve(recorded, self._events.append)
         self._may_propose |= self._watcher.decided(batch.events[-1], recorded)
 
 

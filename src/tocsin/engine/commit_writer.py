@@ -71,6 +71,10 @@ class CommitWriter:
         self.unanswered_since: float | None = None
         """The monotonic time (seconds) since which the log has not answered; None: it answers."""
 
+    def is_silent_for(self, seconds: float) -> bool:
+        """Return whether the log has not answered for so long."""
+        return self.unanswered_since is not None and self._clock.monotonic() - self.unanswered_since >= seconds
+
     async def append(self, draft: CommitDraft) -> Appended:
         """Store the commit that follows the chain's head; send the same bytes until they are stored, or overtaken.
 

@@ -5,6 +5,7 @@ refused can be undone. An event that a state cannot apply breaks the key of that
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final, TypeVar
 
@@ -14,9 +15,12 @@ from ..domain.commit import Position, Taken
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Defined, Message, Recorded, Shard, ShardsDefined
+from ..domain.log_events import PREFIX, LogEvent
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
 from .step import Scope
+from .terms import NO_TERMS, Terms, stages_of
+from .terms import evolve as evolve_terms
 from .unique_keys import UNIQUE_KEY
 
 T = TypeVar("T")
@@ -130,6 +134,12 @@ class Fold:
             put(self.shard_maps, number, message.shards)
         return scope
 
+    def evolve_terms(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
+        """Apply an event of the log itself, which a process stored."""
+        for stage in stages_of(event):
+            terms = evolve_terms(self.terms(stage), event, stage, writer=writer, number=number, at=at)
+            self.journal.put(self.states, f"{PREFIX}{stage}", terms)
+
     def note(self, subject: str, number: int) -> None:
         """Note that an event was stored, without its state."""
         self.numbers[subjects.guard_of(subject) or subject] = number
@@ -151,6 +161,11 @@ class Fold:
         if isinstance(state, BrokenKey):
             raise state
         return state
+
+    def terms(self, stage: str) -> Terms:
+        """Return who leads a stage, and who died."""
+        terms: Terms = self.states.get(f"{PREFIX}{stage}", NO_TERMS)
+        return terms
 
     def position(self, stage: str, source: str) -> Position:
         """Return how far a stage has taken a source."""

@@ -1,0 +1,58 @@
+"""Who leads the stages of this process on the log of commits."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..engine.clock_guard import ClockGuard
+from ..engine.commit_loop import CommitLoop
+from ..engine.commit_writer import CommitWriter
+from ..engine.leader_election import LeaderElection
+from ..engine.stage import BoundStage
+from ..engine.stage_leases import StageLeases, lease_of
+from ..ports import Clock, EventLog, Projections
+from ..settings import Leader
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """What the leases of stages need."""
+
+    projections: Projections
+    inputs: EventLog
+    """The log by whose clock leaders decide."""
+    clock: Clock
+    leader: Leader
+
+    def leases(self, stages: Sequence[BoundStage], name: str, writer: CommitWriter) -> StageLeases:
+        """Return the candidates of a process for the leases of its stages. `name`: the writer of its commits."""
+        guard, leader = ClockGuard(self.inputs, self.clock), self.leader
+        elections = {
+            stage.name: LeaderElection(
+                self.projections,
+                guard,
+                key=lease_of(stage.name),
+                holder=name,
+                ttl=leader.ttl,
+                renew_interval=leader.renew_interval,
+            )
+            for stage in stages
+        }
+        return StageLeases(
+            elections,
+            guard,
+            renew_interval=leader.renew_interval,
+            is_answered=lambda: not writer.is_silent_for(leader.ttl),
+        )
+
+    async def leave(self, loop: CommitLoop, leases: StageLeases, running: "asyncio.Task[None]") -> None:
+        """End the terms of this process in the log, and free its leases. Without an answer, they end by themselves.
+
+        `running`: the task of the loop, which may have failed.
+        """
+        leaving = asyncio.ensure_future(loop.leave())
+        ending = asyncio.ensure_future(self.clock.sleep(self.leader.ttl))
+        await asyncio.wait((leaving, ending, running), return_when=asyncio.FIRST_COMPLETED)
+        for task in (leaving, ending):
+            task.cancel()
+        await leases.release()

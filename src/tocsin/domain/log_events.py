@@ -1,0 +1,79 @@
+"""Events of the log of commits itself: the terms of the processes that lead stages, and decisions that fail."""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from .commit import CommitEvent
+
+PREFIX: Final = "log."
+"""The beginning of their subjects. No stage decides on them."""
+
+
+class Began(msgspec.Struct, frozen=True):
+    """A process begins to decide for stages.
+
+    It is stored only by a process that has folded the whole log. Its number names the term.
+    """
+
+    stages: tuple[str, ...]
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A process ended terms by itself: it did not die.
+
+    `terms`: the number of `Began`, by stage.
+    """
+
+    terms: dict[str, int]
+
+
+class Trying(msgspec.Struct, frozen=True):
+    """A process is about to make a decision of a stage. It is stored before, after processes died that led the stage."""
+
+    stage: str
+    place: str
+    """The name of what is decided on (`CommitEvent.cause`); that of a deadline goes on with its scope and key."""
+
+
+class Poison(msgspec.Struct, frozen=True):
+    """A decision fails again and again. The key of its cause gets an end by the events that follow."""
+
+    stage: str
+    place: str
+    """As in `Trying`."""
+    subject: str
+    """The subject of the message that is decided on, or the scope of the deadline's state."""
+    code: str
+    """`poison`: it raises an error, or kills the process. `too-large`: it yields too much for a commit."""
+    error: str
+
+
+LogEvent: TypeAlias = Began | Left | Trying | Poison
+
+SUBJECTS: Final[dict[type, str]] = {
+    Began: "log.began",
+    Left: "log.left",
+    Trying: "log.trying",
+    Poison: "log.poison",
+}
+_TYPES: Final = {subject: kind for kind, subject in SUBJECTS.items()}
+
+
+def is_log_event(subject: str) -> bool:
+    """Return whether an event is of the log itself, and has no message."""
+    return subject.startswith(PREFIX)
+
+
+def encode(event: LogEvent, *, by: str, cause: str) -> CommitEvent:
+    """Return an event as it stands in a commit."""
+    return CommitEvent(SUBJECTS[type(event)], by, cause, msgspec.Raw(msgspec.json.encode(event)))
+
+
+def decode(event: CommitEvent) -> LogEvent | None:
+    """Return an event of the log; None: it changes no term."""
+    kind = _TYPES.get(event.subject)
+    if kind is None:
+        return None
+    decoded: LogEvent = msgspec.json.decode(event.body, type=kind)
+    return decoded

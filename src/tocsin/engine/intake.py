@@ -1,0 +1,73 @@
+"""How far the streams of inputs are read: at most so far ahead of what is taken, and once to their ends when a term begins."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ..domain.commit import Position
+from ..subjects import Stream
+
+MAX_INPUTS: Final = 65_536
+"""Inputs of a stream that are read ahead of the floor."""
+MAX_BYTES: Final = 67_108_864
+"""Bytes of their bodies."""
+MAX_RANGES: Final = 2_048
+"""Ranges above the floor of a position."""
+MAX_MORE_RANGES: Final = 512
+"""Ranges that a commit adds at most."""
+
+
+class Intake:
+    """What a process has read of its streams of inputs."""
+
+    def __init__(self, floor: Callable[[Stream], int]) -> None:
+        """`floor` returns the sequence of a stream up to which all of its inputs are taken."""
+        self._floor = floor
+        self._ahead: dict[Stream, deque[tuple[int, int]]] = {}
+        """The sequences and sizes of the inputs that are ahead of the floor, by stream."""
+        self._bytes: dict[Stream, int] = {}
+        self._read: dict[Stream, int] = {}
+        self._ends: dict[Stream, int] = {}
+        self._freed = asyncio.Event()
+
+    def note(self, stream: Stream, sequence: int, size: int) -> None:
+        """Note an input that was read."""
+        self._ahead.setdefault(stream, deque()).append((sequence, size))
+        self._bytes[stream] = self._bytes.get(stream, 0) + size
+
+    def note_read(self, stream: Stream, upto: int) -> None:
+        """Note that all messages up to a sequence were read, also those that no stage gets."""
+        self._read[stream] = max(upto, self._read.get(stream, 0))
+
+    def free(self) -> None:
+        """Let go of what was taken: positions moved."""
+        for stream, ahead in self._ahead.items():
+            floor = self._floor(stream) if ahead else 0
+            while ahead and ahead[0][0] <= floor:
+                self._bytes[stream] -= ahead.popleft()[1]
+        self._freed.set()
+
+    def has_room(self, stream: Stream) -> bool:
+        """Return whether more of a stream may be read."""
+        return len(self._ahead.get(stream, ())) < MAX_INPUTS and self._bytes.get(stream, 0) < MAX_BYTES
+
+    async def room(self, stream: Stream) -> None:
+        """Wait until more of a stream may be read."""
+        while not self.has_room(stream):
+            self._freed.clear()
+            await self._freed.wait()
+
+    def read_to(self, ends: dict[Stream, int]) -> None:
+        """Have streams read to the ends that they have now, before older requests are overtaken."""
+        self._ends = ends
+
+    @property
+    def is_reading(self) -> bool:
+        """Return whether a stream is not read to the end that it had; one that has no more room is."""
+        return any(self._read.get(stream, 0) < end and self.has_room(stream) for stream, end in self._ends.items())
+
+
+def is_crowded(position: Position) -> bool:
+    """Return whether a position has so many ranges that the oldest inputs are decided first."""
+    return len(position.above) > MAX_RANGES - MAX_MORE_RANGES

@@ -1,0 +1,88 @@
+"""The stages that a process decides for: it holds their leases, and its term is the newest in the log.
+
+A term begins with `Began`, under the guard of the log, so only a process that has folded everything begins one. A process that lost a lease
+and has it again goes on with its term, unless another term began meanwhile.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from ..domain.log_events import Began, Left, LogEvent
+from ..ports import Clock
+from .fold import Fold
+from .stage_leases import StageLeases
+from .terms import Term
+
+
+class Leadership:
+    """Which stages a process decides for, and the events that begin and end its terms."""
+
+    def __init__(
+        self, name: str, stages: Sequence[str], fold: Fold, clock: Clock, leases: StageLeases | None = None
+    ) -> None:
+        """`name`: the writer of the commits of this process, and no other's. `leases`: None: it decides for all stages."""
+        self._name = name
+        self._stages = stages
+        self._fold = fold
+        self._clock = clock
+        self._leases = leases
+        self._gone = asyncio.Event()
+
+    def call(self, on_change: Callable[[], None]) -> None:
+        """Have a function called when the leases may have changed."""
+        if self._leases is not None:
+            self._leases.on_change = on_change
+
+    @property
+    def led(self) -> frozenset[str]:
+        """The stages to decide for."""
+        if self._leases is None:
+            return frozenset(self._stages)
+        return frozenset(stage for stage in self._leases.held if self._own(stage) is not None)
+
+    async def time(self) -> datetime | None:
+        """Return the time (UTC) up to which this process may decide; None: it holds no lease, or the time is unknown."""
+        return self._clock.now() if self._leases is None else await self._leases.time()
+
+    def now(self) -> datetime:
+        """Return the time (UTC) by the log's clock, or by this machine's if that is unknown."""
+        return self._clock.now() if self._leases is None else self._leases.now()
+
+    def changes(self) -> list[LogEvent]:
+        """Return the events to store before anything is decided."""
+        if self._leases is None:
+            return []
+        left: dict[str, int] = {}
+        for stage in self._stages:
+            if self._leases.is_leaving and (term := self._own(stage)) is not None:
+                left[stage] = term.began
+            for began in self._fold.terms(stage).died(self._name):  # it was overtaken, and lives
+                left[stage] = began
+        changes: list[LogEvent] = [Left(left)] if left else []
+        held = self._leases.held
+        gained = tuple(stage for stage in self._stages if stage in held and self._own(stage) is None)
+        return [*changes, Began(gained)] if gained else changes
+
+    def take_left(self, event: Left) -> None:
+        """Try to lead at once: a process leaves."""
+        if self._leases is not None and not self._leases.is_leaving and not event.terms.keys().isdisjoint(self._stages):
+            self._leases.wake()
+
+    def settle(self) -> None:
+        """Note that a commit was stored."""
+        if self._leases is not None and self._leases.is_leaving and not any(map(self._own, self._stages)):
+            self._gone.set()
+
+    async def leave(self) -> None:
+        """End the terms of this process, and wait until this is stored. Its leases are still held."""
+        if self._leases is not None:
+            self._leases.is_leaving = True
+            self.settle()
+            self._leases.on_change()
+            await self._gone.wait()
+
+    def _own(self, stage: str) -> Term | None:
+        """Return the open term of this process."""
+        term = self._fold.terms(stage).open
+        return term if term is not None and term.writer == self._name else None

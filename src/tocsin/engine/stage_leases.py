@@ -1,0 +1,131 @@
+"""The leader leases of the stages of one process: a lease for each stage, in a fixed order.
+
+A lease only saves work, because the guard of the log decides. A process whose lease ended renews it first, and goes on if no other
+process began a term meanwhile.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+from .clock_guard import ClockGuard
+from .leader_election import ACQUIRE_INTERVAL_S, LeaderElection
+
+SOON_S: Final = 0.02
+"""The time between two tries while leases are being freed, or taken by another process."""
+SOON_FOR_S: Final = 0.5
+"""How long a process tries so often after another left."""
+
+
+def lease_of(stage: str) -> str:
+    """Return the key of the lease of a stage."""
+    return stage.replace("_", "-")
+
+
+class StageLeases:
+    """Candidates for the leases of stages. Times are seconds."""
+
+    def __init__(
+        self,
+        elections: Mapping[str, LeaderElection],
+        time: ClockGuard,
+        *,
+        renew_interval: float,
+        is_answered: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`elections` by stage, in the order in which they are held.
+
+        `is_answered`: whether the log answered within the lifetime of a lease; if not, the leases are given up.
+        """
+        self._elections = elections
+        self._time = time
+        self._clock = time.clock
+        self._renew_interval = renew_interval
+        self._is_answered = is_answered
+        self._entered: frozenset[str] = frozenset()
+        """Stages whose leases were taken by the end of the last round."""
+        self._others: set[str] = set()
+        """Stages whose leases other processes were seen to hold."""
+        self._soon_until = float("-inf")
+        self._woken = asyncio.Event()
+        self.is_leaving = False
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each round in which the leases or the judgement on the clock may have changed."""
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The stages whose leases this process certainly holds."""
+        if self.is_leaving:
+            return frozenset()
+        return frozenset(stage for stage in self._entered if self._elections[stage].is_leading)
+
+    async def time(self) -> datetime | None:
+        """Return the time (UTC) up to which this process may decide; None: it leads nothing, or the time is unknown."""
+        for stage in self._entered:
+            if self._elections[stage].is_leading:
+                return await self._elections[stage].time()
+        return None
+
+    def now(self) -> datetime:
+        """Return the time (UTC) by the log's clock, or by this machine's if that is unknown."""
+        return self._time.now() or self._clock.now()
+
+    def wake(self) -> None:
+        """Try at once: another process leaves."""
+        self._soon_until = self._clock.monotonic() + SOON_FOR_S
+        self._others.clear()
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Acquire and renew the leases until cancelled."""
+        while True:
+            self._woken.clear()
+            await self.run_once()
+            await self._sleep(self._pause())
+
+    async def run_once(self) -> None:
+        """Renew the leases that are held, together, and try to acquire the others, in order."""
+        if not self._is_answered():
+            await self.release()
+            return
+        led = [stage for stage in self._elections if self._elections[stage].is_leading]
+        await asyncio.gather(*(self._elections[stage].run_once() for stage in led))
+        for stage, election in self._elections.items():
+            if stage in led:
+                continue
+            await election.run_once()
+            if election.is_leading:
+                self._others.discard(stage)
+            elif stage not in self._others:
+                # The holder takes its leases at this moment. It shall have the rest, so that cascades stay in one process.
+                self._others.add(stage)
+                self._soon_until = max(self._soon_until, self._clock.monotonic() + 2 * SOON_S)
+                break
+        self._entered = frozenset(stage for stage, election in self._elections.items() if election.is_leading)
+        self.on_change()
+
+    async def release(self) -> None:
+        """Free all leases, so that other processes can lead at once."""
+        self._entered = frozenset()
+        self.on_change()
+        await asyncio.gather(*(election.release() for election in self._elections.values()))
+
+    def _pause(self) -> float:
+        if len(self._entered) == len(self._elections):
+            return self._renew_interval
+        if self._clock.monotonic() < self._soon_until:
+            return SOON_S
+        return min(self._renew_interval, ACQUIRE_INTERVAL_S)
+
+    async def _sleep(self, seconds: float) -> None:
+        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
+        waking = asyncio.ensure_future(self._woken.wait())
+        try:
+            await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sleeping, waking):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task

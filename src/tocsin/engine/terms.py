@@ -1,0 +1,85 @@
+"""The terms of the processes that lead a stage, folded from the log: who leads, and who died."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from ..domain.log_events import Began, Left, LogEvent, Poison, Trying
+
+SPAN: Final = timedelta(minutes=10)
+"""The time within which two deaths make the next leader careful, and for which it is."""
+CAREFUL_AFTER: Final = 2
+"""Deaths within `SPAN` after which each decision is announced."""
+POISON_AFTER: Final = 3
+"""Deaths at one place after which nobody decides on it again."""
+MAX_DEATHS: Final = 16
+
+
+class Term(msgspec.Struct, frozen=True):
+    """A term of a process."""
+
+    writer: str
+    began: int
+    """The number of its `Began`."""
+    at: datetime
+    """The time (UTC) of its `Began`; of a death, the time at which its successor began."""
+    place: str = ""
+    """What it was about to decide on, if it was careful."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """The terms of one stage."""
+
+    open: Term | None = None
+    """The newest term, unless it was left."""
+    deaths: tuple[Term, ...] = ()
+    """Terms that ended without `Left`, oldest first."""
+
+    def is_careful(self, now: datetime) -> bool:
+        """Return whether the leader announces each decision before it makes it."""
+        if self.open is None or now - self.open.at >= SPAN:
+            return False
+        return sum(self.open.at - death.at <= SPAN for death in self.deaths) >= CAREFUL_AFTER
+
+    def is_poison(self, place: str) -> bool:
+        """Return whether decisions on a place killed so many leaders that it is not decided on again."""
+        return sum(death.place == place for death in self.deaths) >= POISON_AFTER
+
+    def died(self, writer: str) -> tuple[int, ...]:
+        """Return the terms of a process that count as deaths."""
+        return tuple(death.began for death in self.deaths if death.writer == writer)
+
+
+NO_TERMS: Final = Terms()
+
+
+def stages_of(event: LogEvent) -> tuple[str, ...]:
+    """Return the stages whose terms an event changes."""
+    match event:
+        case Began(stages):
+            return stages
+        case Left(terms):
+            return tuple(terms)
+        case Trying(stage):
+            return (stage,)
+        case Poison():
+            return ()
+
+
+def evolve(state: Terms, event: LogEvent, stage: str, *, writer: str, number: int, at: datetime) -> Terms:
+    """Return the terms of a stage after an event of a process."""
+    match event:
+        case Began():
+            deaths = state.deaths
+            if (before := state.open) is not None:
+                deaths = (*deaths, Term(before.writer, before.began, at, before.place))[-MAX_DEATHS:]
+            return Terms(Term(writer, number, at), deaths)
+        case Left(terms):
+            is_open = state.open is not None and state.open.began == terms[stage]
+            deaths = tuple(death for death in state.deaths if death.began != terms[stage])
+            return Terms(None if is_open else state.open, deaths)
+        case Trying(_, place) if state.open is not None and state.open.writer == writer:
+            return Terms(msgspec.structs.replace(state.open, place=place), state.deaths)
+        case _:
+            return state

@@ -1,0 +1,230 @@
+"""The order in which waiting messages and deadlines are decided: shares of classes, turns of publishers and of their jobs.
+
+A commit is no long queue for anybody: every class has a share of the decisions, and what a class leaves goes to the others. Inside a
+class publishers take turns, and the jobs of a publisher within its own; the messages of a job keep their order. No deadline, trigger or
+enqueue of a job comes before a definition of the job that was stored earlier.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from enum import IntEnum
+from typing import Final
+
+from .. import subjects
+from ..subjects import Stream
+from .causes import DeadlineCause, MessageCause
+from .fold import EVENTS
+
+
+class Kind(IntEnum):
+    """The classes; of two whose turn it is, the first goes first."""
+
+    REPORTS = 0
+    """Reports, and events of other processes."""
+    TIMES = 1
+    """Instants and other deadlines."""
+    OPERATORS = 2
+    """What operators request about jobs and executions: definitions, pauses, cancels."""
+    RUNS = 3
+    """Triggers, enqueues and backfills."""
+
+
+SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1}
+"""Decisions of each class among eight, if all of them wait."""
+_RUNS: Final = frozenset({"trigger", "enqueue"})
+_DEFINITION: Final = "define."
+"""The beginning of the subjects of requests that define a job."""
+
+
+def kind_of(source: str, subject: str) -> Kind:
+    """Return the class of a message of a source."""
+    if source in {EVENTS, Stream.REPORTS.value}:
+        return Kind.REPORTS
+    first = subjects.request_subject(subject).partition(".")[0]
+    return Kind.RUNS if first in _RUNS else Kind.OPERATORS
+
+
+class _Queue:
+    """The waiting messages of a class."""
+
+    def __init__(self) -> None:
+        self.publishers: OrderedDict[str, OrderedDict[str, deque[MessageCause]]] = OrderedDict()
+
+    def add(self, call: MessageCause) -> None:
+        publisher, job = subjects.turn_of(call.recorded.subject)
+        self.publishers.setdefault(publisher, OrderedDict()).setdefault(job, deque()).append(call)
+
+    def put_back(self, call: MessageCause) -> None:
+        """Add a message before all others."""
+        publisher, job = subjects.turn_of(call.recorded.subject)
+        jobs = self.publishers.setdefault(publisher, OrderedDict())
+        jobs.setdefault(job, deque()).appendleft(call)
+        jobs.move_to_end(job, last=False)
+        self.publishers.move_to_end(publisher, last=False)
+
+    def first(self) -> MessageCause:
+        """Return the message whose turn it is."""
+        jobs = next(iter(self.publishers.values()))
+        return next(iter(jobs.values()))[0]
+
+    def take(self) -> MessageCause:
+        """Remove and return the message whose turn it is."""
+        publisher, jobs = self.publishers.popitem(last=False)
+        job, calls = jobs.popitem(last=False)
+        call = calls.popleft()
+        if calls:
+            jobs[job] = calls
+        if jobs:
+            self.publishers[publisher] = jobs
+        return call
+
+    def take_until(self, turn: tuple[str, str], is_last: Callable[[MessageCause], bool]) -> list[MessageCause]:
+        """Remove and return the messages of a job of a publisher up to the last one that fits."""
+        publisher, job = turn
+        jobs = self.publishers[publisher]
+        calls = list(jobs[job])
+        until = max((index for index, call in enumerate(calls, 1) if is_last(call)), default=0)
+        jobs[job] = deque(calls[until:])
+        if not jobs[job]:
+            del jobs[job]
+        if not jobs:
+            del self.publishers[publisher]
+        return calls[:until]
+
+    def __iter__(self) -> Iterator[MessageCause]:
+        return (call for jobs in self.publishers.values() for calls in jobs.values() for call in calls)
+
+
+class Turns:
+    """Messages that wait for their decision."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Kind, _Queue] = {kind: _Queue() for kind in Kind if kind is not Kind.TIMES}
+        self._due = dict.fromkeys(Kind, 0.0)
+        """When the next turn of each class is, in decisions."""
+        self._now = 0.0
+        self._had: set[Kind] = set()
+        """The classes that had something at the last turn."""
+        self._definitions: dict[str, Counter[tuple[str, str]]] = {}
+        """The number of definitions that wait in turns, by job and turn."""
+        self._first: deque[MessageCause] = deque()
+        """What goes before all turns."""
+        self.inputs = 0
+        """The number of inputs that wait."""
+
+    def add(self, call: MessageCause) -> None:
+        """Add a message after those of its job."""
+        self._count(call, 1)
+        self._queue_of(call).add(call)
+
+    def put_back(self, calls: Iterable[MessageCause]) -> None:
+        """Add messages whose decisions were undone, in their order, before all others of their jobs."""
+        for call in reversed(list(calls)):
+            self._count(call, 1)
+            self._queue_of(call).put_back(call)
+
+    def next(
+        self, due: Callable[[], DeadlineCause | None], *, is_reading: bool = False
+    ) -> MessageCause | DeadlineCause | None:
+        """Return what is decided next, and remove it if it is a message; None: nothing waits.
+
+        `due` returns a deadline that is due. While `is_reading`, no deadline and no run is decided, because older requests may follow.
+        """
+        if self._first:
+            return self._taken(self._first.popleft())
+        deadline = None if is_reading else due()
+        if (kind := self._next_kind(deadline, is_reading=is_reading)) is None:
+            return None
+        if kind is Kind.TIMES:
+            assert deadline is not None  # noqa: S101 - it is the reason for this turn
+            if self._definitions and self._bring_forward(subjects.job_of(deadline.scope)):
+                return self._taken(self._first.popleft())
+            return deadline
+        queue = self._queues[kind]
+        is_about_job = self._definitions and kind is not Kind.REPORTS and not _is_definition(call := queue.first())
+        if is_about_job and self._bring_forward(_job_of(call), call.recorded.time):
+            return self._taken(self._first.popleft())
+        return self._taken(queue.take())
+
+    def _next_kind(self, deadline: DeadlineCause | None, *, is_reading: bool) -> Kind | None:
+        has = {kind for kind, queue in self._queues.items() if queue.publishers}
+        if is_reading:
+            has.discard(Kind.RUNS)
+        if deadline is not None:
+            has.add(Kind.TIMES)
+        if not has:
+            return None
+        for kind in has - self._had:  # a class that had nothing saved nothing up
+            self._due[kind] = max(self._due[kind], self._now)
+        self._had = has
+        kind = min(has, key=lambda kind: (self._due[kind], kind))
+        self._now = self._due[kind]
+        self._due[kind] += sum(SHARES.values()) / SHARES[kind]
+        return kind
+
+    def bring_forward(self, key: tuple[str, str], limit: int) -> None:
+        """Let the oldest messages of a stage and source go first, so that its position has fewer ranges."""
+        calls = sorted((call for call in self if call.key == key), key=lambda call: call.place)[:limit]
+        chosen = set(map(id, calls))
+        for queue in self._queues.values():
+            for publisher, jobs in list(queue.publishers.items()):
+                for job, waiting in list(jobs.items()):
+                    jobs[job] = deque(call for call in waiting if id(call) not in chosen)
+                    if not jobs[job]:
+                        del jobs[job]
+                if not jobs:
+                    del queue.publishers[publisher]
+        self._first = deque([*calls, *(call for call in self._first if id(call) not in chosen)])
+
+    def remove(self, stages: Iterable[str]) -> list[MessageCause]:
+        """Remove and return the messages of some stages."""
+        removed, calls, stages = list[MessageCause](), list(self), frozenset(stages)
+        self._queues = {kind: _Queue() for kind in self._queues}
+        self._definitions.clear()
+        self._first.clear()
+        self.inputs = 0
+        for call in calls:
+            if call.by in stages:
+                removed.append(call)
+            else:
+                self.add(call)
+        return removed
+
+    def __iter__(self) -> Iterator[MessageCause]:
+        yield from self._first
+        for queue in self._queues.values():
+            yield from queue
+
+    def _queue_of(self, call: MessageCause) -> _Queue:
+        return self._queues[kind_of(call.source, call.recorded.subject)]
+
+    def _taken(self, call: MessageCause) -> MessageCause:
+        self._count(call, -1)
+        return call
+
+    def _count(self, call: MessageCause, change: int) -> None:
+        self.inputs += change * (call.source != EVENTS)
+        if _is_definition(call):
+            counts = self._definitions.setdefault(_job_of(call), Counter())
+            counts[subjects.turn_of(call.recorded.subject)] += change
+            if not +counts:
+                del self._definitions[_job_of(call)]
+
+    def _bring_forward(self, job: str, before: datetime | None = None) -> bool:
+        """Let the definitions of a job go first that were stored before a time, and what stands before them."""
+        for turn in list(self._definitions.get(job, ())):
+            self._first.extend(
+                self._queues[Kind.OPERATORS].take_until(
+                    turn, lambda call: _is_definition(call) and (before is None or call.recorded.time <= before)
+                )
+            )
+        return bool(self._first)
+
+
+def _is_definition(call: MessageCause) -> bool:
+    return call.recorded.subject.startswith(_DEFINITION)
+
+
+def _job_of(call: MessageCause) -> str:
+    return subjects.job_of(call.recorded.subject)

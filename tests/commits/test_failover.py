@@ -1,0 +1,85 @@
+"""Leaders of stages on a real nats-server that are killed, stopped and asked to end."""
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.commits.processes import NAMES
+from tests.commits.server import Server, server
+from tocsin.domain.log_events import Began, Left
+
+EVERY_SECOND = {"name": "tick", "function": "f", "schedule": "* * * * * *", "overlap_policy": "allow"}
+
+
+@pytest.fixture
+async def given(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
+    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+    async with server(nats_url, tmp_path) as it:
+        yield it
+
+
+async def test_standby_goes_on_after_kill_and_after_sigterm(given: Server) -> None:
+    tocsin = given.tocsin
+    programs = [given.start()]
+    await tocsin.ready()
+    programs.append(given.start())
+    await tocsin.ready()
+    await given.define(**EVERY_SECOND)
+    await _fires(given)
+    programs[0].kill()
+    await _fires(given)
+    programs[0].start()
+    await tocsin.ready()
+    programs[1].send(signal.SIGTERM)
+    await tocsin.until(lambda: _has_ended(given, 3))
+    await _fires(given)
+    writers = [writer for writer, change in await given.control() if isinstance(change, Began)]
+    assert len(set(writers)) == len(writers) == 3
+    changes = [change for _, change in await given.control()]
+    assert [type(change) for change in changes] == [Began, Began, Left, Began]
+    assert {stage for change in changes if isinstance(change, Began) for stage in change.stages} == set(NAMES)
+    events = await given.subjects()
+    dues = events.count("ledger.tick.due")
+    assert sum(e.startswith("execution.tick.") and ".admitted." in e for e in events) >= dues - 1
+
+
+async def test_paused_leader_is_overtaken_and_stands_by(given: Server) -> None:
+    tocsin = given.tocsin
+    paused = given.start()
+    await tocsin.ready()
+    given.start()
+    await tocsin.ready()
+    await given.define(**EVERY_SECOND)
+    await _fires(given)
+    paused.send(signal.SIGSTOP)
+    await tocsin.until(lambda: _has_ended(given, 2))
+    paused.send(signal.SIGCONT)
+
+    async def has_left() -> bool:
+        return any(isinstance(change, Left) for _, change in await given.control())
+
+    await tocsin.until(has_left)
+    await _fires(given)
+    (first, one), (second, two), (third, left) = await given.control()
+    assert isinstance(one, Began)
+    assert isinstance(two, Began)
+    assert isinstance(left, Left)
+    assert (first, first == second) == (third, False)
+    instants = await given.instants()
+    assert len(set(instants)) == len(instants)
+
+
+async def _has_ended(given: Server, terms: int) -> bool:
+    return sum(isinstance(change, Began) for _, change in await given.control()) == terms
+
+
+async def _fires(given: Server) -> None:
+    """Wait until two more instants fired."""
+    before = (await given.subjects()).count("ledger.tick.due")
+
+    async def has_fired() -> bool:
+        return (await given.subjects()).count("ledger.tick.due") >= before + 2
+
+    await given.tocsin.until(has_fired)
