@@ -17,6 +17,7 @@ from tocsin.domain.log_events import is_log_event
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
+from tocsin.engine.fresh_fold import load_fold
 from tocsin.engine.lock_projection import LockProjection
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
@@ -60,8 +61,10 @@ class Installation:
         stored = self.inputs[stream]
         stored.append(Recorded(message, subject, len(stored) + 1, self.clock.now(), message_id))
 
-    def process(self, names: Collection[str] = NAMES, *, cut: bool = False) -> "Process":
-        return Process(self, names, cut=cut)
+    def process(
+        self, names: Collection[str] = NAMES, *, cut: bool = False, stages: Sequence[BoundStage] | None = None
+    ) -> "Process":
+        return Process(self, names, cut=cut, stages=stages)
 
     async def store(self, *events: Message) -> None:
         """Events that the test decides."""
@@ -99,18 +102,26 @@ class Installation:
 class Process:
     """One process with some of the stages."""
 
-    def __init__(self, installation: Installation, names: Collection[str], *, cut: bool = False) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        names: Collection[str],
+        *,
+        cut: bool = False,
+        stages: Sequence[BoundStage] | None = None,
+    ) -> None:
         self.installation = installation
         self.fold = Fold()
         self.chain = Chain(SEAL, LogHead("k1"))
         self.writer = CommitWriter(installation.log, 0, self.chain, installation.clock)
         self.loop = CommitLoop(
-            bound(names),
+            bound(names) if stages is None else stages,
             self.fold,
             self.writer,
             installation.clock,
             name="-".join(names) or "none",
             on_effects=self._take_effects,
+            reload=lambda: load_fold(installation.log, 0, SEAL, LogHead("k1"), self.chain.head),
             is_cut_after_each_call=cut,
         )
         self._offered: dict[Stream, int] = defaultdict(int)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.commits.processes import NAMES
 from tests.commits.server import Server, server
-from tocsin.domain.log_events import Began, Left
+from tocsin.domain.log_events import Began, Left, Poison, Trying
 
 EVERY_SECOND = {"name": "tick", "function": "f", "schedule": "* * * * * *", "overlap_policy": "allow"}
 
@@ -69,6 +69,38 @@ async def test_paused_leader_is_overtaken_and_stands_by(given: Server) -> None:
     assert (first, first == second) == (third, False)
     instants = await given.instants()
     assert len(set(instants)) == len(instants)
+
+
+async def test_trigger_that_kills_each_leader_becomes_poison(given: Server) -> None:
+    tocsin = given.tocsin
+    await given.define(**EVERY_SECOND)  # other commits lie between
+    await given.define(name="deadly", function="f")
+    await given.define(name="good", function="f", overlap_policy="allow")
+    for _ in range(2):
+        await given.trigger("good")
+        await given.trigger("deadly")
+    programs = [given.start(module=("tests.commits.deadly",)) for _ in range(2)]
+
+    async def is_over() -> bool:
+        for program in programs:
+            if program.ended is not None:
+                program.start()
+        return sum(isinstance(change, Poison) for _, change in await given.control()) == 2
+
+    await tocsin.until(is_over)
+    await given.trigger("good")
+    await _fires(given)
+    changes = [change for _, change in await given.control()]
+    poison = [change for change in changes if isinstance(change, Poison)]
+    assert [(one.stage, one.code) for one in poison] == [("planner", "poison")] * 2
+    tries = [change.place for change in changes if isinstance(change, Trying)]
+    assert [tries.count(one.place) for one in poison] == [3, 3]
+    terms = [change for change in changes if isinstance(change, Began) and "planner" in change.stages]
+    assert len(terms) == 2 + 3 + 3 + 1  # two deaths without a name, three at each trigger, and the leader that lives
+    events = await given.subjects()
+    assert sum(subject.startswith("dead-letter.deadly.") for subject in events) == 2
+    assert len({subject.split(".")[2] for subject in events if subject.startswith("execution.good.")}) == 3
+    assert len(set(await given.instants())) == len(await given.instants())
 
 
 async def _has_ended(given: Server, terms: int) -> bool:

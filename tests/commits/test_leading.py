@@ -1,7 +1,7 @@
 """Who leads the stages on the log of commits: leases by stage, terms in the log, takeovers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
@@ -21,6 +21,7 @@ from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
 from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.stage import BoundStage
 from tocsin.engine.stage_leases import StageLeases, lease_of
 from tocsin.subjects import Bucket, Stream
 
@@ -62,7 +63,9 @@ class World(Installation):
 class Leader(Process):
     """A process that decides for the stages that it leads."""
 
-    def __init__(self, world: World, name: str, stages: Collection[str] = NAMES) -> None:
+    def __init__(
+        self, world: World, name: str, stages: Collection[str] = NAMES, *, bound_stages: Sequence[BoundStage] = ()
+    ) -> None:
         self.installation = self.world = world
         self.name = name
         self._offered = dict[Stream, int]()
@@ -78,7 +81,7 @@ class Leader(Process):
         }
         self.leases = StageLeases(self.elections, guard, renew_interval=RENEW)
         self.loop = CommitLoop(
-            bound(stages),
+            bound_stages or bound(stages),
             self.fold,
             self.writer,
             world.clock,
@@ -128,15 +131,17 @@ class Given(World):
         self._stack = stack
         self._ids = 0
 
-    async def start(self, name: str, stages: Collection[str] = NAMES) -> Leader:
-        leader = Leader(self, name, stages)
+    async def start(
+        self, name: str, stages: Collection[str] = NAMES, *, bound_stages: Sequence[BoundStage] = ()
+    ) -> Leader:
+        leader = Leader(self, name, stages, bound_stages=bound_stages)
         self._stack.push_async_callback(leader.kill)
         await leader.start()
         return leader
 
-    async def trigger(self) -> None:
+    async def trigger(self, job: str = "free") -> None:
         self._ids += 1
-        await self.base.publish(subjects.trigger("free"), Trigger(), message_id=f"t{self._ids}")
+        await self.base.publish(subjects.trigger(job), Trigger(), message_id=f"t{self._ids}")
         await settle()
 
     async def executions(self) -> int:

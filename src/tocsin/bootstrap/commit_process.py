@@ -22,6 +22,7 @@ from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop, Watcher
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
+from ..engine.fresh_fold import load_fold
 from ..engine.report_lists import LISTS, decode, listed
 from ..engine.stage import BoundStage
 from ..engine.step import Send
@@ -103,6 +104,7 @@ class CommitProcess:
             folds=bool(stages),
             leases=leases,
             ends=partial(self._ends, stages) if stages else None,
+            reload=partial(self._load, chain),
         )
         folded = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -128,6 +130,15 @@ class CommitProcess:
             if batch.caught_up and not folded.is_set():
                 loop.fold_received()
                 folded.set()
+
+    async def _load(self, chain: Chain) -> Fold:
+        """Return the fold of the log up to the end of a chain."""
+        while True:
+            try:
+                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head)
+            except LogUnavailable as error:
+                _log.info("a decision waits for JetStream", action="log-unavailable", error=str(error))
+                await self._clock.sleep(PAUSE_S)
 
     async def _ends(self, stages: Sequence[BoundStage]) -> dict[Stream, int]:
         """Return the newest input of streams that stages read, at this moment."""

@@ -354,6 +354,11 @@ class Untaken:
             self._open = {place: call for place, call in self._open.items() if place <= newest}
             self._passed = [(first, min(last, newest)) for first, last in self._passed if first <= newest]
 
+    def forget(self, newest: int) -> None:
+        """Forget places after the newest that exists."""
+        self._covered = min(self._covered, newest)
+        self._open = {place: call for place, call in self._open.items() if place <= newest}
+
     def ranges(self, seen: int, position: Position) -> tuple[Range, ...]:
         """Return what can be taken up to the place `seen`, and is not in a position yet."""
         if seen > self._covered:

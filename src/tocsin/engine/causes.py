@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from .. import subjects
+from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
@@ -15,6 +15,8 @@ from ..subjects import Stream
 from .fold import EVENTS, KINDS, BrokenKey, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
 from .step import Put, Send
+
+_log = telemetry.get_logger("tocsin.engine")
 
 
 class Notice(NamedTuple):
@@ -166,6 +168,11 @@ class Proposal:
         """The name of what is decided on (`domain.commit.CommitEvent`)."""
         return f"0-{self.expect}"
 
+    def fail(self, error: Exception) -> None:
+        """Answer: it cannot be stored."""
+        if not self.stored.done():
+            self.stored.set_exception(error)
+
     def settle(self) -> None:
         """Answer: what it rests on is stored."""
         if self.stored.done():
@@ -192,6 +199,8 @@ class Agenda:
         """The deadlines of the newest state, by scope."""
         self._heaps: dict[str, list[tuple[datetime, int, DeadlineCause]]] = {stage.name: [] for stage in stages}
         """By stage. An alarm that is not of the newest state any more is stale."""
+        self.unknown: set[str] = set()
+        """Scopes of whose states no deadline could be found."""
         self._numbers = itertools.count()
         self.led = frozenset(self._heaps)
         """The stages that the process decides for."""
@@ -203,12 +212,18 @@ class Agenda:
             if kind is None or (declared := self._declared.get(kind.name)) is None:
                 continue
             state = fold.states.get(scope, kind.initial)
-            alarms = tuple(
-                DeadlineCause(stage, deadlines, scope, deadline)
-                for stage, deadlines in declared
-                if not isinstance(state, BrokenKey)
-                for deadline in deadlines.of(state)
-            )
+            self.unknown.discard(scope)
+            try:
+                alarms = tuple(
+                    DeadlineCause(stage, deadlines, scope, deadline)
+                    for stage, deadlines in declared
+                    if not isinstance(state, BrokenKey)
+                    for deadline in deadlines.of(state)
+                )
+            except Exception:  # a defect of one rule, or one key, stops no other
+                _log.exception("deadlines unknown", action="deadlines-unknown", scope=scope)
+                self.unknown.add(scope)
+                alarms = ()
             before = self._alarms.get(scope, ())
             self._alarms[scope] = alarms
             if not alarms:
@@ -222,10 +237,11 @@ class Agenda:
         heap = self._heaps[alarm.by]
         heapq.heappush(heap, (alarm.deadline.at, next(self._numbers), alarm))
         if len(heap) > MIN_STALE and len(heap) > STALE * len(self._alarms):  # a standby takes none from it
-            heap[:] = [entry for entry in heap if self._is_current(entry[2])]
+            heap[:] = [entry for entry in heap if self.is_current(entry[2])]
             heapq.heapify(heap)
 
-    def _is_current(self, alarm: DeadlineCause) -> bool:
+    def is_current(self, alarm: DeadlineCause) -> bool:
+        """Return whether an alarm is of the newest state of its scope."""
         return alarm in self._alarms.get(alarm.scope, ())
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
@@ -233,7 +249,7 @@ class Agenda:
         earliest: tuple[datetime, int, DeadlineCause] | None = None
         for stage in self.led:
             heap = self._heaps[stage]
-            while heap and heap[0][0] <= now and not self._is_current(heap[0][2]):
+            while heap and heap[0][0] <= now and not self.is_current(heap[0][2]):
                 heapq.heappop(heap)
             if heap and heap[0][0] <= now and (earliest is None or heap[0][:2] < earliest[:2]):
                 earliest = heap[0]

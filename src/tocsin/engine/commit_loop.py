@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from .. import subjects
+from .. import subjects, telemetry
 from ..domain.commit import Commit, CommitEvent, Taken, Untaken
 from ..domain.events import Message, PoisonMessage, Recorded
-from ..domain.log_events import Began, Left, LogEvent, decode, encode, is_log_event
+from ..domain.log_events import Began, Left, LogEvent, Trying, decode, encode, is_log_event
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import Stream
@@ -44,6 +44,15 @@ from .fold_view import View
 from .intake import Intake, is_crowded
 from .items import MAX_STEPS, EndlessDecision
 from .leadership import Leadership
+from .poison import (
+    MAX_CALL_BYTES,
+    MAX_CALL_EVENTS,
+    DeadlyDecision,
+    DecisionTooLarge,
+    end_of,
+    place_of,
+    poison_of,
+)
 from .report_lists import UnreadableInput
 from .stage import BoundStage
 from .stage_leases import StageLeases
@@ -58,6 +67,13 @@ MAX_EVENTS: Final = 2_048
 """Events after which a commit ends; the decision that exceeds them is its last."""
 MAX_EVENT_BYTES: Final = 524_288
 """Bytes of events after which a commit ends."""
+MAX_ALL_EVENTS: Final = 4_000
+MAX_ALL_BYTES: Final = 700_000
+"""Events of a commit, and their bytes, beyond which its last decision goes into the next commit."""
+EVENT_BYTES: Final = 80
+"""Bytes of an event in a commit beside its subject, cause and body."""
+FRESH_FOR_S: Final = 60.0
+"""Seconds in which the fold is loaded again once at most."""
 MAX_DECIDING_S: Final = 0.02
 """Seconds of deciding after which a commit ends."""
 MAX_SLEEP_S: Final = 1.0
@@ -70,6 +86,8 @@ ASK_AGAIN: Final = timedelta(seconds=4)
 """The time after which the ends of the streams are asked for again, if they were not reached."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
+
+_log = telemetry.get_logger("tocsin.engine")
 
 
 class Watcher(Protocol):
@@ -137,6 +155,26 @@ class _Batch:
         self.size = 0
         self.inputs = 0
 
+    def mark(self) -> "_Mark":
+        """Return its present end."""
+        return _Mark(len(self.calls), len(self.events), len(self.recorded), len(self.effects), self.size)
+
+    def cut(self, mark: "_Mark") -> None:
+        """Forget what came after a mark."""
+        del self.calls[mark.calls :], self.events[mark.events :]
+        del self.recorded[mark.recorded :], self.effects[mark.effects :]
+        self.size = mark.size
+
+
+class _Mark(NamedTuple):
+    """The end of a batch at some time."""
+
+    calls: int
+    events: int
+    recorded: int
+    effects: int
+    size: int
+
 
 class CommitLoop:
     """Decides for the stages of one process, and appends their commits."""
@@ -155,12 +193,14 @@ class CommitLoop:
         folds: bool = True,
         leases: StageLeases | None = None,
         ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
+        reload: Callable[[], Awaitable[Fold]] | None = None,
         is_cut_after_each_call: bool = False,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
         `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
         the time itself, which may step. Without `folds`, it only takes proposals. `leases`: those of its stages; None: it decides for all of its stages.
+        `reload` returns the fold of the log up to the chain's head, for decisions that fail; None: its own fold is as fresh as can be.
         `ends` returns the ends of the streams that are read before deadlines and triggers are decided, when a term begins.
         """
         self._wake_at = wake_at
@@ -195,6 +235,14 @@ class CommitLoop:
         """What a stage has seen of a source and not taken, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
+        self._look_at_unknown = clock.now()
+        self._reload = reload
+        self._fresh_until = float("-inf")
+        """The monotonic time up to which the fold counts as freshly loaded."""
+        self._first_of_next: Cause | None = None
+        """What is decided first in the next commit."""
+        self._suspect: MessageCause | DeadlineCause | None = None
+        """A decision that raised an error. It is made again, alone."""
         self.agenda = Agenda(stages)
         self._routes = routes_of(stages)
         self._leadership = Leadership(name, [stage.name for stage in stages], fold, clock, leases)
@@ -285,9 +333,16 @@ class CommitLoop:
         *,
         is_own: bool,
     ) -> None:
-        """Show a commit to the watcher, but for events of the log itself, which are first or alone in theirs."""
-        own = sum(is_log_event(event.subject) for event in events)
-        self._watcher.explode(first + own, at, events[own:], recorded, is_own=is_own)
+        """Show a commit to the watcher, but for events of the log itself."""
+        begin = shown = 0
+        for end, event in enumerate((*events, None)):
+            if event is not None and not is_log_event(event.subject):
+                continue
+            if number := end - begin:
+                part = recorded[shown : shown + number]
+                self._watcher.explode(first + begin, at, events[begin:end], part, is_own=is_own)
+                shown += number
+            begin = end + 1
 
     def _undo_open(self) -> None:
         """Have everything decided again that is decided and not stored."""
@@ -336,6 +391,7 @@ class CommitLoop:
         if lost:
             self._undo_open()
             waiting = [*self._events, *(call for _, _, call in self._postponed)]
+            waiting += self._let_go(lambda held: held.by in lost)
             moved = [*self._turns.remove(lost), *(call for call in waiting if call.by in lost)]
             for call in sorted(moved, key=lambda call: (call.key, call.place)):
                 self._standby.setdefault(call.key, deque()).append(call)
@@ -349,6 +405,13 @@ class CommitLoop:
                 if not self.fold.position(*key).has(call.place):
                     self._turns.add(call)
                     self._untaken_of(*key).add(call.place)
+
+    def _let_go(self, fits: Callable[[Cause], bool]) -> list[MessageCause]:
+        """Keep what fits no longer for the next commit; return the messages among it."""
+        gone = [held for held in (self._first_of_next, self._suspect) if held is not None and fits(held)]
+        self._first_of_next = None if self._first_of_next in gone else self._first_of_next
+        self._suspect = None if self._suspect in gone else self._suspect
+        return [held for held in gone if isinstance(held, MessageCause)]
 
     def _forget_taken(self, stage: str, source: str) -> None:
         """Forget the calls of another process's stage that it decided."""
@@ -374,6 +437,8 @@ class CommitLoop:
         """Wait for something to decide on."""
         rides_until = None if self._batch.since is None else self._batch.since + RIDES_FOR
         times = [self.agenda.next_at, rides_until, self._postponed[0][0] if self._postponed else None]
+        if self.agenda.unknown:
+            times.append(self._look_at_unknown)
         if self.intake.is_reading:
             times.append(self._ask_again_at)
         until = min((at for at in times if at is not None), default=None)
@@ -401,6 +466,8 @@ class CommitLoop:
         self._is_blind = time_of_log is None
         now = max(time_of_log or self._clock.now(), self._chain.head.at)
         self._lead()
+        if self._suspect is not None and not self._batch.events:
+            await self._refresh()
         is_full = self._decide(now)
         if self._may_propose:
             await self._wait_for_proposals()
@@ -455,6 +522,7 @@ class CommitLoop:
         self._watcher.undone({subjects.guard_of(one.subject) or one.subject for one in batch.recorded}, newest)
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         self._events = deque(call for call in self._events if call.place <= newest)
+        self._let_go(lambda h: isinstance(h, MessageCause) and h.source == EVENTS and h.place > newest)
         for call in reversed(batch.calls):
             if isinstance(call, Proposal):
                 self._proposals.appendleft(call)
@@ -503,14 +571,22 @@ class CommitLoop:
         batch = self._batch
         while self._postponed and self._postponed[0][0] <= now:
             self._turns.add(heapq.heappop(self._postponed)[2])
+        if self.agenda.unknown and now >= self._look_at_unknown:
+            self._look_at_unknown = now + LOOK_AGAIN
+            self.agenda.note(self.fold, tuple(self.agenda.unknown))
         for key, position in self.fold.positions.items():
             if is_crowded(position) and key[0] in self.agenda.led:
                 self._turns.bring_forward(key, MAX_INPUTS)
+        if self._suspect is not None and not batch.events and not self._is_blind:
+            self._decide_alone(batch, self._suspect, now)
+            return True
         while not self._is_full(batch, started):
             if (following := self._next(now)) is None:
                 return False
-            batch.calls.append(following)
-            self._decide_on(batch, following, now)
+            if not isinstance(following, Proposal) and not self._may_be_decided(batch, following, now):
+                return True
+            if not self._attempt(batch, following, now):
+                return True
             if self._is_cut_after_each_call and batch.events:
                 break
         return True
@@ -527,7 +603,11 @@ class CommitLoop:
         """Return the next cause: own events come first, so that a cascade runs to its end, then proposals, then turns."""
         while True:
             cause: Cause | None
-            if self._events and not self._is_blind:
+            if self._first_of_next is not None and not (
+                self._is_blind and not isinstance(self._first_of_next, Proposal)
+            ):
+                cause, self._first_of_next = self._first_of_next, None
+            elif self._events and not self._is_blind:
                 cause = self._events.popleft()
             elif self._proposals:
                 return self._proposals.popleft()
@@ -535,9 +615,115 @@ class CommitLoop:
                 is_reading = self._must_read or self.intake.is_reading
                 due = partial(self.agenda.next_due, now)
                 cause = None if self._is_blind else self._turns.next(due, is_reading=is_reading)
-            if not isinstance(cause, MessageCause) or not self.fold.position(*cause.key).has(cause.place):
+            if cause is None or self._is_open(cause):
                 return cause
+
+    def _is_open(self, cause: Cause) -> bool:
+        """Return whether a decision is still to be made."""
+        if isinstance(cause, DeadlineCause):
+            return self.agenda.is_current(cause)
+        if isinstance(cause, MessageCause) and self.fold.position(*cause.key).has(cause.place):
             self._untaken[cause.key].close(cause.place)  # another process took it
+            return False
+        return True
+
+    def _may_be_decided(self, batch: _Batch, cause: MessageCause | DeadlineCause, now: datetime) -> bool:
+        """Return whether a decision can be made now: no leader died of it, or the log names it first."""
+        terms, place = self.fold.terms(cause.by), place_of(cause)
+        if terms.is_poison(place):
+            batch.calls.append(cause)
+            self._end(batch, cause, DeadlyDecision("it killed each process that made it"), now)
+            return False
+        if not terms.is_careful(now) or (terms.open is not None and terms.open.place == place):
+            return True
+        self._first_of_next = cause
+        if not batch.events:
+            self._append_of_log(Trying(cause.by, place), now)
+        return False
+
+    def _attempt(self, batch: _Batch, cause: Cause, now: datetime) -> bool:
+        """Decide on one cause; False: it failed, and is decided on alone after this commit."""
+        mark, length = batch.mark(), len(self.fold.journal)
+        batch.calls.append(cause)
+        try:
+            self._decide_on(batch, cause, now)
+        except Exception as error:  # a defect of a decision stops no other
+            self._take_back(batch, mark, length)
+            if mark.events and isinstance(error, DecisionTooLarge):
+                self._first_of_next = cause
+            elif isinstance(cause, Proposal):
+                cause.fail(error)
+            else:
+                _log.exception(
+                    "decision failed; making it again", action="decision-failed", stage=cause.by, place=place_of(cause)
+                )
+                self._suspect = cause
+            return False
+        return True
+
+    def _decide_alone(self, batch: _Batch, cause: MessageCause | DeadlineCause, now: datetime) -> None:
+        """Make a decision again that failed; if it fails again, the key of its cause gets its end."""
+        self._suspect = None
+        if not self._is_open(cause):
+            return
+        mark, length = batch.mark(), len(self.fold.journal)
+        batch.calls.append(cause)
+        try:
+            self._decide_on(batch, cause, now)
+        except Exception as error:  # noqa: BLE001 - as in `_attempt`
+            self._take_back(batch, mark, length)
+            batch.calls.append(cause)
+            if isinstance(cause, MessageCause):
+                self._end(batch, cause, error, now)
+            else:
+                _log.error(
+                    "deadline put off",
+                    action="deadline-failed",
+                    stage=cause.by,
+                    place=place_of(cause),
+                    error=str(error),
+                )
+                self.agenda.look_again(cause, now + LOOK_AGAIN)
+
+    def _end(self, batch: _Batch, cause: MessageCause | DeadlineCause, error: Exception, now: datetime) -> None:
+        """End the key of a decision that nobody makes any more."""
+        end = end_of(self.fold, cause, error)
+        if not end:
+            self.agenda.look_again(cause, now + LOOK_AGAIN)  # type: ignore[arg-type] # a message has an end
+            return
+        poison = poison_of(cause, error)
+        _log.error("decision is poison", action="poison", **msgspec.structs.asdict(poison))
+        self._append_of_log(poison, now)
+        for event in end:
+            self._append(batch, cause, event, now)
+        if isinstance(cause, MessageCause):
+            self._close(batch, cause)
+
+    def _take_back(self, batch: _Batch, mark: _Mark, length: int) -> None:
+        """Forget what a decision that failed has changed."""
+        scopes = {subjects.guard_of(one.subject) or one.subject for one in batch.recorded[mark.recorded :]}
+        self.agenda.note(self.fold, self.fold.journal.undo(length))
+        batch.cut(mark)
+        newest = self._first + len(batch.events) - 1
+        self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
+        for waiting in (self._events, *(calls for (_, source), calls in self._standby.items() if source == EVENTS)):
+            while waiting and waiting[-1].place > newest:
+                waiting.pop()
+        for (_, source), untaken in self._untaken.items():
+            if source == EVENTS:
+                untaken.forget(newest)
+        if scopes:
+            self._watcher.undone(scopes, newest)
+
+    async def _refresh(self) -> None:
+        """Load the fold again, at most once a minute."""
+        if self._reload is None or self._clock.monotonic() < self._fresh_until:
+            return
+        differing = self.fold.replace(await self._reload())
+        self._fresh_until = self._clock.monotonic() + FRESH_FOR_S
+        if differing:
+            _log.error("the fold was wrong, and is loaded again", action="wrong-fold", scopes=sorted(differing)[:20])
+            self.agenda.note(self.fold, differing)
 
     def _decide_on(self, batch: _Batch, cause: Cause, now: datetime) -> None:
         """Decide on one cause to its end."""
@@ -552,17 +738,21 @@ class CommitLoop:
                 self._append(batch, cause, _dead_letter(cause, step), now)
             self._close(batch, cause)
             return
-        view, before = View(self.fold, now), len(batch.events)
+        view, before, size = View(self.fold, now), len(batch.events), batch.size
         for _ in range(MAX_STEPS):
+            mark = batch.mark()
             if isinstance(cause, MessageCause):
                 step = cause.subscription.decide(cause.recorded, view, now)
             else:
                 step = cause.deadlines.decide(cause.scope, cause.deadline, view, now)
             self._add(batch, cause, step, view, now)
+            _check_size(batch, mark)
             if step.then is not Then.AGAIN:
                 break
         else:
             raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
+        if len(batch.events) > MAX_ALL_EVENTS or batch.size > MAX_ALL_BYTES:
+            raise DecisionTooLarge.of(len(batch.events) - before, batch.size - size)
         if isinstance(cause, DeadlineCause):
             if len(batch.events) == before:
                 self.agenda.look_again(cause, now + LOOK_AGAIN)
@@ -616,9 +806,16 @@ class CommitLoop:
         body = message.encode()
         batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
         batch.recorded.append(recorded)
-        batch.size += len(body)
+        batch.size += len(body) + len(recorded.subject) + len(cause.cause) + EVENT_BYTES
         self._evolve(recorded, self._events.append)
         self._may_propose |= self._watcher.decided(batch.events[-1], recorded)
+
+
+def _check_size(batch: _Batch, before: _Mark) -> None:
+    """Raise `DecisionTooLarge` if one call of `decide` yields too much."""
+    events, size = len(batch.events) - before.events, batch.size - before.size
+    if events > MAX_CALL_EVENTS or size > MAX_CALL_BYTES:
+        raise DecisionTooLarge.of(events, size)
 
 
 def _settle(batch: _Batch) -> None:

@@ -71,10 +71,13 @@ class Journal:
             values.append(value)
             self._old.append((table, key, _APPENDED))
 
-    def undo(self) -> set[Any]:
-        """Restore the entries of the last stored commit, and return their keys."""
-        keys = {key for _, key, _ in self._old}
-        while self._old:
+    def __len__(self) -> int:
+        return len(self._old)
+
+    def undo(self, length: int = 0) -> set[str]:
+        """Restore the entries of the last stored commit, or of an earlier length, and return the scopes among their keys."""
+        keys = {key for _, key, _ in self._old[length:] if isinstance(key, str)}
+        while len(self._old) > length:
             table, key, old = self._old.pop()
             if old is _ABSENT:
                 del table[key]
@@ -139,6 +142,16 @@ class Fold:
         for stage in stages_of(event):
             terms = evolve_terms(self.terms(stage), event, stage, writer=writer, number=number, at=at)
             self.journal.put(self.states, f"{PREFIX}{stage}", terms)
+
+    def replace(self, other: "Fold") -> set[str]:
+        """Take the content of another fold of the same events; return the scopes whose states differ."""
+        differing = {
+            scope
+            for scope in self.states.keys() | other.states.keys()
+            if self.states.get(scope) != other.states.get(scope)
+        }
+        vars(self).update(vars(other))
+        return differing
 
     def note(self, subject: str, number: int) -> None:
         """Note that an event was stored, without its state."""

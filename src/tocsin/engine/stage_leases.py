@@ -16,7 +16,7 @@ from .leader_election import ACQUIRE_INTERVAL_S, LeaderElection
 SOON_S: Final = 0.02
 """The time between two tries while leases are being freed, or taken by another process."""
 SOON_FOR_S: Final = 0.5
-"""How long a process tries so often after another left."""
+"""How long a process tries so often after another left, or after it took a lease."""
 
 
 def lease_of(stage: str) -> str:
@@ -98,6 +98,7 @@ class StageLeases:
             await election.run_once()
             if election.is_leading:
                 self._others.discard(stage)
+                self._soon_until = self._clock.monotonic() + SOON_FOR_S  # a dead holder's other leases end now too
             elif stage not in self._others:
                 # The holder takes its leases at this moment. It shall have the rest, so that cascades stay in one process.
                 self._others.add(stage)

@@ -437,7 +437,19 @@ class Instants:
         ref = LEDGER(scope)
         state, (version, _) = states(ref), states(NEWEST_SHARD_MAP(None))
         facts = ledger.decide_instants(state, now, lookahead=self._lookahead, shards=version)
-        return done(Events(ref, tuple(facts or ledger.complete(state))))
+        return done(Events(ref, tuple(_first_of(facts) or ledger.complete(state))))
+
+
+def _first_of(facts: Sequence[Due | Passed]) -> Sequence[Due | Passed]:
+    """Return as many decisions as one call may yield, but all on one instant; the others follow in the next call."""
+    number = len(facts)
+    while number > AT_ONCE or (0 < number < len(facts) and _instant(facts[number - 1]) == _instant(facts[number])):
+        number -= 1
+    return facts[:number]
+
+
+def _instant(fact: Due | Passed) -> datetime:
+    return fact.scheduled_time if isinstance(fact, Due) else fact.until
 
 
 TICKER_OF_COMMITS: Final = Stage(

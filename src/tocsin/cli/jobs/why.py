@@ -29,6 +29,7 @@ STYLES: Final[dict[Verdict, str]] = {
     "future": "cyan",
     "missed": "red",
     "throttled": "red",
+    "poison": "red",
     "unaccounted": "bold red",
     "undecided": "red",
 }
@@ -218,6 +219,8 @@ def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
             return f"It did not fire: the job was {change}, and its new schedule does not name it. {gap[0].upper()}{gap[1:]}."
         case "throttled":
             return f"It did not fire: the job fired too often, and {answer.count:,} of its occurrences were dropped."
+        case "poison":
+            return "It did not fire: Tocsin's own decision on it failed, which is a defect. The log of the stages has the error."
         case "excluded":
             return f"It did not fire: {_exclusion(answer)}."
         case "future-excluded":

@@ -108,7 +108,7 @@ AnnouncedSkipReason: TypeAlias = (
     Literal["overlap_skip", "queue_full", "disabled", "dst_skip", "no_shard", "no_quorum", "namespace_quota"]
     | DependencySkipReason
 )
-SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused", "duplicate"]
+SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused", "duplicate", "poison"]
 DEPENDENCY_SKIPS: Final = frozenset({"dependency_missing", "dependency_failed"})
 LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full", "no_quorum"}) | DEPENDENCY_SKIPS
 """The reasons of the lock keeper: the execution was planned before."""
@@ -132,7 +132,8 @@ class Skipped(ExecutionFact, frozen=True, kw_only=True):
     The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
     skipped (`dst_skip`), and if no shard of a divided job is active (`no_shard`). It also stores it for a trigger that the job does
     not accept (`refused`), which then becomes a dead letter, and for an enqueued job whose unique key another job has (`duplicate`).
-    It stores it for an occurrence or a trigger beyond a daily quota of the namespace too (`namespace_quota`).
+    It stores it for an occurrence or a trigger beyond a daily quota of the namespace too (`namespace_quota`), and for an occurrence on
+    which its decision fails (`poison`), which is a defect.
     """
 
     type: Literal["skipped"] = constant("skipped")
@@ -324,7 +325,7 @@ class Completed(Terminal, frozen=True, kw_only=True):
     """The steps of a workflow that never ran."""
 
 
-FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned", "expired"]
+FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned", "expired", "poison"]
 
 
 class Failed(Terminal, frozen=True, kw_only=True):
@@ -332,7 +333,8 @@ class Failed(Terminal, frozen=True, kw_only=True):
 
     The retrier or the DAG advancer stores this when a step is exhausted and no other step can run. The recoverer stores
     it without a step if the execution took too long (`timed_out`) or was lost and cannot be recovered (`abandoned`). The
-    lease keeper stores it if no worker started the execution before it expired (`expired`).
+    lease keeper stores it if no worker started the execution before it expired (`expired`). A stage stores it if its own decision on the
+    execution fails (`poison`), which is a defect.
     """
 
     type: Literal["failed"] = constant("failed")

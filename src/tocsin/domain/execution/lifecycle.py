@@ -135,7 +135,7 @@ def expire(state: Execution) -> list[Failed]:
     return [Failed(**terminal_fields(state), error=error, reason="expired", cancelled_steps=unstarted_steps(state))]
 
 
-def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned"], error: Failure) -> list[Failed]:
+def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned", "poison"], error: Failure) -> list[Failed]:
     """End an execution that took too long or was lost for good.
 
     Return nothing if it is over.

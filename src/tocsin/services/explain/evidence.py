@@ -45,6 +45,7 @@ Verdict: TypeAlias = Literal[
     "missed",  # no ticker led when it was due, and the catch-up policy let it pass
     "superseded",  # it was missed, and the schedule in force since then does not name it
     "throttled",  # the job fired too often
+    "poison",  # the decision on it failed, which is a defect of Tocsin
     "excluded",  # a calendar or a blackout of the job excludes it
     "not-scheduled",  # the schedule does not name it
     "on-demand",  # the job had no schedule

@@ -22,6 +22,7 @@ Decision: TypeAlias = Literal[
     "missed",  # no ticker led when it was due, and the catch-up policy let it pass
     "superseded",  # it was missed, and the schedule in force since then does not name it
     "throttled",  # the job fired too often
+    "poison",  # the decision on it failed, which is a defect of Tocsin
     "excluded",  # a calendar or a blackout of the job excludes it
     "undecided",  # it is due, and not decided yet
     "future",  # it will fire unless something changes
