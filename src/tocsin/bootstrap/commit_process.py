@@ -17,6 +17,7 @@ from ..adapters.nats.client import wire
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.commit_log import NatsCommitLog
+from ..adapters.nats.turn_channel import NatsTurnChannel
 from ..domain.commit import LogHead, Seal
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop, Watcher
@@ -26,8 +27,10 @@ from ..engine.fresh_fold import load_fold
 from ..engine.report_lists import LISTS, decode, listed
 from ..engine.stage import BoundStage
 from ..engine.step import Send
+from ..engine.write_turns import WriteTurns
 from ..ports import Clock, EventLog, LogUnavailable, RequestRefused
 from ..ports.commit_log import CommitLog
+from ..ports.turn_channel import TurnChannel
 from ..subjects import Stream, covers
 from .leading import Leading
 
@@ -71,13 +74,16 @@ class CommitProcess:
         *,
         installation: str,
         name: str,
+        turns: TurnChannel,
         wake_at: Any = None,
     ) -> None:
+        """`name`: that of no other process. `turns`: requests of processes that store commits."""
         self._log = log
         self._inputs = inputs
         self._clock = clock
         self.seal = Seal(installation, PARTITION, {KEY: key})
         self._name = name
+        self._turns = turns
         self._wake_at = wake_at
 
     @asynccontextmanager
@@ -92,6 +98,7 @@ class CommitProcess:
         view.fold, view.is_folding = fold, bool(stages)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
+        turns = WriteTurns(self._name, self._clock, self._turns)
         loop = CommitLoop(
             stages,
             fold,
@@ -103,11 +110,12 @@ class CommitProcess:
             wake_at=self._wake_at,
             folds=bool(stages),
             leases=leases,
+            turns=turns,
             ends=partial(self._ends, stages) if stages else None,
             reload=partial(self._load, chain),
         )
         folded = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
+        async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._follow(loop, folded))]
             await folded.wait()
             view.proposals = loop
@@ -221,6 +229,7 @@ class Commits:
             await self._key(),
             installation=self._installation,
             name=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
+            turns=NatsTurnChannel(self._connection, f"{self._installation}.turn"),
         )
         return process, CommitView(self._log, PARTITION, process.seal, KEY, LoopClock(), early=early)
 

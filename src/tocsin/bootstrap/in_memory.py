@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_bytes, token_hex
 
 from .. import __version__, telemetry
@@ -24,6 +24,7 @@ from ..adapters.memory.commit_log import InMemoryCommitLog
 from ..adapters.memory.event_log import InMemoryEventLog
 from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
 from ..adapters.memory.exploded_log import ExplodedLog
+from ..adapters.memory.turn_channel import InMemoryTurnChannel
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Archive, Origin
 from ..archive.combined_log import CombinedLog
@@ -67,6 +68,7 @@ class InMemoryInstallation(Ports):
     """The history, which is open as long as the installation."""
     report_key: bytes
     commits: InMemoryCommitLog | None = None
+    turns: InMemoryTurnChannel = field(default_factory=InMemoryTurnChannel)
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -159,6 +161,7 @@ async def run_stages_in_memory(
                 installation.report_key,
                 installation=installation.settings.root,
                 name=f"memory-{token_hex(4)}",
+                turns=installation.turns,
                 wake_at=installation.clock.at,
             )
             pure, stages = split(stages)

@@ -58,6 +58,7 @@ from .stage import BoundStage
 from .stage_leases import StageLeases
 from .step import Events, Put, Send, Step, Then, refuse
 from .turns import Turns
+from .write_turns import WriteTurns
 
 MAX_INPUTS: Final = 512
 """Inputs of one commit."""
@@ -192,6 +193,7 @@ class CommitLoop:
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         folds: bool = True,
         leases: StageLeases | None = None,
+        turns: WriteTurns | None = None,
         ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
         reload: Callable[[], Awaitable[Fold]] | None = None,
         is_cut_after_each_call: bool = False,
@@ -200,6 +202,7 @@ class CommitLoop:
 
         `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
         the time itself, which may step. Without `folds`, it only takes proposals. `leases`: those of its stages; None: it decides for all of its stages.
+        `turns`: those of this process among the writers; None: there are no others.
         `reload` returns the fold of the log up to the chain's head, for decisions that fail; None: its own fold is as fresh as can be.
         `ends` returns the ends of the streams that are read before deadlines and triggers are decided, when a term begins.
         """
@@ -245,6 +248,7 @@ class CommitLoop:
         """A decision that raised an error. It is made again, alone."""
         self.agenda = Agenda(stages)
         self._routes = routes_of(stages)
+        self._write_turns = turns or WriteTurns(name, clock)
         self._leadership = Leadership(name, [stage.name for stage in stages], fold, clock, leases)
         self._leadership.call(self._changed.set)
         self.agenda.led = self._leadership.led
@@ -304,6 +308,7 @@ class CommitLoop:
         What was decided and is not stored rests on less than the log: it is decided again.
         """
         self._undo_open()
+        self._write_turns.seen(commit.writer)
         for stage, sources in commit.taken.items():
             for source, taken in sources.items():
                 self.fold.take(stage, source, taken)
@@ -429,8 +434,10 @@ class CommitLoop:
         """Decide and store until cancelled."""
         while True:
             self._changed.clear()
+            await self._write_turns.hold_back(self.fold_received)
             while await self.run_once():
                 await asyncio.sleep(0)  # a log in memory does not wait
+                await self._write_turns.hold_back(self.fold_received)
             await self._wait()
 
     async def _wait(self) -> None:
@@ -486,8 +493,10 @@ class CommitLoop:
         self._batch = _Batch()
         if appended.sequence is None:
             self._undo(batch)
+            await self._write_turns.refused()
         else:
             self._keep(taken)
+            self._write_turns.stored()
             at = max(now, self._chain.head.at)
             self._show(self._first, at, batch.events, batch.recorded, is_own=True)
             _settle(batch)
@@ -513,7 +522,7 @@ class CommitLoop:
                 self._untaken[stage, source].keep()
         self.fold.journal.keep()
         self.intake.free()
-        self._max_inputs = MAX_INPUTS
+        self._max_inputs = min(MAX_INPUTS, 2 * self._max_inputs)
 
     def _undo(self, batch: _Batch) -> None:
         """Forget what was decided since the last stored commit, and have all of it decided again."""
