@@ -30,6 +30,7 @@ from tocsin.domain.events import (
 from tocsin.domain.events.message import validated
 from tocsin.domain.log_events import Began, LogEvent, Poison, Trying, decode
 from tocsin.engine.fold import LEDGER
+from tocsin.engine.poison import DecisionTooLarge
 from tocsin.engine.stage import BoundStage
 from tocsin.engine.step import Decide, Events, States, Step, again, done
 from tocsin.subjects import Stream
@@ -291,6 +292,49 @@ async def test_decisions_that_do_not_fit_together_have_commits_of_their_own() ->
     await installation.process(stages=failing(yields(8, 45_000), "planner-triggers")).run()
     assert await found(installation, PoisonMessage) == []
     assert len((await installation.by_scope())[subjects.ledger("big")]) == 1 + 6 * 8
+
+
+async def test_proposal_that_no_commit_can_hold_is_answered_with_an_error() -> None:
+    installation = await installed("big", "good")
+    trigger(installation, "good")
+    process = installation.process()
+    await process.read_on()
+    defined = Defined(job="big", definition=JobDefinition(name="big", function="f"))
+    ledger = process.fold.numbers[subjects.ledger("big")]
+    stored = process.loop.propose("api", [defined] * 5_000, expect=ledger)
+    await process.run()
+    with pytest.raises(DecisionTooLarge):
+        stored.result()
+    assert (await installation.by_scope())[subjects.ledger("big")] == ["defined"]
+    assert sum(scope.startswith("execution.good.") for scope in await installation.by_scope()) == 1
+
+
+async def test_deadlines_of_a_key_that_cannot_be_found_stop_no_other() -> None:
+    installation = await installed("bad", "good", schedule="* * * * * *")
+    stages = bound()
+    is_broken = True
+
+    def of(state: Any) -> Any:  # noqa: ANN401 - a ledger
+        if is_broken and state.job == "bad":
+            raise ValueError
+        return rule.of(state)
+
+    [rule] = stages[0].deadlines
+    stages[0] = replace(stages[0], deadlines=(replace(rule, of=of),))
+    process = installation.process(stages=stages)
+    await process.run()
+    installation.clock.advance(2)
+    await process.run()
+    assert {scope.split(".")[1] for scope in await installation.by_scope() if scope.startswith("execution.")} == {
+        "good"
+    }
+    is_broken = False
+    installation.clock.advance(30)
+    await process.run()
+    assert {scope.split(".")[1] for scope in await installation.by_scope() if scope.startswith("execution.")} == {
+        "good",
+        "bad",
+    }
 
 
 # --- deaths ----------------------------------------------------------------------------------------------------------------

@@ -195,8 +195,8 @@ def test_definition_of_a_job_that_was_stored_before_goes_first(subject: str) -> 
     turns.add(call(Stream.REQUESTS, "define.b", 1, after=0))
     turns.add(call(Stream.REQUESTS, "define.a", 2, after=1))
     turns.add(call(Stream.REQUESTS, "define.a", 3, after=3))
-    turns._had.add(Kind.RUNS)
-    turns._due |= {Kind.OPERATORS: 0.0 if "cancel" in subject else 100.0}
+    turns._had[Kind.RUNS] = True
+    turns._due[Kind.OPERATORS] = 0.0 if "cancel" in subject else 100.0
     found = order(turns, 4)
     first, own = found.index("define.a"), found.index(subject)
     assert first < own < found.index("define.a", first + 1)
@@ -208,7 +208,7 @@ def test_definitions_of_a_job_go_before_its_deadline() -> None:
         turns.add(call(Stream.REQUESTS, "define.a", place))
     deadline: Any = type("Due", (), {"scope": "ledger.a.>"})()
     turns._due[Kind.OPERATORS] = 100.0
-    turns._had.add(Kind.OPERATORS)
+    turns._had[Kind.OPERATORS] = True
     found = [turns.next(lambda: deadline) for _ in range(3)]
     assert [one is deadline for one in found] == [False, False, True]
 

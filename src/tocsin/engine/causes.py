@@ -197,12 +197,12 @@ class Agenda:
                 self._declared.setdefault(deadlines.kind.name, []).append((stage, deadlines))
         self._alarms: dict[str, tuple[DeadlineCause, ...]] = {}
         """The deadlines of the newest state, by scope."""
-        self._heaps: dict[str, list[tuple[datetime, int, DeadlineCause]]] = {stage.name: [] for stage in stages}
+        self._heaps: dict[str, list[tuple[datetime, int, DeadlineCause]]] = {s.name: [] for s in stages if s.deadlines}
         """By stage. An alarm that is not of the newest state any more is stale."""
         self.unknown: set[str] = set()
         """Scopes of whose states no deadline could be found."""
         self._numbers = itertools.count()
-        self.led = frozenset(self._heaps)
+        self.led = frozenset(stage.name for stage in stages)
         """The stages that the process decides for."""
 
     def note(self, fold: Fold, scopes: Iterable[str]) -> None:
@@ -220,7 +220,7 @@ class Agenda:
                     if not isinstance(state, BrokenKey)
                     for deadline in deadlines.of(state)
                 )
-            except Exception:  # a defect of one rule, or one key, stops no other
+            except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other
                 _log.exception("deadlines unknown", action="deadlines-unknown", scope=scope)
                 self.unknown.add(scope)
                 alarms = ()
@@ -247,8 +247,9 @@ class Agenda:
     def next_due(self, now: datetime) -> DeadlineCause | None:
         """Return the earliest alarm up to a time (UTC); None: there is none. `look_again` or a new state ends it."""
         earliest: tuple[datetime, int, DeadlineCause] | None = None
-        for stage in self.led:
-            heap = self._heaps[stage]
+        for stage, heap in self._heaps.items():
+            if not heap or stage not in self.led:
+                continue
             while heap and heap[0][0] <= now and not self.is_current(heap[0][2]):
                 heapq.heappop(heap)
             if heap and heap[0][0] <= now and (earliest is None or heap[0][:2] < earliest[:2]):
@@ -268,4 +269,4 @@ class Agenda:
     @property
     def next_at(self) -> datetime | None:
         """A time (UTC) no later than the next alarm; None: there is none."""
-        return min((self._heaps[stage][0][0] for stage in self.led if self._heaps[stage]), default=None)
+        return min((heap[0][0] for stage, heap in self._heaps.items() if heap and stage in self.led), default=None)

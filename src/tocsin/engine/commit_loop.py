@@ -180,7 +180,7 @@ class _Mark(NamedTuple):
 class CommitLoop:
     """Decides for the stages of one process, and appends their commits."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a process
         self,
         stages: Sequence[BoundStage],
         fold: Fold,
@@ -231,14 +231,13 @@ class CommitLoop:
         self._ends = ends
         self._must_read = False
         """Whether a term began, and the ends of the streams at that time are not known yet."""
-        self._ask_again_at = clock.now()
+        self._ask_again_at = self._look_at_unknown = clock.now()
         self._postponed: list[tuple[datetime, int, MessageCause]] = []
         """A heap of calls that could not be decided yet, by the time to try again."""
         self._untaken: dict[tuple[str, str], Untaken] = {}
         """What a stage has seen of a source and not taken, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
-        self._look_at_unknown = clock.now()
         self._reload = reload
         self._fresh_until = float("-inf")
         """The monotonic time up to which the fold counts as freshly loaded."""
@@ -578,6 +577,26 @@ class CommitLoop:
                 self._must_read = self._must_read or (self._ends is not None and isinstance(change, Began))
             return True
         batch = self._batch
+        self._bring_forward(now)
+        if self._suspect is not None and not batch.events and not self._is_blind:
+            self._decide_alone(batch, self._suspect, now)
+            return True
+        is_reading = self._must_read or self.intake.is_reading
+        due = partial(self.agenda.next_due, now)
+        has_deaths = any(self.fold.terms(stage).deaths for stage in self.agenda.led)
+        while not self._is_full(batch, started):
+            if (following := self._next(due, is_reading=is_reading)) is None:
+                return False
+            if has_deaths and not self._may_be_decided(batch, following, now):
+                break
+            if not self._attempt(batch, following, now):
+                break
+            if self._is_cut_after_each_call and batch.events:
+                break
+        return True
+
+    def _bring_forward(self, now: datetime) -> None:
+        """Let wait in turns what waited for its time, and go first what holds a position back."""
         while self._postponed and self._postponed[0][0] <= now:
             self._turns.add(heapq.heappop(self._postponed)[2])
         if self.agenda.unknown and now >= self._look_at_unknown:
@@ -586,19 +605,6 @@ class CommitLoop:
         for key, position in self.fold.positions.items():
             if is_crowded(position) and key[0] in self.agenda.led:
                 self._turns.bring_forward(key, MAX_INPUTS)
-        if self._suspect is not None and not batch.events and not self._is_blind:
-            self._decide_alone(batch, self._suspect, now)
-            return True
-        while not self._is_full(batch, started):
-            if (following := self._next(now)) is None:
-                return False
-            if not isinstance(following, Proposal) and not self._may_be_decided(batch, following, now):
-                return True
-            if not self._attempt(batch, following, now):
-                return True
-            if self._is_cut_after_each_call and batch.events:
-                break
-        return True
 
     def _is_full(self, batch: _Batch, started: float) -> bool:
         return (
@@ -608,7 +614,7 @@ class CommitLoop:
             or time.perf_counter() - started > MAX_DECIDING_S
         )
 
-    def _next(self, now: datetime) -> Cause | None:
+    def _next(self, due: Callable[[], DeadlineCause | None], *, is_reading: bool) -> Cause | None:
         """Return the next cause: own events come first, so that a cascade runs to its end, then proposals, then turns."""
         while True:
             cause: Cause | None
@@ -621,8 +627,6 @@ class CommitLoop:
             elif self._proposals:
                 return self._proposals.popleft()
             else:
-                is_reading = self._must_read or self.intake.is_reading
-                due = partial(self.agenda.next_due, now)
                 cause = None if self._is_blind else self._turns.next(due, is_reading=is_reading)
             if cause is None or self._is_open(cause):
                 return cause
@@ -636,8 +640,10 @@ class CommitLoop:
             return False
         return True
 
-    def _may_be_decided(self, batch: _Batch, cause: MessageCause | DeadlineCause, now: datetime) -> bool:
+    def _may_be_decided(self, batch: _Batch, cause: Cause, now: datetime) -> bool:
         """Return whether a decision can be made now: no leader died of it, or the log names it first."""
+        if isinstance(cause, Proposal):
+            return True
         terms, place = self.fold.terms(cause.by), place_of(cause)
         if terms.is_poison(place):
             batch.calls.append(cause)
@@ -656,7 +662,7 @@ class CommitLoop:
         batch.calls.append(cause)
         try:
             self._decide_on(batch, cause, now)
-        except Exception as error:  # a defect of a decision stops no other
+        except Exception as error:  # noqa: BLE001 - a defect of a decision stops no other
             self._take_back(batch, mark, length)
             if mark.events and isinstance(error, DecisionTooLarge):
                 self._first_of_next = cause
@@ -747,19 +753,8 @@ class CommitLoop:
                 self._append(batch, cause, _dead_letter(cause, step), now)
             self._close(batch, cause)
             return
-        view, before, size = View(self.fold, now), len(batch.events), batch.size
-        for _ in range(MAX_STEPS):
-            mark = batch.mark()
-            if isinstance(cause, MessageCause):
-                step = cause.subscription.decide(cause.recorded, view, now)
-            else:
-                step = cause.deadlines.decide(cause.scope, cause.deadline, view, now)
-            self._add(batch, cause, step, view, now)
-            _check_size(batch, mark)
-            if step.then is not Then.AGAIN:
-                break
-        else:
-            raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
+        before, size = len(batch.events), batch.size
+        step = self._call(batch, cause, now)
         if len(batch.events) > MAX_ALL_EVENTS or batch.size > MAX_ALL_BYTES:
             raise DecisionTooLarge.of(len(batch.events) - before, batch.size - size)
         if isinstance(cause, DeadlineCause):
@@ -774,13 +769,32 @@ class CommitLoop:
         self._close(batch, cause)
         batch.inputs += cause.source != EVENTS
 
+    def _call(self, batch: _Batch, cause: MessageCause | DeadlineCause, now: datetime) -> Step:
+        """Call `decide` until it has no more steps, and return the last."""
+        view = View(self.fold, now)
+        for _ in range(MAX_STEPS):
+            events, bytes_before = len(batch.events), batch.size
+            if isinstance(cause, MessageCause):
+                step = cause.subscription.decide(cause.recorded, view, now)
+            else:
+                step = cause.deadlines.decide(cause.scope, cause.deadline, view, now)
+            self._add(batch, cause, step, view, now)
+            if len(batch.events) - events > MAX_CALL_EVENTS or batch.size - bytes_before > MAX_CALL_BYTES:
+                raise DecisionTooLarge.of(len(batch.events) - events, batch.size - bytes_before)
+            if step.then is not Then.AGAIN:
+                return step
+        raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
+
     def _decide_proposal(self, batch: _Batch, proposal: Proposal, now: datetime) -> None:
         proposal.numbers = None
         if self.fold.numbers.get(subjects.scope_of(proposal.events[0]), 0) == proposal.expect:
             first = self._first + len(batch.events)
             proposal.numbers = tuple(range(first, first + len(proposal.events)))
+            mark = batch.mark()
             for event in proposal.events:
                 self._append(batch, proposal, event, now)
+            if len(batch.events) > MAX_ALL_EVENTS or batch.size > MAX_ALL_BYTES:
+                raise DecisionTooLarge.of(len(batch.events) - mark.events, batch.size - mark.size)
 
     def _close(self, batch: _Batch, call: MessageCause) -> None:
         self._untaken[call.key].close(call.place)
@@ -818,13 +832,6 @@ class CommitLoop:
         batch.size += len(body) + len(recorded.subject) + len(cause.cause) + EVENT_BYTES
         self._evolve(recorded, self._events.append)
         self._may_propose |= self._watcher.decided(batch.events[-1], recorded)
-
-
-def _check_size(batch: _Batch, before: _Mark) -> None:
-    """Raise `DecisionTooLarge` if one call of `decide` yields too much."""
-    events, size = len(batch.events) - before.events, batch.size - before.size
-    if events > MAX_CALL_EVENTS or size > MAX_CALL_BYTES:
-        raise DecisionTooLarge.of(events, size)
 
 
 def _settle(batch: _Batch) -> None:

@@ -32,6 +32,7 @@ class Kind(IntEnum):
 
 SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1}
 """Decisions of each class among eight, if all of them wait."""
+_STRIDES: Final = [sum(SHARES.values()) / SHARES[kind] for kind in Kind]
 _RUNS: Final = frozenset({"trigger", "enqueue"})
 _DEFINITION: Final = "define."
 """The beginning of the subjects of requests that define a job."""
@@ -100,12 +101,13 @@ class Turns:
     """Messages that wait for their decision."""
 
     def __init__(self) -> None:
-        self._queues: dict[Kind, _Queue] = {kind: _Queue() for kind in Kind if kind is not Kind.TIMES}
-        self._due = dict.fromkeys(Kind, 0.0)
+        self._queues = [_Queue() for _ in Kind]
+        self._each = list(zip(Kind, self._queues, strict=True))
+        self._due = [0.0 for _ in Kind]
         """When the next turn of each class is, in decisions."""
         self._now = 0.0
-        self._had: set[Kind] = set()
-        """The classes that had something at the last turn."""
+        self._had = [False for _ in Kind]
+        """Whether each class had something at the last turn."""
         self._definitions: dict[str, Counter[tuple[str, str]]] = {}
         """The number of definitions that wait in turns, by job and turn."""
         self._first: deque[MessageCause] = deque()
@@ -148,26 +150,27 @@ class Turns:
         return self._taken(queue.take())
 
     def _next_kind(self, deadline: DeadlineCause | None, *, is_reading: bool) -> Kind | None:
-        has = {kind for kind, queue in self._queues.items() if queue.publishers}
-        if is_reading:
-            has.discard(Kind.RUNS)
-        if deadline is not None:
-            has.add(Kind.TIMES)
-        if not has:
-            return None
-        for kind in has - self._had:  # a class that had nothing saved nothing up
-            self._due[kind] = max(self._due[kind], self._now)
-        self._had = has
-        kind = min(has, key=lambda kind: (self._due[kind], kind))
-        self._now = self._due[kind]
-        self._due[kind] += sum(SHARES.values()) / SHARES[kind]
-        return kind
+        best: Kind | None = None
+        had, due = self._had, self._due
+        for kind, queue in self._each:
+            has = deadline is not None if kind is Kind.TIMES else bool(queue.publishers)
+            if is_reading and kind is Kind.RUNS:
+                has = False
+            if has and not had[kind]:  # a class that had nothing saved nothing up
+                due[kind] = max(due[kind], self._now)
+            had[kind] = has
+            if has and (best is None or due[kind] < due[best]):
+                best = kind
+        if best is not None:
+            self._now = due[best]
+            due[best] += _STRIDES[best]
+        return best
 
     def bring_forward(self, key: tuple[str, str], limit: int) -> None:
         """Let the oldest messages of a stage and source go first, so that its position has fewer ranges."""
         calls = sorted((call for call in self if call.key == key), key=lambda call: call.place)[:limit]
         chosen = set(map(id, calls))
-        for queue in self._queues.values():
+        for queue in self._queues:
             for publisher, jobs in list(queue.publishers.items()):
                 for job, waiting in list(jobs.items()):
                     jobs[job] = deque(call for call in waiting if id(call) not in chosen)
@@ -180,7 +183,8 @@ class Turns:
     def remove(self, stages: Iterable[str]) -> list[MessageCause]:
         """Remove and return the messages of some stages."""
         removed, calls, stages = list[MessageCause](), list(self), frozenset(stages)
-        self._queues = {kind: _Queue() for kind in self._queues}
+        for queue in self._queues:
+            queue.publishers.clear()
         self._definitions.clear()
         self._first.clear()
         self.inputs = 0
@@ -193,7 +197,7 @@ class Turns:
 
     def __iter__(self) -> Iterator[MessageCause]:
         yield from self._first
-        for queue in self._queues.values():
+        for queue in self._queues:
             yield from queue
 
     def _queue_of(self, call: MessageCause) -> _Queue:
