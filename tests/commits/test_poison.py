@@ -32,7 +32,7 @@ from tocsin.domain.log_events import Began, LogEvent, Poison, Trying, decode
 from tocsin.engine.fold import LEDGER
 from tocsin.engine.poison import DecisionTooLarge
 from tocsin.engine.stage import BoundStage
-from tocsin.engine.step import Decide, Events, States, Step, again, done
+from tocsin.engine.step import DONE, Decide, Events, States, Step, again, done
 from tocsin.subjects import Stream
 
 Make = Callable[[Decide], Decide]
@@ -420,6 +420,24 @@ async def test_leader_that_lived_ten_minutes_announces_nothing_any_more(world: G
     await world.trigger()
     await world.clock.run(2)
     assert sum(isinstance(change, Trying) for change in await of_log(world)) == before
+
+
+async def test_deadline_that_gave_nothing_is_not_poison_for_deaths_of_another_stage(world: Given) -> None:
+    hourly = JobDefinition.model_validate({"name": "hourly", "function": "f", "schedule": "0 0 * * * *"})
+    await world.store(Defined(job="hourly", definition=hourly))
+    world.clock.advance(3_600)
+    quiet = failing(lambda _: lambda *_: DONE)
+    deadly = {stage.name: stage for stage in failing(raises_for("deadly", Killed), "planner-triggers")}
+    stages = [replace(stage, subscriptions=deadly[stage.name].subscriptions) for stage in quiet]
+    await world.trigger("deadly")
+    await die(world, stages, 5)
+    changes = await of_log(world)
+    places = [change.place for change in changes if isinstance(change, Trying) and change.stage == "ticker"]
+    assert len(places) == 3
+    assert len(set(places)) == 1
+    await world.start("last", bound_stages=stages)
+    await world.clock.run(TTL + 2)
+    assert [change.stage for change in await of_log(world) if isinstance(change, Poison)] == ["planner"]
 
 
 async def test_leaders_that_left_have_not_died(world: Given) -> None:

@@ -279,8 +279,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         )
         if view is not None and process is not None:
             pure, stages = split(stages)
-            leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
-            await stack.enter_async_context(process.running(pure, view, leading))
+            ports = installation.projections, installation.inputs, installation.clock
+            await stack.enter_async_context(process.running(pure, view, Leading(*ports, settings.leader)))
         connection = await stack.enter_async_context(connect_client(settings, within=None))
         broker = _Broker(connection.client)
         policy = delivery_policy(installation, store)

@@ -653,7 +653,7 @@ class CommitLoop:
             return True
         self._first_of_next = cause
         if not batch.events:
-            self._append_of_log(Trying(cause.by, place), now)
+            self._append_of_log(Trying(cause.by, place), now, cause)
         return False
 
     def _attempt(self, batch: _Batch, cause: Cause, now: datetime) -> bool:
@@ -708,7 +708,7 @@ class CommitLoop:
             return
         poison = poison_of(cause, error)
         _log.error("decision is poison", action="poison", **msgspec.structs.asdict(poison))
-        self._append_of_log(poison, now)
+        self._append_of_log(poison, now, cause)
         for event in end:
             self._append(batch, cause, event, now)
         if isinstance(cause, MessageCause):
@@ -817,11 +817,12 @@ class CommitLoop:
         take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None
         batch.effects += ((cause.by, Notice(take, signal)) for signal in step.signals)
 
-    def _append_of_log(self, event: LogEvent, now: datetime) -> None:
-        """Append an event of the log itself."""
+    def _append_of_log(self, event: LogEvent, now: datetime, cause: Cause | None = None) -> None:
+        """Append an event of the log itself; without a cause, it rests on everything before it."""
         batch = self._batch
         number = self._first + len(batch.events)
-        batch.events.append(encode(event, by="", cause=f"0-{number - 1}"))
+        by, of = ("", f"0-{number - 1}") if cause is None else (cause.by, cause.cause)
+        batch.events.append(encode(event, by=by, cause=of))
         self._evolve_terms(event, self._name, number, now)
 
     def _append(self, batch: _Batch, cause: Cause, message: Message, now: datetime) -> None:

@@ -15,11 +15,11 @@ from ..domain.commit import Position, Taken
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Defined, Message, Recorded, Shard, ShardsDefined
-from ..domain.log_events import PREFIX, LogEvent
+from ..domain.log_events import LogEvent
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
 from .step import Scope
-from .terms import NO_TERMS, Terms, stages_of
+from .terms import NO_TERMS, Terms
 from .terms import evolve as evolve_terms
 from .unique_keys import UNIQUE_KEY
 
@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 EVENTS: Final = "events"
 """The source of positions that are numbers of events; every other source is a stream."""
+TERMS: Final = "log.terms"
+"""The key of the terms of all stages among the states."""
 LEDGER: Final = Scope("ledger", ledger.initial, ledger.evolve)
 KINDS: Final[Mapping[str, Scope[Any]]] = {
     "ledger": LEDGER,
@@ -139,9 +141,8 @@ class Fold:
 
     def evolve_terms(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
         """Apply an event of the log itself, which a process stored."""
-        for stage in stages_of(event):
-            terms = evolve_terms(self.terms(stage), event, stage, writer=writer, number=number, at=at)
-            self.journal.put(self.states, f"{PREFIX}{stage}", terms)
+        terms = evolve_terms(self.states.get(TERMS, {}), event, writer=writer, number=number, at=at)
+        self.journal.put(self.states, TERMS, terms)
 
     def replace(self, other: "Fold") -> set[str]:
         """Take the content of another fold of the same events; return the scopes whose states differ."""
@@ -177,8 +178,8 @@ class Fold:
 
     def terms(self, stage: str) -> Terms:
         """Return who leads a stage, and who died."""
-        terms: Terms = self.states.get(f"{PREFIX}{stage}", NO_TERMS)
-        return terms
+        by_stage: Mapping[str, Terms] = self.states.get(TERMS, {})
+        return by_stage.get(stage, NO_TERMS)
 
     def position(self, stage: str, source: str) -> Position:
         """Return how far a stage has taken a source."""

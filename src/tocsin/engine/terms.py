@@ -1,5 +1,6 @@
 """The terms of the processes that lead a stage, folded from the log: who leads, and who died."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -55,31 +56,45 @@ NO_TERMS: Final = Terms()
 
 
 def stages_of(event: LogEvent) -> tuple[str, ...]:
-    """Return the stages whose terms an event changes."""
+    """Return the stages that an event names."""
     match event:
         case Began(stages):
             return stages
         case Left(terms):
             return tuple(terms)
-        case Trying(stage):
+        case Trying(stage) | Poison(stage):
             return (stage,)
-        case Poison():
-            return ()
 
 
-def evolve(state: Terms, event: LogEvent, stage: str, *, writer: str, number: int, at: datetime) -> Terms:
-    """Return the terms of a stage after an event of a process."""
+def evolve(
+    before: Mapping[str, Terms], event: LogEvent, *, writer: str, number: int, at: datetime
+) -> Mapping[str, Terms]:
+    """Return the terms of all stages after an event of a process."""
     match event:
-        case Began():
-            deaths = state.deaths
-            if (before := state.open) is not None:
-                deaths = (*deaths, Term(before.writer, before.began, at, before.place))[-MAX_DEATHS:]
-            return Terms(Term(writer, number, at), deaths)
+        case Began(stages):
+            return {**before, **{stage: _begin(before.get(stage, NO_TERMS), writer, number, at) for stage in stages}}
         case Left(terms):
-            is_open = state.open is not None and state.open.began == terms[stage]
-            deaths = tuple(death for death in state.deaths if death.began != terms[stage])
-            return Terms(None if is_open else state.open, deaths)
-        case Trying(_, place) if state.open is not None and state.open.writer == writer:
-            return Terms(msgspec.structs.replace(state.open, place=place), state.deaths)
-        case _:
-            return state
+            return {**before, **{stage: _leave(before.get(stage, NO_TERMS), began) for stage, began in terms.items()}}
+        case Trying(stage, place):
+            # A process dies of what it tried last, in whatever stage.
+            return {name: _try(terms, writer, place if name == stage else "") for name, terms in before.items()}
+        case Poison():
+            return before
+
+
+def _begin(state: Terms, writer: str, number: int, at: datetime) -> Terms:
+    deaths = state.deaths
+    if (before := state.open) is not None:
+        deaths = (*deaths, Term(before.writer, before.began, at, before.place))[-MAX_DEATHS:]
+    return Terms(Term(writer, number, at), deaths)
+
+
+def _leave(state: Terms, began: int) -> Terms:
+    is_open = state.open is not None and state.open.began == began
+    return Terms(None if is_open else state.open, tuple(death for death in state.deaths if death.began != began))
+
+
+def _try(state: Terms, writer: str, place: str) -> Terms:
+    if state.open is None or state.open.writer != writer:
+        return state
+    return Terms(msgspec.structs.replace(state.open, place=place), state.deaths)
