@@ -1,16 +1,18 @@
 """Who leads the stages on the log of commits: leases by stage, terms in the log, takeovers."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.commits.processes import NAMES, SEAL, Installation, Process, bound
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryProjections
-from tocsin.adapters.memory.clock import settle
+from tocsin.adapters.memory.clock import ManualClock, settle
 from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.domain.commit import LogHead
 from tocsin.domain.definition import JobDefinition
@@ -175,7 +177,22 @@ async def test_standby_folds_everything_and_decides_nothing(world: Given) -> Non
     assert not any(two.loop._standby.values())
 
 
-async def test_stages_of_one_process_are_led_by_one_of_two_that_start_together(world: Given) -> None:
+class SlowProjections(InMemoryProjections):
+    """Others act while an entry is being written, some faster than others."""
+
+    def __init__(self, clock: ManualClock, seed: int) -> None:
+        super().__init__(clock)
+        self._chance = random.Random(seed)  # noqa: S311 - chooses moments, guards nothing
+
+    async def put(self, *arguments: Any, **options: Any) -> int:  # noqa: ANN401 - those of the base
+        for _ in range(self._chance.randrange(12)):
+            await asyncio.sleep(0)
+        return await super().put(*arguments, **options)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_stages_of_one_process_are_led_by_one_of_two_that_start_together(world: Given, seed: int) -> None:
+    world.projections = SlowProjections(world.clock, seed)
     one, two = Leader(world, "one"), Leader(world, "two")
     await asyncio.gather(one.start(), two.start())
     await world.clock.run(3)

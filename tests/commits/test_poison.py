@@ -447,3 +447,16 @@ async def test_leaders_that_left_have_not_died(world: Given) -> None:
     await world.start("last")
     await world.trigger()
     assert not any(isinstance(change, Trying) for change in await of_log(world))
+
+
+async def test_long_catch_up_is_decided_in_several_calls() -> None:
+    installation = await installed("often", schedule="* * * * * *", catch_up="all", catch_up_limit=1_000)
+    process = installation.process()
+    await process.run()
+    installation.clock.advance(600)
+    await process.run()
+    assert await of_log(installation) == []
+    events = [
+        event for scope, events in (await installation.by_scope()).items() if "ledger" in scope for event in events
+    ]
+    assert events.count("due") == 600
