@@ -9,6 +9,7 @@ readers skip it, but its sequence counts for the guard.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -286,7 +287,10 @@ class Position(msgspec.Struct, frozen=True):
 
     def has(self, place: int) -> bool:
         """Return whether a place is taken."""
-        return place <= self.floor or any(first <= place <= last for first, last in self.above)
+        if place <= self.floor or not self.above:
+            return place <= self.floor
+        index = bisect_left(self.above, (place + 1,)) - 1  # the last range that begins at the place or before
+        return index >= 0 and place <= self.above[index][1]
 
     def take(self, taken: Taken) -> "Position":
         """Return the position after more ranges.
@@ -389,14 +393,17 @@ def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def _without(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]:
-    """Yield the parts of ranges that are not taken."""
+    """Yield the parts of ranges that are not taken; both are in order."""
+    index = 0
     for first, last in ranges:
         begin = first
-        for other, end in taken:
-            if end < begin or other > last:
-                continue
+        while index < len(taken) and taken[index][1] < begin:
+            index += 1
+        place = index
+        while place < len(taken) and taken[place][0] <= last:
+            other, end = taken[place]
             if other > begin:
                 yield begin, other - 1
-            begin = end + 1
+            begin, place = end + 1, place + 1
         if begin <= last:
             yield begin, last
