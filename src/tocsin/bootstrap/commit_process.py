@@ -20,13 +20,14 @@ from ..adapters.nats.log.commit_log import NatsCommitLog
 from ..adapters.nats.turn_channel import NatsTurnChannel
 from ..domain.commit import LogHead, Seal
 from ..engine.causes import Effect, Notice, Proposals
-from ..engine.commit_loop import CommitLoop, Watcher
+from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
 from ..engine.fresh_fold import load_fold
 from ..engine.report_lists import LISTS, decode, listed
 from ..engine.stage import BoundStage
 from ..engine.step import Send
+from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
 from ..ports import Clock, EventLog, LogUnavailable, RequestRefused
 from ..ports.commit_log import CommitLog

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from ..domain.log_events import Began, Left, LogEvent, Trying, decode, encode, i
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import Stream
+from .batch import Batch, Mark
 from .causes import (
     DECISIONS,
     Agenda,
@@ -56,8 +57,10 @@ from .poison import (
 from .report_lists import UnreadableInput
 from .stage import BoundStage
 from .stage_leases import StageLeases
+from .standby import Standby
 from .step import Events, Put, Send, Step, Then, refuse
 from .turns import Turns
+from .watcher import NobodyWatches, Watcher, show
 from .write_turns import WriteTurns
 
 MAX_INPUTS: Final = 512
@@ -89,92 +92,6 @@ LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
 
 _log = telemetry.get_logger("tocsin.engine")
-
-
-class Watcher(Protocol):
-    """What the parts of a process that read its events by themselves are told."""
-
-    def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
-        """Take an event that is not stored yet; return whether a part may propose more at once."""
-        ...
-
-    def undone(self, scopes: Iterable[str], newest: int, /) -> None:
-        """Take back the events of scopes; `newest`: the number of the newest stored event."""
-        ...
-
-    def explode(
-        self,
-        first: int,
-        at: datetime,
-        events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message]],
-        /,
-        *,
-        is_own: bool,
-    ) -> None:
-        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
-        ...
-
-
-class NobodyWatches:
-    """No part of the process reads events by itself."""
-
-    def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
-        """Do nothing."""
-        del event, recorded
-        return False
-
-    def undone(self, scopes: Iterable[str], newest: int, /) -> None:
-        """Do nothing."""
-
-    def explode(
-        self,
-        first: int,
-        at: datetime,
-        events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message]],
-        /,
-        *,
-        is_own: bool,
-    ) -> None:
-        """Do nothing."""
-
-
-class _Batch:
-    """What was decided since the last stored commit."""
-
-    def __init__(self) -> None:
-        self.since: datetime | None = None
-        """The time at which positions moved first."""
-        self.calls: list[Cause] = []
-        self.closed: list[MessageCause] = []
-        """The inputs and events that were decided to their end."""
-        self.events: list[CommitEvent] = []
-        self.recorded: list[Recorded[Message]] = []
-        """The events as messages; events of the log itself have none."""
-        self.effects: list[tuple[str, Effect]] = []
-        self.size = 0
-        self.inputs = 0
-
-    def mark(self) -> "_Mark":
-        """Return its present end."""
-        return _Mark(len(self.calls), len(self.events), len(self.recorded), len(self.effects), self.size)
-
-    def cut(self, mark: "_Mark") -> None:
-        """Forget what came after a mark."""
-        del self.calls[mark.calls :], self.events[mark.events :]
-        del self.recorded[mark.recorded :], self.effects[mark.effects :]
-        self.size = mark.size
-
-
-class _Mark(NamedTuple):
-    """The end of a batch at some time."""
-
-    calls: int
-    events: int
-    recorded: int
-    effects: int
-    size: int
 
 
 class CommitLoop:
@@ -218,7 +135,7 @@ class CommitLoop:
         self._watcher: Watcher = watcher or NobodyWatches()
         self._may_propose = False
         self._is_cut_after_each_call = is_cut_after_each_call
-        self._batch = _Batch()
+        self._batch = Batch()
         self._first = 1
         """The number of the batch's first event."""
         self._max_inputs = MAX_INPUTS
@@ -253,8 +170,7 @@ class CommitLoop:
         self.agenda.led = self._leadership.led
         self._is_blind = False
         """Whether nothing but proposals can be decided."""
-        self._standby: dict[tuple[str, str], deque[MessageCause]] = {}
-        """Calls of stages that another process leads, by stage and source, in the order of their places."""
+        self._standby = Standby()
 
     @property
     def streams(self) -> frozenset[Stream]:
@@ -311,7 +227,7 @@ class CommitLoop:
         for stage, sources in commit.taken.items():
             for source, taken in sources.items():
                 self.fold.take(stage, source, taken)
-                self._forget_taken(stage, source)
+                self._standby.forget_taken(stage, source, self.fold.position(stage, source))
         decoded = list[Recorded[Message]]()
         for number, event in enumerate(commit.events, commit.first):
             if not self._folds:  # proposals need no states
@@ -326,32 +242,12 @@ class CommitLoop:
             self._evolve(decoded[-1], self._turns.add)
         self.fold.journal.keep()
         self.intake.free()
-        self._show(commit.first, commit.at, commit.events, decoded, is_own=False)
-
-    def _show(
-        self,
-        first: int,
-        at: datetime,
-        events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message]],
-        *,
-        is_own: bool,
-    ) -> None:
-        """Show a commit to the watcher, but for events of the log itself."""
-        begin = shown = 0
-        for end, event in enumerate((*events, None)):
-            if event is not None and not is_log_event(event.subject):
-                continue
-            if number := end - begin:
-                part = recorded[shown : shown + number]
-                self._watcher.explode(first + begin, at, events[begin:end], part, is_own=is_own)
-                shown += number
-            begin = end + 1
+        show(self._watcher, commit.first, commit.at, commit.events, decoded, is_own=False)
 
     def _undo_open(self) -> None:
         """Have everything decided again that is decided and not stored."""
         if self._batch.calls:
-            batch, self._batch = self._batch, _Batch()
+            batch, self._batch = self._batch, Batch()
             self._undo(batch)
 
     def _evolve_terms(self, event: LogEvent, writer: str, number: int, at: datetime) -> None:
@@ -375,7 +271,7 @@ class CommitLoop:
                     add(call)
                     self._untaken_of(stage.name, source).add(place)
                 else:
-                    self._standby.setdefault(call.key, deque()).append(call)
+                    self._standby.add(call)
 
     def _untaken_of(self, stage: str, source: str) -> Untaken:
         key = stage, source
@@ -396,19 +292,15 @@ class CommitLoop:
             self._undo_open()
             waiting = [*self._events, *(call for _, _, call in self._postponed)]
             waiting += self._let_go(lambda held: held.by in lost)
-            moved = [*self._turns.remove(lost), *(call for call in waiting if call.by in lost)]
-            for call in sorted(moved, key=lambda call: (call.key, call.place)):
-                self._standby.setdefault(call.key, deque()).append(call)
+            self._standby.put([*self._turns.remove(lost), *(call for call in waiting if call.by in lost)])
             self._events = deque(call for call in self._events if call.by in led)
             self._postponed = [entry for entry in self._postponed if entry[2].by in led]
             heapq.heapify(self._postponed)
             self._untaken = {key: untaken for key, untaken in self._untaken.items() if key[0] in led}
-        for key in [key for key in self._standby if key[0] in gained]:
-            calls = self._standby.pop(key)
-            for call in calls:
-                if not self.fold.position(*key).has(call.place):
-                    self._turns.add(call)
-                    self._untaken_of(*key).add(call.place)
+        for call in self._standby.take(gained):
+            if not self.fold.position(*call.key).has(call.place):
+                self._turns.add(call)
+                self._untaken_of(*call.key).add(call.place)
 
     def _let_go(self, fits: Callable[[Cause], bool]) -> list[MessageCause]:
         """Keep what fits no longer for the next commit; return the messages among it."""
@@ -416,12 +308,6 @@ class CommitLoop:
         self._first_of_next = None if self._first_of_next in gone else self._first_of_next
         self._suspect = None if self._suspect in gone else self._suspect
         return [held for held in gone if isinstance(held, MessageCause)]
-
-    def _forget_taken(self, stage: str, source: str) -> None:
-        """Forget the calls of another process's stage that it decided."""
-        calls, position = self._standby.get((stage, source)), self.fold.position(stage, source)
-        while calls and position.has(calls[0].place):
-            calls.popleft()
 
     async def leave(self) -> None:
         """Wait until the terms of this process are over, and nothing is decided any more but proposals."""
@@ -489,7 +375,7 @@ class CommitLoop:
             return is_full
         draft = self._chain.seal.write(self._chain.head, writer=self._name, at=now, taken=taken, events=batch.events)
         appended = await self._writer.append(draft)
-        self._batch = _Batch()
+        self._batch = Batch()
         if appended.sequence is None:
             self._undo(batch)
             await self._write_turns.refused()
@@ -497,7 +383,7 @@ class CommitLoop:
             self._keep(taken)
             self._write_turns.stored()
             at = max(now, self._chain.head.at)
-            self._show(self._first, at, batch.events, batch.recorded, is_own=True)
+            show(self._watcher, self._first, at, batch.events, batch.recorded, is_own=True)
             _settle(batch)
             self._leadership.settle()
         for _, commit in appended.others:
@@ -523,7 +409,7 @@ class CommitLoop:
         self.intake.free()
         self._max_inputs = min(MAX_INPUTS, 2 * self._max_inputs)
 
-    def _undo(self, batch: _Batch) -> None:
+    def _undo(self, batch: Batch) -> None:
         """Forget what was decided since the last stored commit, and have all of it decided again."""
         self.agenda.note(self.fold, self.fold.journal.undo())
         newest = self._first - 1
@@ -543,9 +429,7 @@ class CommitLoop:
         heapq.heapify(self._postponed)
         self._events.extendleft(call for call in reversed(again) if call.source == EVENTS)
         self._turns.put_back(call for call in again if call.source != EVENTS)
-        for (_, source), waiting in self._standby.items():
-            while source == EVENTS and waiting and waiting[-1].place > newest:
-                waiting.pop()
+        self._standby.forget_newer(newest)
         for call in batch.closed:
             self._untaken[call.key].reopen(call.place)
         for (_, source), untaken in self._untaken.items():
@@ -606,7 +490,7 @@ class CommitLoop:
             if is_crowded(position) and key[0] in self.agenda.led:
                 self._turns.bring_forward(key, MAX_INPUTS)
 
-    def _is_full(self, batch: _Batch, started: float) -> bool:
+    def _is_full(self, batch: Batch, started: float) -> bool:
         return (
             batch.inputs >= self._max_inputs
             or len(batch.events) >= MAX_EVENTS
@@ -640,7 +524,7 @@ class CommitLoop:
             return False
         return True
 
-    def _may_be_decided(self, batch: _Batch, cause: Cause, now: datetime) -> bool:
+    def _may_be_decided(self, batch: Batch, cause: Cause, now: datetime) -> bool:
         """Return whether a decision can be made now: no leader died of it, or the log names it first."""
         if isinstance(cause, Proposal):
             return True
@@ -656,7 +540,7 @@ class CommitLoop:
             self._append_of_log(Trying(cause.by, place), now, cause)
         return False
 
-    def _attempt(self, batch: _Batch, cause: Cause, now: datetime) -> bool:
+    def _attempt(self, batch: Batch, cause: Cause, now: datetime) -> bool:
         """Decide on one cause; False: it failed, and is decided on alone after this commit."""
         mark, length = batch.mark(), len(self.fold.journal)
         batch.calls.append(cause)
@@ -676,7 +560,7 @@ class CommitLoop:
             return False
         return True
 
-    def _decide_alone(self, batch: _Batch, cause: MessageCause | DeadlineCause, now: datetime) -> None:
+    def _decide_alone(self, batch: Batch, cause: MessageCause | DeadlineCause, now: datetime) -> None:
         """Make a decision again that failed; if it fails again, the key of its cause gets its end."""
         self._suspect = None
         if not self._is_open(cause):
@@ -700,7 +584,7 @@ class CommitLoop:
                 )
                 self.agenda.look_again(cause, now + LOOK_AGAIN)
 
-    def _end(self, batch: _Batch, cause: MessageCause | DeadlineCause, error: Exception, now: datetime) -> None:
+    def _end(self, batch: Batch, cause: MessageCause | DeadlineCause, error: Exception, now: datetime) -> None:
         """End the key of a decision that nobody makes any more."""
         end = end_of(self.fold, cause, error)
         if not end:
@@ -714,16 +598,16 @@ class CommitLoop:
         if isinstance(cause, MessageCause):
             self._close(batch, cause)
 
-    def _take_back(self, batch: _Batch, mark: _Mark, length: int) -> None:
+    def _take_back(self, batch: Batch, mark: Mark, length: int) -> None:
         """Forget what a decision that failed has changed."""
         scopes = {subjects.guard_of(one.subject) or one.subject for one in batch.recorded[mark.recorded :]}
         self.agenda.note(self.fold, self.fold.journal.undo(length))
         batch.cut(mark)
         newest = self._first + len(batch.events) - 1
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
-        for waiting in (self._events, *(calls for (_, source), calls in self._standby.items() if source == EVENTS)):
-            while waiting and waiting[-1].place > newest:
-                waiting.pop()
+        while self._events and self._events[-1].place > newest:
+            self._events.pop()
+        self._standby.forget_newer(newest)
         for (_, source), untaken in self._untaken.items():
             if source == EVENTS:
                 untaken.forget(newest)
@@ -740,7 +624,7 @@ class CommitLoop:
             _log.error("the fold was wrong, and is loaded again", action="wrong-fold", scopes=sorted(differing)[:20])
             self.agenda.note(self.fold, differing)
 
-    def _decide_on(self, batch: _Batch, cause: Cause, now: datetime) -> None:
+    def _decide_on(self, batch: Batch, cause: Cause, now: datetime) -> None:
         """Decide on one cause to its end."""
         if isinstance(cause, Proposal):
             self._decide_proposal(batch, cause, now)
@@ -769,7 +653,7 @@ class CommitLoop:
         self._close(batch, cause)
         batch.inputs += cause.source != EVENTS
 
-    def _call(self, batch: _Batch, cause: MessageCause | DeadlineCause, now: datetime) -> Step:
+    def _call(self, batch: Batch, cause: MessageCause | DeadlineCause, now: datetime) -> Step:
         """Call `decide` until it has no more steps, and return the last."""
         view = View(self.fold, now)
         for _ in range(MAX_STEPS):
@@ -785,7 +669,7 @@ class CommitLoop:
                 return step
         raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
 
-    def _decide_proposal(self, batch: _Batch, proposal: Proposal, now: datetime) -> None:
+    def _decide_proposal(self, batch: Batch, proposal: Proposal, now: datetime) -> None:
         proposal.numbers = None
         if self.fold.numbers.get(subjects.scope_of(proposal.events[0]), 0) == proposal.expect:
             first = self._first + len(batch.events)
@@ -796,11 +680,11 @@ class CommitLoop:
             if len(batch.events) > MAX_ALL_EVENTS or batch.size > MAX_ALL_BYTES:
                 raise DecisionTooLarge.of(len(batch.events) - mark.events, batch.size - mark.size)
 
-    def _close(self, batch: _Batch, call: MessageCause) -> None:
+    def _close(self, batch: Batch, call: MessageCause) -> None:
         self._untaken[call.key].close(call.place)
         batch.closed.append(call)
 
-    def _add(self, batch: _Batch, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
+    def _add(self, batch: Batch, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
         for change in step.changes:
             match change:
                 case Events(ref, events):
@@ -825,7 +709,7 @@ class CommitLoop:
         batch.events.append(encode(event, by=by, cause=of))
         self._evolve_terms(event, self._name, number, now)
 
-    def _append(self, batch: _Batch, cause: Cause, message: Message, now: datetime) -> None:
+    def _append(self, batch: Batch, cause: Cause, message: Message, now: datetime) -> None:
         recorded = Recorded(message, subjects.subject_of(message), self._first + len(batch.events), now)
         body = message.encode()
         batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
@@ -835,7 +719,7 @@ class CommitLoop:
         self._may_propose |= self._watcher.decided(batch.events[-1], recorded)
 
 
-def _settle(batch: _Batch) -> None:
+def _settle(batch: Batch) -> None:
     for call in batch.calls:
         if isinstance(call, Proposal):
             call.settle()

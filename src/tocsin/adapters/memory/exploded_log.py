@@ -11,8 +11,8 @@ from ... import subjects, telemetry
 from ...domain.commit import CommitEvent
 from ...domain.events import Message, Recorded
 from ...engine.causes import Proposals
-from ...engine.commit_loop import NobodyWatches
 from ...engine.fold import Fold
+from ...engine.watcher import NobodyWatches
 from ...ports import Append, Write, Written, check_scopes
 from ...subjects import DECISION_STREAMS
 from ..commit_view import note_decisions

@@ -1,0 +1,45 @@
+"""What a process decided since the last stored commit."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from ..domain.commit import CommitEvent
+from ..domain.events import Message, Recorded
+from .causes import Cause, Effect, MessageCause
+
+
+class Batch:
+    """What was decided since the last stored commit."""
+
+    def __init__(self) -> None:
+        self.since: datetime | None = None
+        """The time at which positions moved first."""
+        self.calls: list[Cause] = []
+        self.closed: list[MessageCause] = []
+        """The inputs and events that were decided to their end."""
+        self.events: list[CommitEvent] = []
+        self.recorded: list[Recorded[Message]] = []
+        """The events as messages; events of the log itself have none."""
+        self.effects: list[tuple[str, Effect]] = []
+        self.size = 0
+        self.inputs = 0
+
+    def mark(self) -> "Mark":
+        """Return its present end."""
+        return Mark(len(self.calls), len(self.events), len(self.recorded), len(self.effects), self.size)
+
+    def cut(self, mark: "Mark") -> None:
+        """Forget what came after a mark."""
+        del self.calls[mark.calls :], self.events[mark.events :]
+        del self.recorded[mark.recorded :], self.effects[mark.effects :]
+        self.size = mark.size
+
+
+class Mark(NamedTuple):
+    """The end of a batch at some time."""
+
+    calls: int
+    events: int
+    recorded: int
+    effects: int
+    size: int

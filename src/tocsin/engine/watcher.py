@@ -1,0 +1,79 @@
+"""What the parts of a process see of its commits that read events by themselves."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from ..domain.commit import CommitEvent
+from ..domain.events import Message, Recorded
+from ..domain.log_events import is_log_event
+
+
+class Watcher(Protocol):
+    """What the parts of a process that read its events by themselves are told."""
+
+    def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
+        """Take an event that is not stored yet; return whether a part may propose more at once."""
+        ...
+
+    def undone(self, scopes: Iterable[str], newest: int, /) -> None:
+        """Take back the events of scopes; `newest`: the number of the newest stored event."""
+        ...
+
+    def explode(
+        self,
+        first: int,
+        at: datetime,
+        events: Sequence[CommitEvent],
+        recorded: Sequence[Recorded[Message]],
+        /,
+        *,
+        is_own: bool,
+    ) -> None:
+        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
+        ...
+
+
+class NobodyWatches:
+    """No part of the process reads events by itself."""
+
+    def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
+        """Do nothing."""
+        del event, recorded
+        return False
+
+    def undone(self, scopes: Iterable[str], newest: int, /) -> None:
+        """Do nothing."""
+
+    def explode(
+        self,
+        first: int,
+        at: datetime,
+        events: Sequence[CommitEvent],
+        recorded: Sequence[Recorded[Message]],
+        /,
+        *,
+        is_own: bool,
+    ) -> None:
+        """Do nothing."""
+
+
+def show(
+    watcher: Watcher,
+    first: int,
+    at: datetime,
+    events: Sequence[CommitEvent],
+    recorded: Sequence[Recorded[Message]],
+    *,
+    is_own: bool,
+) -> None:
+    """Show a commit, but for events of the log itself, which have no messages."""
+    begin = shown = 0
+    for end, event in enumerate((*events, None)):
+        if event is not None and not is_log_event(event.subject):
+            continue
+        if number := end - begin:
+            part = recorded[shown : shown + number]
+            watcher.explode(first + begin, at, events[begin:end], part, is_own=is_own)
+            shown += number
+        begin = end + 1
