@@ -14,6 +14,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import ManualClock, settle
 from tocsin.adapters.memory.event_log import InMemoryEventLog
+from tocsin.bootstrap.leading import Leading
 from tocsin.domain.commit import LogHead
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Trigger
@@ -25,6 +26,7 @@ from tocsin.engine.fold import Fold
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.stage import BoundStage
 from tocsin.engine.stage_leases import StageLeases, lease_of
+from tocsin.settings import Settings
 from tocsin.subjects import Bucket, Stream
 
 TTL, RENEW = 4.0, 1.0
@@ -109,9 +111,11 @@ class Leader(Process):
 
     async def leave(self) -> None:
         """End as at SIGTERM."""
-        self.tasks.pop().cancel()
-        await self.loop.leave()
-        await self.leases.release()
+        *_, running, electing = self.tasks
+        leader = Settings().leader
+        await Leading(self.world.projections, self.world.base, self.world.clock, leader).leave(
+            self.loop, self.leases, running, electing
+        )
         await self.kill()
 
     async def kill(self) -> None:
@@ -236,6 +240,35 @@ async def test_standby_decides_at_once_after_the_leader_left(world: Given) -> No
     assert await world.executions() == 1
     assert await world.control() == ["began by one", "left by one", "began by two"]
     assert (world.clock.now() - before).total_seconds() < 0.5
+
+
+class LateProjections(InMemoryProjections):
+    """The answer to what is written comes when the test says so."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def put(self, *arguments: Any, **options: Any) -> int:  # noqa: ANN401 - those of the base
+        revision = await super().put(*arguments, **options)
+        await self.answers.wait()
+        return revision
+
+
+async def test_leases_are_freed_although_they_are_being_renewed(world: Given) -> None:
+    world.projections = late = LateProjections(world.clock)
+    one = await world.start("one")
+    late.answers.clear()
+    await world.clock.run(RENEW)
+    leaving = asyncio.ensure_future(one.leave())
+    await settle()
+    assert not leaving.done()
+    late.answers.set()
+    await settle()
+    assert leaving.done()
+    for stage in NAMES:
+        assert await late.get(Bucket.LEADER, lease_of(stage)) is None
 
 
 async def test_leader_that_stood_still_goes_on_with_its_term(world: Given) -> None:

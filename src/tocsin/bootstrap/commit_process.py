@@ -128,8 +128,7 @@ class CommitProcess:
                 yield loop
             finally:
                 if leading is not None and leases is not None and electing is not None:
-                    electing.cancel()
-                    await leading.leave(loop, leases, running)
+                    await leading.leave(loop, leases, running, electing)
                 for task in tasks:
                     task.cancel()
 

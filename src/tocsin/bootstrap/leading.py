@@ -45,14 +45,21 @@ class Leading:
             is_answered=lambda: not writer.is_silent_for(leader.ttl),
         )
 
-    async def leave(self, loop: CommitLoop, leases: StageLeases, running: "asyncio.Task[None]") -> None:
+    async def leave(
+        self,
+        loop: CommitLoop,
+        leases: StageLeases,
+        running: "asyncio.Task[None]",
+        electing: "asyncio.Task[None]",
+    ) -> None:
         """End the terms of this process in the log, and free its leases. Without an answer, they end by themselves.
 
-        `running`: the task of the loop, which may have failed.
+        `running`, `electing`: the tasks of the loop, which may have failed, and of the leases.
         """
         leaving = asyncio.ensure_future(loop.leave())
         ending = asyncio.ensure_future(self.clock.sleep(self.leader.ttl))
         await asyncio.wait((leaving, ending, running), return_when=asyncio.FIRST_COMPLETED)
-        for task in (leaving, ending):
+        await asyncio.wait((electing, ending), return_when=asyncio.FIRST_COMPLETED)
+        for task in (leaving, ending, electing):
             task.cancel()
         await leases.release()

@@ -77,9 +77,8 @@ class Leadership:
     async def leave(self) -> None:
         """End the terms of this process, and wait until this is stored. Its leases are still held."""
         if self._leases is not None:
-            self._leases.is_leaving = True
+            self._leases.leave()
             self.settle()
-            self._leases.on_change()
             await self._gone.wait()
 
     def _own(self, stage: str) -> Term | None:

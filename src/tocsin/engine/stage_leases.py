@@ -79,11 +79,18 @@ class StageLeases:
         self._woken.set()
 
     async def run(self) -> None:
-        """Acquire and renew the leases until cancelled."""
-        while True:
+        """Acquire and renew the leases until cancelled, or until this process leaves."""
+        while not self.is_leaving:
             self._woken.clear()
             await self.run_once()
-            await self._sleep(self._pause())
+            if not self.is_leaving:
+                await self._sleep(self._pause())
+
+    def leave(self) -> None:
+        """Hold no lease any more, and end `run` after its round: a renewal whose answer is not awaited could not be freed."""
+        self.is_leaving = True
+        self._woken.set()
+        self.on_change()
 
     async def run_once(self) -> None:
         """Renew the leases that are held, together, and try to acquire the others, in order."""
