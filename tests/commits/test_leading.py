@@ -178,7 +178,7 @@ async def test_standby_folds_everything_and_decides_nothing(world: Given) -> Non
     await world.clock.run(10)
     assert {commit.writer for commit in await world.commits()} == {"test", "one"}
     assert two.fold.states == one.fold.states
-    assert len(two.loop._standby) == 0
+    assert two.loop.pending.standing_by == 0
 
 
 class SlowProjections(InMemoryProjections):

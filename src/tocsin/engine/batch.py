@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
-from .causes import Cause, Effect, MessageCause
+from .causes import Cause, Effect, MessageCause, Proposal
 
 
 class Batch:
@@ -27,6 +27,12 @@ class Batch:
     def mark(self) -> "Mark":
         """Return its present end."""
         return Mark(len(self.calls), len(self.events), len(self.recorded), len(self.effects), self.size)
+
+    def settle(self) -> None:
+        """Answer the proposals in it: it is stored."""
+        for call in self.calls:
+            if isinstance(call, Proposal):
+                call.settle()
 
     def cut(self, mark: "Mark") -> None:
         """Forget what came after a mark."""

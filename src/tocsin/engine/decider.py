@@ -1,0 +1,257 @@
+"""Decides on one cause after another within a batch: with limits, and so that a decision that fails stops no other."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from .. import subjects, telemetry
+from ..domain.commit import CommitEvent
+from ..domain.events import Message, PoisonMessage, Recorded
+from ..domain.log_events import LogEvent, Trying, encode
+from .batch import Batch, Mark
+from .causes import Agenda, Cause, DeadlineCause, MessageCause, Notice, Proposal
+from .fold import EVENTS, Fold
+from .fold_view import View
+from .items import MAX_STEPS, EndlessDecision
+from .pending import Pending
+from .poison import (
+    MAX_CALL_BYTES,
+    MAX_CALL_EVENTS,
+    DeadlyDecision,
+    DecisionTooLarge,
+    end_of,
+    place_of,
+    poison_of,
+)
+from .report_lists import UnreadableInput
+from .step import Events, Put, Send, Step, Then, refuse
+from .watcher import Watcher
+
+MAX_ALL_EVENTS: Final = 4_000
+MAX_ALL_BYTES: Final = 700_000
+"""Events of a commit, and their bytes, beyond which its last decision goes into the next commit."""
+EVENT_BYTES: Final = 80
+"""Bytes of an event in a commit beside its subject, cause and body."""
+LOOK_AGAIN: Final = timedelta(seconds=30)
+"""The time after which a deadline that gave nothing is looked at again."""
+
+_log = telemetry.get_logger("tocsin.engine")
+
+
+class Decider:
+    """Makes the decisions of a process."""
+
+    def __init__(self, fold: Fold, agenda: Agenda, pending: Pending, watcher: Watcher, writer: str) -> None:
+        """`writer`: the name of the process."""
+        self._fold = fold
+        self._agenda = agenda
+        self._pending = pending
+        self._watcher = watcher
+        self._writer = writer
+        self.batch = Batch()
+        self.first = 1
+        """The number of the batch's first event."""
+        self.may_propose = False
+        """Whether parts of the process may propose more on what was decided."""
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest event that exists, stored or not."""
+        return self.first + len(self.batch.events) - 1
+
+    def may_be_decided(self, cause: Cause, now: datetime) -> bool:
+        """Return whether a decision can be made now: no leader died of it, or the log names it first."""
+        if isinstance(cause, Proposal):
+            return True
+        terms, place = self._fold.terms(cause.by), place_of(cause)
+        if terms.is_poison(place):
+            self.batch.calls.append(cause)
+            self._end(cause, DeadlyDecision("it killed each process that made it"), now)
+            return False
+        if not terms.is_careful(now) or (terms.open is not None and terms.open.place == place):
+            return True
+        self._pending.first = cause
+        if not self.batch.events:
+            self.append_of_log(Trying(cause.by, place), now, cause)
+        return False
+
+    def attempt(self, cause: Cause, now: datetime) -> bool:
+        """Decide on one cause; False: it failed, and is decided on alone after this commit."""
+        mark, length = self.batch.mark(), len(self._fold.journal)
+        self.batch.calls.append(cause)
+        try:
+            self._decide_on(cause, now)
+        except Exception as error:  # noqa: BLE001 - a defect of a decision stops no other
+            self._take_back(mark, length)
+            if mark.events and isinstance(error, DecisionTooLarge):
+                self._pending.first = cause
+            elif isinstance(cause, Proposal):
+                cause.fail(error)
+            else:
+                _log.exception(
+                    "decision failed; making it again", action="decision-failed", stage=cause.by, place=place_of(cause)
+                )
+                self._pending.suspect = cause
+            return False
+        return True
+
+    def decide_alone(self, cause: MessageCause | DeadlineCause, now: datetime) -> None:
+        """Make a decision again that failed; if it fails again, the key of its cause gets its end."""
+        self._pending.suspect = None
+        if not self._pending.is_open(cause):
+            return
+        mark, length = self.batch.mark(), len(self._fold.journal)
+        self.batch.calls.append(cause)
+        try:
+            self._decide_on(cause, now)
+        except Exception as error:  # noqa: BLE001 - as in `attempt`
+            self._take_back(mark, length)
+            self.batch.calls.append(cause)
+            if isinstance(cause, MessageCause):
+                self._end(cause, error, now)
+                return
+            place = place_of(cause)
+            _log.error("deadline put off", action="deadline-failed", stage=cause.by, place=place, error=str(error))
+            self._agenda.look_again(cause, now + LOOK_AGAIN)
+
+    def _end(self, cause: MessageCause | DeadlineCause, error: Exception, now: datetime) -> None:
+        """End the key of a decision that nobody makes any more."""
+        end = end_of(self._fold, cause, error)
+        if not end and isinstance(cause, DeadlineCause):
+            self._agenda.look_again(cause, now + LOOK_AGAIN)
+            return
+        poison = poison_of(cause, error)
+        _log.error("decision is poison", action="poison", **msgspec.structs.asdict(poison))
+        self.append_of_log(poison, now, cause)
+        for event in end:
+            self._append(cause, event, now)
+        if isinstance(cause, MessageCause):
+            self._close(cause)
+
+    def _take_back(self, mark: Mark, length: int) -> None:
+        """Forget what a decision that failed has changed."""
+        batch = self.batch
+        scopes = {subjects.guard_of(one.subject) or one.subject for one in batch.recorded[mark.recorded :]}
+        self._agenda.note(self._fold, self._fold.journal.undo(length))
+        batch.cut(mark)
+        self._pending.forget_newer(self.newest)
+        if scopes:
+            self._watcher.undone(scopes, self.newest)
+
+    # --- one cause -----------------------------------------------------------------------------------------------------
+
+    def _decide_on(self, cause: Cause, now: datetime) -> None:
+        """Decide on one cause to its end.
+
+        Raises:
+            DecisionTooLarge: the commit would be too large. Other errors are those of the stage.
+        """
+        events, size = len(self.batch.events), self.batch.size
+        if isinstance(cause, Proposal):
+            self._decide_proposal(cause, now)
+        elif isinstance(cause, DeadlineCause):
+            self._call(cause, View(self._fold, now), now)
+            if len(self.batch.events) == events:
+                self._agenda.look_again(cause, now + LOOK_AGAIN)
+        elif isinstance(unreadable := cause.recorded.message, UnreadableInput):
+            self._refuse(cause, unreadable, now)
+        else:
+            self._decide_message(cause, now)
+        if len(self.batch.events) > MAX_ALL_EVENTS or self.batch.size > MAX_ALL_BYTES:
+            raise DecisionTooLarge.of(len(self.batch.events) - events, self.batch.size - size)
+        if isinstance(cause, MessageCause):
+            self._close(cause)
+
+    def _decide_proposal(self, proposal: Proposal, now: datetime) -> None:
+        proposal.numbers = None
+        if self._fold.numbers.get(subjects.scope_of(proposal.events[0]), 0) == proposal.expect:
+            first = self.newest + 1
+            proposal.numbers = tuple(range(first, first + len(proposal.events)))
+            for event in proposal.events:
+                self._append(proposal, event, now)
+
+    def _refuse(self, cause: MessageCause, unreadable: UnreadableInput, now: datetime) -> None:
+        """Keep an unreadable input as a dead letter, unless it is a report without a proof."""
+        is_proven = cause.subscription.is_proven
+        if is_proven is None or is_proven(cause.recorded.subject):
+            step = refuse(f"unreadable: {unreadable.error}", code=unreadable.error.code)
+            self._append(cause, _dead_letter(cause, step), now)
+
+    def _decide_message(self, cause: MessageCause, now: datetime) -> None:
+        step = self._call(cause, View(self._fold, now), now)
+        if step.then is Then.REFUSE:
+            self._append(cause, _dead_letter(cause, step), now)
+
+    def _call(self, cause: MessageCause | DeadlineCause, view: View, now: datetime) -> Step:
+        """Call `decide` until it has no more steps, and return the last."""
+        for _ in range(MAX_STEPS):
+            events, size = len(self.batch.events), self.batch.size
+            if isinstance(cause, MessageCause):
+                step = cause.subscription.decide(cause.recorded, view, now)
+            else:
+                step = cause.deadlines.decide(cause.scope, cause.deadline, view, now)
+            self._add(cause, step, view, now)
+            events, size = len(self.batch.events) - events, self.batch.size - size
+            if events > MAX_CALL_EVENTS or size > MAX_CALL_BYTES:
+                raise DecisionTooLarge.of(events, size)
+            if step.then is not Then.AGAIN:
+                return step
+        raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
+
+    def _close(self, call: MessageCause) -> None:
+        """Note that a message was decided to its end."""
+        self._pending.close(call)
+        self.batch.closed.append(call)
+        self.batch.inputs += call.source != EVENTS
+
+    # --- what a decision yields ----------------------------------------------------------------------------------------
+
+    def _add(self, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
+        effects = self.batch.effects
+        for change in step.changes:
+            match change:
+                case Events(ref, events):
+                    for event in events:
+                        self._append(cause, event, now)
+                    view.changed.add(ref)
+                case Send(_, _, message_id):
+                    view.sent.add(message_id)
+                    effects.append((cause.by, change))
+                case Put():
+                    effects.append((cause.by, change))
+                case _:
+                    pass  # a timer: the deadlines of a state come from its events
+        take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None
+        effects += ((cause.by, Notice(take, signal)) for signal in step.signals)
+
+    def append_of_log(self, event: LogEvent, now: datetime, cause: Cause | None = None) -> None:
+        """Append an event of the log itself; without a cause, it rests on everything before it."""
+        number = self.newest + 1
+        by, of = ("", f"0-{number - 1}") if cause is None else (cause.by, cause.cause)
+        self.batch.events.append(encode(event, by=by, cause=of))
+        self._fold.evolve_terms(event, writer=self._writer, number=number, at=now)
+
+    def _append(self, cause: Cause, message: Message, now: datetime) -> None:
+        batch, body = self.batch, message.encode()
+        recorded = Recorded(message, subjects.subject_of(message), self.newest + 1, now)
+        batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
+        batch.recorded.append(recorded)
+        batch.size += len(body) + len(recorded.subject) + len(cause.cause) + EVENT_BYTES
+        self._agenda.note(self._fold, (self._fold.evolve(recorded),))
+        self._pending.arrive(EVENTS, recorded, is_own=True)
+        self.may_propose |= self._watcher.decided(batch.events[-1], recorded)
+
+
+def _dead_letter(call: MessageCause, step: Step) -> PoisonMessage:
+    recorded = call.recorded
+    return PoisonMessage.of(
+        step.job or subjects.job_of(recorded.subject),
+        call.subscription.durable,
+        recorded.subject,
+        recorded.sequence,
+        recorded.message.encode(),
+        step.reason,
+        code=step.code,
+        partition=subjects.partition(recorded.subject),
+    ).identified(recorded.message_id)

@@ -1,0 +1,186 @@
+"""What waits to be decided in a process, and what its stages have seen of their sources and not taken."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ..domain.commit import Position, Taken, Untaken
+from ..domain.events import Message, Recorded
+from .batch import Batch
+from .causes import Agenda, Cause, DeadlineCause, MessageCause, Proposal, routes_of
+from .fold import EVENTS, Fold
+from .intake import is_crowded
+from .stage import BoundStage
+from .standby import Standby
+from .turns import Turns
+
+MAX_BROUGHT_FORWARD: Final = 512
+"""Messages of a stage and source that go first if its position has too many ranges."""
+
+
+class Pending:
+    """The causes of decisions that are not made yet, in the order in which they are made."""
+
+    def __init__(self, stages: Sequence[BoundStage], fold: Fold, agenda: Agenda) -> None:
+        self._stages = stages
+        self._fold = fold
+        self._agenda = agenda
+        self._routes = routes_of(stages)
+        self._events: deque[MessageCause] = deque()
+        """Events of this process that are decided before all others, so that a cascade runs to its end."""
+        self.proposals: deque[Proposal] = deque()
+        self._turns = Turns()
+        self._standby = Standby()
+        self.first: Cause | None = None
+        """What is decided first in the next commit."""
+        self.suspect: MessageCause | DeadlineCause | None = None
+        """A decision that raised an error. It is made again, alone."""
+        self._untaken: dict[tuple[str, str], Untaken] = {}
+        """What a stage has seen of a source and not taken, by stage and source."""
+        self._seen: dict[str, int] = {}
+        """The newest place of each source."""
+
+    # --- what comes in -------------------------------------------------------------------------------------------------
+
+    def arrive(self, source: str, recorded: Recorded[Message], *, is_own: bool = False) -> None:
+        """Take the next input or event of a source. `is_own`: an event that this process decided, and that is not stored."""
+        place = recorded.sequence
+        self._seen[source] = max(place, self._seen.get(source, 0))
+        if (routes := self._routes.get(source)) is None:
+            return
+        for stage, subscription in routes.to(recorded.subject):
+            if self._fold.position(stage.name, source).has(place):
+                continue
+            call = MessageCause(stage, subscription, source, place, recorded)
+            if stage.name not in self._agenda.led:
+                self._standby.add(call)
+                continue
+            self._untaken_of(call.key).add(place)
+            if is_own:
+                self._events.append(call)
+            else:
+                self._turns.add(call)
+
+    def forget_taken(self, stage: str, source: str, position: Position) -> None:
+        """Forget what the leader of a stage has taken."""
+        self._standby.forget_taken(stage, source, position)
+
+    @property
+    def standing_by(self) -> int:
+        """The number of messages for stages that another process leads."""
+        return len(self._standby)
+
+    # --- what is decided next ------------------------------------------------------------------------------------------
+
+    def next(self, due: Callable[[], DeadlineCause | None], *, is_reading: bool, only_proposals: bool) -> Cause | None:
+        """Return and remove the next cause: own events, then proposals, then turns; None: nothing waits.
+
+        `due`, `is_reading`: as `Turns.next` has them.
+        """
+        while True:
+            cause: Cause | None = None
+            if self.first is not None and (not only_proposals or isinstance(self.first, Proposal)):
+                cause, self.first = self.first, None
+            elif self._events and not only_proposals:
+                cause = self._events.popleft()
+            elif self.proposals:
+                return self.proposals.popleft()
+            elif not only_proposals:
+                cause = self._turns.next(due, is_reading=is_reading)
+            if cause is None or self.is_open(cause):
+                return cause
+
+    def is_open(self, cause: Cause) -> bool:
+        """Return whether a decision is still to be made."""
+        if isinstance(cause, DeadlineCause):
+            return self._agenda.is_current(cause)
+        if isinstance(cause, MessageCause) and self._fold.position(*cause.key).has(cause.place):
+            self._untaken[cause.key].close(cause.place)  # another process took it
+            return False
+        return True
+
+    def bring_forward(self) -> None:
+        """Let go first what holds a position back."""
+        for key, position in self._fold.positions.items():
+            if is_crowded(position) and key[0] in self._agenda.led:
+                self._turns.bring_forward(key, MAX_BROUGHT_FORWARD)
+
+    # --- what was decided ----------------------------------------------------------------------------------------------
+
+    def close(self, call: MessageCause) -> None:
+        """Note that a message was decided to its end."""
+        self._untaken[call.key].close(call.place)
+
+    def taken(self) -> dict[str, dict[str, Taken]]:
+        """Return what each stage has taken since the last stored commit: all that it saw, but for what is open."""
+        taken: dict[str, dict[str, Taken]] = {}
+        for stage in self._stages:
+            if stage.name not in self._agenda.led:
+                continue
+            for source, seen in self._seen.items():
+                untaken = self._untaken_of((stage.name, source))
+                if ranges := untaken.ranges(seen, self._fold.position(stage.name, source)):
+                    taken.setdefault(stage.name, {})[source] = Taken(ranges)
+        return taken
+
+    def keep(self, stage: str, source: str) -> None:
+        """Note that a commit is stored that takes something for a stage."""
+        self._untaken[stage, source].keep()
+
+    def undo(self, batch: Batch, newest: int) -> None:
+        """Have all of a batch decided again, as far as it exists. `newest`: the number of the newest stored event."""
+        self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
+        self._events = deque(call for call in self._events if call.place <= newest)
+        self._let_go(lambda held: isinstance(held, MessageCause) and held.source == EVENTS and held.place > newest)
+        for call in reversed(batch.calls):
+            if isinstance(call, Proposal):
+                self.proposals.appendleft(call)
+            elif isinstance(call, DeadlineCause):
+                self._agenda.again(call)  # it may have been put off
+        calls = [call for call in batch.calls if isinstance(call, MessageCause)]
+        again = [call for call in calls if call.source != EVENTS or call.place <= newest]
+        self._events.extendleft(call for call in reversed(again) if call.source == EVENTS)
+        self._turns.put_back(call for call in again if call.source != EVENTS)
+        self._standby.forget_newer(newest)
+        for call in batch.closed:
+            self._untaken[call.key].reopen(call.place)
+        for (_, source), untaken in self._untaken.items():
+            untaken.undo(newest if source == EVENTS else None)
+
+    def forget_newer(self, newest: int) -> None:
+        """Forget the events of a decision that failed. `newest`: the number of the newest event that exists."""
+        self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
+        while self._events and self._events[-1].place > newest:
+            self._events.pop()
+        self._standby.forget_newer(newest)
+        for (_, source), untaken in self._untaken.items():
+            if source == EVENTS:
+                untaken.forget(newest)
+
+    # --- who leads -----------------------------------------------------------------------------------------------------
+
+    def lead(self, led: frozenset[str]) -> None:
+        """Decide for these stages, and for no other. Nothing is decided and not stored."""
+        lost, gained = self._agenda.led - led, led - self._agenda.led
+        self._agenda.led = led
+        if lost:
+            waiting = [*self._turns.remove(lost), *(call for call in self._events if call.by in lost)]
+            self._standby.put([*waiting, *self._let_go(lambda held: held.by in lost)])
+            self._events = deque(call for call in self._events if call.by in led)
+            self._untaken = {key: untaken for key, untaken in self._untaken.items() if key[0] in led}
+        for call in self._standby.take(gained):
+            if not self._fold.position(*call.key).has(call.place):
+                self._turns.add(call)
+                self._untaken_of(call.key).add(call.place)
+
+    def _let_go(self, fits: Callable[[Cause], bool]) -> Iterable[MessageCause]:
+        """Keep what fits no longer for the next commit; return the messages among it."""
+        gone = [held for held in (self.first, self.suspect) if held is not None and fits(held)]
+        self.first = None if self.first in gone else self.first
+        self.suspect = None if self.suspect in gone else self.suspect
+        return [held for held in gone if isinstance(held, MessageCause)]
+
+    def _untaken_of(self, key: tuple[str, str]) -> Untaken:
+        if (untaken := self._untaken.get(key)) is None:
+            untaken = self._untaken[key] = Untaken(self._fold.position(*key).floor)
+        return untaken
