@@ -121,10 +121,15 @@ class Process:
             installation.clock,
             name="-".join(names) or "none",
             on_effects=self._take_effects,
-            reload=lambda: load_fold(installation.log, 0, SEAL, LogHead("k1"), self.chain.head),
+            reload=self._reload,
             is_cut_after_each_call=cut,
         )
         self._offered: dict[Stream, int] = defaultdict(int)
+
+    async def _reload(self) -> Fold:
+        fold = Fold()
+        fold.stages = self.fold.stages
+        return await load_fold(self.installation.log, 0, SEAL, LogHead("k1"), self.chain.head, fold)
 
     async def _take_effects(self, effects: Sequence[tuple[str, object]]) -> None:
         self.installation.effects += effects

@@ -16,6 +16,7 @@ import msgspec
 from .. import subjects, telemetry
 from ..domain.commit import CommitEvent, LogHead, Seal
 from ..domain.events import Dispatched, Message, Recorded
+from ..domain.log_events import is_log_event
 from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
@@ -28,7 +29,13 @@ from .memory.durable import InMemoryDurable
 from .memory.stored_stream import StoredStream
 
 MAX_SCOPES: Final = 1_000
-"""Scopes without a fold whose events are remembered, the last that were read."""
+"""Scopes whose events are remembered although they are not in the fold, the last that were read."""
+MAX_LEFT: Final = 10_000
+"""Executions that left the fold, whose events are remembered."""
+MAX_EVENTS: Final = 2_048
+"""Events of a standing scope that are remembered, the newest."""
+STANDING: Final = ("agent.", "queue.", "ownership.", "shards.", "policy.", "namespaces.", "silences.", "repair.")
+"""Scopes that few events change and that no state of the fold has: a process with stages remembers them."""
 
 _log = telemetry.get_logger("tocsin")
 
@@ -95,9 +102,12 @@ class CommitView:
         self._partition = partition
         self._seal = seal
         self._key = key
-        self.fold = Fold()
+        self._fold = Fold()
+        self._left: dict[str, list[Recorded[Message]]] = {}
+        """The events of executions that left the fold just now, as followers read them after their end."""
+        self._standing: dict[str, list[Recorded[Message]]] = {}
         self.is_folding = False
-        """Whether the fold has the states of all events, so that nothing else is read."""
+        """Whether the fold has the states of all events. An execution that left it counts as archived, a while after its end."""
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
@@ -107,6 +117,21 @@ class CommitView:
         self._durables: list[InMemoryDurable] = []
         self._wanted: dict[Stream, list[str]] = {stream: [] for stream in DECISION_STREAMS}
         self._clock = clock
+
+    @property
+    def fold(self) -> Fold:
+        """The states of this process; a process without stages has none."""
+        return self._fold
+
+    @fold.setter
+    def fold(self, fold: Fold) -> None:
+        self._fold = fold
+        fold.departures.on_left = self._keep_left
+
+    def _keep_left(self, scope: str, events: list[Recorded[Message]]) -> None:
+        self._left[scope] = events
+        while len(self._left) > MAX_LEFT:
+            del self._left[next(iter(self._left))]
 
     # --- what comes in -------------------------------------------------------------------------------------------------
 
@@ -120,7 +145,7 @@ class CommitView:
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         """Take back what `decided` showed of some scopes; `newest`: the number of the newest stored event."""
-        known = {scope: self.fold.events.get(scope, ()) for scope in scopes}
+        known = {scope: self.fold.all_events(scope) or () for scope in scopes}
         for feed in self._feeds:
             if not feed.is_early:
                 continue
@@ -144,23 +169,34 @@ class CommitView:
     ) -> None:
         """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
         if is_own:
-            note_decisions(first, recorded)
+            note_decisions(recorded)
         for place, event in enumerate(events):
             self._number = first + place
+            if recorded:
+                self._stand(recorded[place])
             feeds = self._routes.to(event.subject)
-            if not feeds and not self._known:
-                continue
-            one = _Event(event, self._number, at, recorded[place] if recorded else None)
-            for feed in feeds:
-                if not (feed.is_early and is_own):
-                    feed.events.append(one)
-            if self._known and (known := self._known.get(_scope_of(event.subject))) is not None:
-                known.append(one.read())
+            if feeds or self._known:
+                one = _Event(event, self._number, at, recorded[place] if recorded else None)
+                self._show(one, [feed for feed in feeds if not (feed.is_early and is_own)])
         for feed in self._feeds:
             if feed.events:
                 feed.changed.set()
         if any(self._wanted.values()):
             self._keep_for_durables(first, at, events)
+
+    def _show(self, one: _Event, feeds: Iterable[_Feed]) -> None:
+        """Hand an event to followers, and to the scopes that are remembered."""
+        for feed in feeds:
+            feed.events.append(one)
+        if (known := self._known.get(_scope_of(one.event.subject))) is not None:
+            known.append(one.read())
+
+    def _stand(self, recorded: Recorded[Message]) -> None:
+        """Remember an event of a standing scope."""
+        if recorded.subject.startswith(STANDING):
+            standing = self._standing.setdefault(_scope_of(recorded.subject), [])
+            standing.append(recorded)
+            del standing[:-MAX_EVENTS]
 
     def _keep_for_durables(self, first: int, at: datetime, events: Sequence[CommitEvent]) -> None:
         for number, event in enumerate(events, first):
@@ -273,15 +309,23 @@ class CommitView:
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Return the events of a scope, oldest first."""
-        if self.is_folding:
-            known = self.fold.events.get(scope, [])
-        elif self.fold.numbers.get(scope, -1) <= after and scope in self.fold.numbers:
+        if scope in self.fold.numbers and self.fold.numbers[scope] <= after:
             return []
-        elif (found := self._known.get(scope)) is None:
+        known = self._in_memory(scope)
+        if known is None and self.is_folding and scope not in self.fold.numbers:
+            return []
+        if known is None:
             known = await self._scan(scope)
-        else:
-            known = found
         return [recorded for recorded in known if recorded.sequence > after]
+
+    def _in_memory(self, scope: str) -> Sequence[Recorded[Message]] | None:
+        """Return all events of a scope; None: they must be read."""
+        if self.is_folding and scope.startswith(STANDING):
+            return self._standing.get(scope, [])
+        for known in (self.fold.all_events(scope), self._left.get(scope), self._known.get(scope)):
+            if known is not None:
+                return known
+        return None
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Implement `ports.EventLog.load_each`."""
@@ -295,7 +339,7 @@ class CommitView:
         takes = subjects.any_of((subject,))
         known = [event async for event in self._past(takes, upto=upto)]
         found = list(_readable(known, _Event.read))
-        if is_scope and not self.is_folding:
+        if is_scope:
             self._known[subject] = found
             while len(self._known) > MAX_SCOPES:
                 del self._known[next(iter(self._known))]
@@ -341,10 +385,10 @@ class CommitView:
         return [recorded for recorded in await self._scan(subject) if recorded.sequence > after][:limit]
 
 
-def note_decisions(first: int, recorded: Sequence[Recorded[Message]]) -> None:
+def note_decisions(recorded: Sequence[Recorded[Message]]) -> None:
     """Write the log lines of the events of this process's own commit."""
-    if recorded:
-        note_line(Append(tuple(one.message for one in recorded), 0), range(first, first + len(recorded)))
+    if decided := [one for one in recorded if not is_log_event(one.subject)]:
+        note_line(Append(tuple(one.message for one in decided), 0), [one.sequence for one in decided])
 
 
 def _stored_event(recorded: Recorded[Message]) -> _Event:

@@ -82,6 +82,7 @@ class CommitProcess:
         self._log = log
         self._inputs = inputs
         self._clock = clock
+        self._key = key
         self.seal = Seal(installation, PARTITION, {KEY: key})
         self._name = name
         self._turns = turns
@@ -95,7 +96,7 @@ class CommitProcess:
 
         `leading`: the leases of the stages; None: this process alone has stages.
         """
-        chain, fold = Chain(self.seal, LogHead(KEY)), Fold()
+        chain, fold = Chain(self.seal, LogHead(KEY)), Fold(self._key)
         view.fold, view.is_folding = fold, bool(stages)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
@@ -113,7 +114,7 @@ class CommitProcess:
             leases=leases,
             turns=turns,
             ends=partial(self._ends, stages) if stages else None,
-            reload=partial(self._load, chain),
+            reload=partial(self._load, chain, fold.stages),
         )
         folded = asyncio.Event()
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
@@ -139,11 +140,13 @@ class CommitProcess:
                 loop.fold_received()
                 folded.set()
 
-    async def _load(self, chain: Chain) -> Fold:
+    async def _load(self, chain: Chain, stages: frozenset[str]) -> Fold:
         """Return the fold of the log up to the end of a chain."""
         while True:
+            fold = Fold(self._key)
+            fold.stages = stages
             try:
-                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head)
+                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold)
             except LogUnavailable as error:
                 _log.info("a decision waits for JetStream", action="log-unavailable", error=str(error))
                 await self._clock.sleep(PAUSE_S)

@@ -19,7 +19,8 @@ OWN_REQUESTS: Final = "api"
 _BY_SEQUENCE: Final = "seq-"
 _ID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_KEYED = datetime(2020, 1, 1, tzinfo=UTC)
+KEYED: Final = datetime(2020, 1, 1, tzinfo=UTC)
+"""The time of ids that are made of a key alone."""
 _SECONDS_OF_A_DAY = 86_400
 _VERSION = 0x7000
 _VARIANT = 0x8000_0000_0000_0000
@@ -63,7 +64,7 @@ def public_trigger_id(
     meets a trigger of another publisher. `publisher`: the name of the program; empty: it has no account of its own.
     """
     if key is not None:
-        return _uuid7(_KEYED, "public", publisher, "key", job, key)
+        return _uuid7(KEYED, "public", publisher, "key", job, key)
     if message_id:
         return _uuid7(at, "public", publisher, "message", job, message_id)
     return _uuid7(at, "public", publisher, "sequence", job, str(sequence))
@@ -105,7 +106,7 @@ def keyed_trigger_id(job: str, key: str) -> str:
 
     A retried request is stored at another time, so the time of these ids means nothing.
     """
-    return _uuid7(_KEYED, "key", job, key)
+    return _uuid7(KEYED, "key", job, key)
 
 
 def event_execution_id(job: str, source: tuple[str, ...], key: str) -> str:
@@ -113,7 +114,7 @@ def event_execution_id(job: str, source: tuple[str, ...], key: str) -> str:
 
     `source`: the identity of the source of the events among those of the job. Keys of the API and of other sources have other ids.
     """
-    return _uuid7(_KEYED, "event", job, *source, "key", key)
+    return _uuid7(KEYED, "event", job, *source, "key", key)
 
 
 def event_durable(job: str, source: tuple[str, ...]) -> str:
@@ -233,6 +234,13 @@ def fingerprint(key: bytes) -> str:
 def is_execution_id(text: str) -> bool:
     """Return whether a text has the form of an execution's id."""
     return _ID.fullmatch(text) is not None
+
+
+def time_of(execution_id: str) -> datetime | None:
+    """Return the time (UTC) of an execution's id, in milliseconds; None: the text is no such id."""
+    if not is_execution_id(execution_id):
+        return None
+    return _EPOCH + timedelta(milliseconds=int(execution_id[:8] + execution_id[9:13], 16))
 
 
 def draw(*parts: str) -> float:

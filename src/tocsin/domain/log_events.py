@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from .commit import CommitEvent
+from .events import Foreign
 
 PREFIX: Final = "log."
 """The beginning of their subjects. No stage decides on them."""
@@ -58,6 +59,10 @@ SUBJECTS: Final[dict[type, str]] = {
     Poison: "log.poison",
 }
 _TYPES: Final = {subject: kind for kind, subject in SUBJECTS.items()}
+
+
+ABOUT_THE_LOG: Final = Foreign(reason="it is about the log itself")
+"""What parts of a process see of such an event, which is no message."""
 
 
 def is_log_event(subject: str) -> bool:

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import NamedTuple
 
+from .. import subjects
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
 from .causes import Cause, Effect, MessageCause, Proposal
@@ -19,14 +20,14 @@ class Batch:
         """The inputs and events that were decided to their end."""
         self.events: list[CommitEvent] = []
         self.recorded: list[Recorded[Message]] = []
-        """The events as messages; events of the log itself have none."""
+        """The same events as messages."""
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
         self.inputs = 0
 
     def mark(self) -> "Mark":
         """Return its present end."""
-        return Mark(len(self.calls), len(self.events), len(self.recorded), len(self.effects), self.size)
+        return Mark(len(self.calls), len(self.events), len(self.effects), self.size)
 
     def settle(self) -> None:
         """Answer the proposals in it: it is stored."""
@@ -34,10 +35,14 @@ class Batch:
             if isinstance(call, Proposal):
                 call.settle()
 
+    def scopes(self, after: int = 0) -> set[str]:
+        """Return the scopes of its events after a number of them."""
+        return {subjects.guard_of(event.subject) or event.subject for event in self.events[after:]}
+
     def cut(self, mark: "Mark") -> None:
         """Forget what came after a mark."""
         del self.calls[mark.calls :], self.events[mark.events :]
-        del self.recorded[mark.recorded :], self.effects[mark.effects :]
+        del self.recorded[mark.events :], self.effects[mark.effects :]
         self.size = mark.size
 
 
@@ -46,6 +51,5 @@ class Mark(NamedTuple):
 
     calls: int
     events: int
-    recorded: int
     effects: int
     size: int

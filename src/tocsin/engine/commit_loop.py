@@ -28,12 +28,13 @@ from .causes import DECISIONS, Agenda, Alarm, Effect, Proposal
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
 from .fold import EVENTS, Fold
+from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
 from .stage import BoundStage
 from .stage_leases import StageLeases
-from .watcher import NobodyWatches, Watcher, show
+from .watcher import NobodyWatches, Watcher
 from .write_turns import WriteTurns
 
 MAX_INPUTS: Final = 512
@@ -92,6 +93,7 @@ class CommitLoop:
         self._wake_at = wake_at
         self._folds = folds
         self.fold = fold
+        fold.stages = frozenset(stage.name for stage in stages)
         self._stages = stages
         self._writer = writer
         self._chain: Chain = writer.chain
@@ -173,28 +175,21 @@ class CommitLoop:
         """
         self._undo_open()
         self._write_turns.seen(commit.writer)
-        for stage, sources in commit.taken.items():
-            for source, taken in sources.items():
-                self.fold.take(stage, source, taken)
-                self.pending.forget_taken(stage, source, self.fold.position(stage, source))
-        decoded = list[Recorded[Message]]()
-        for number, event in enumerate(commit.events, commit.first):
-            if not self._folds:  # proposals need no states
+        recorded = list[Recorded[Message]]()
+        if self._folds:
+            recorded = apply(self.fold, commit)
+            self.pending.forget_taken(commit.taken)
+            for one, event in zip(recorded, commit.events, strict=True):
+                if not is_log_event(event.subject):
+                    self.agenda.note(self.fold, (subjects.scope_of(one.message),))
+                    self.pending.arrive(EVENTS, one)
+                elif isinstance(change := decode(event), Left):
+                    self._leadership.take_left(change)
+        else:  # proposals need no states
+            for number, event in enumerate(commit.events, commit.first):
                 self.fold.note(event.subject, number)
-                continue
-            if is_log_event(event.subject):
-                if (change := decode(event)) is not None:
-                    self.fold.evolve_terms(change, writer=commit.writer, number=number, at=commit.at)
-                    if isinstance(change, Left):
-                        self._leadership.take_left(change)
-                continue
-            message = subjects.decode(event.subject, bytes(event.body))
-            decoded.append(Recorded(message, event.subject, number, commit.at))
-            self.agenda.note(self.fold, (self.fold.evolve(decoded[-1]),))
-            self.pending.arrive(EVENTS, decoded[-1])
-        self.fold.journal.keep()
         self.intake.free()
-        show(self._watcher, commit.first, commit.at, commit.events, decoded, is_own=False)
+        self._watcher.explode(commit.first, commit.at, commit.events, recorded, is_own=False)
 
     async def leave(self) -> None:
         """Wait until the terms of this process are over, and nothing is decided any more but proposals."""
@@ -275,10 +270,10 @@ class CommitLoop:
             self._undo(batch)
             await self._write_turns.refused()
         else:
-            self._keep(taken)
+            self._keep(taken, now)
             self._write_turns.stored()
             at = max(now, self._chain.head.at)
-            show(self._watcher, self._decider.first, at, batch.events, batch.recorded, is_own=True)
+            self._watcher.explode(self._decider.first, at, batch.events, batch.recorded, is_own=True)
             batch.settle()
             self._leadership.settle()
         for _, commit in appended.others:
@@ -294,12 +289,12 @@ class CommitLoop:
             if self.pending.proposals:
                 return
 
-    def _keep(self, taken: dict[str, dict[str, Taken]]) -> None:
+    def _keep(self, taken: dict[str, dict[str, Taken]], at: datetime) -> None:
         for stage, sources in taken.items():
             for source, gain in sources.items():
                 self.fold.take(stage, source, gain)
                 self.pending.keep(stage, source)
-        self.fold.journal.keep()
+        self.fold.keep(at)
         self.intake.free()
         self._max_inputs = min(MAX_INPUTS, 2 * self._max_inputs)
 
@@ -311,9 +306,9 @@ class CommitLoop:
 
     def _undo(self, batch: Batch) -> None:
         """Forget what was decided since the last stored commit, and have all of it decided again."""
-        self.agenda.note(self.fold, self.fold.journal.undo())
+        self.agenda.note(self.fold, self.fold.undo())
         newest = self._decider.first - 1
-        self._watcher.undone({subjects.guard_of(one.subject) or one.subject for one in batch.recorded}, newest)
+        self._watcher.undone(batch.scopes(), newest)
         self.pending.undo(batch, newest)
         self._max_inputs = max(1, self._max_inputs // 2)
 

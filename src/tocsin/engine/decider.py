@@ -8,7 +8,7 @@ import msgspec
 from .. import subjects, telemetry
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, PoisonMessage, Recorded
-from ..domain.log_events import LogEvent, Trying, encode
+from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, encode
 from .batch import Batch, Mark
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, Notice, Proposal
 from .fold import EVENTS, Fold
@@ -131,10 +131,9 @@ class Decider:
 
     def _take_back(self, mark: Mark, length: int) -> None:
         """Forget what a decision that failed has changed."""
-        batch = self.batch
-        scopes = {subjects.guard_of(one.subject) or one.subject for one in batch.recorded[mark.recorded :]}
-        self._agenda.note(self._fold, self._fold.journal.undo(length))
-        batch.cut(mark)
+        scopes = self.batch.scopes(mark.events)
+        self._agenda.note(self._fold, self._fold.undo(length))
+        self.batch.cut(mark)
         self._pending.forget_newer(self.newest)
         if scopes:
             self._watcher.undone(scopes, self.newest)
@@ -229,8 +228,11 @@ class Decider:
         """Append an event of the log itself; without a cause, it rests on everything before it."""
         number = self.newest + 1
         by, of = ("", f"0-{number - 1}") if cause is None else (cause.by, cause.cause)
-        self.batch.events.append(encode(event, by=by, cause=of))
-        self._fold.evolve_terms(event, writer=self._writer, number=number, at=now)
+        batch = self.batch
+        batch.events.append(encode(event, by=by, cause=of))
+        batch.recorded.append(Recorded(ABOUT_THE_LOG, batch.events[-1].subject, number, now))
+        batch.size += len(batch.events[-1].body) + EVENT_BYTES
+        self._fold.evolve_log(event, writer=self._writer, number=number, at=now)
 
     def _append(self, cause: Cause, message: Message, now: datetime) -> None:
         batch, body = self.batch, message.encode()

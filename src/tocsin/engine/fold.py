@@ -1,21 +1,36 @@
 """The states of a partition in memory, folded from its events, and their old values since the last stored commit.
 
 Nothing is read from a server to decide. Only `evolve` and `take` change a fold, and each change is in its journal, so that a commit that was
-refused can be undone. An event that a state cannot apply breaks the key of that state, and no other.
+refused can be undone. An event that a state cannot apply breaks the key of that state, and no other. When a commit is stored, what no later
+decision can ask for leaves the fold (`departures`).
 """
 
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from .. import subjects, telemetry
 from ..domain import ledger
 from ..domain.commit import Position, Taken
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
-from ..domain.events import Defined, Message, Recorded, Shard, ShardsDefined
+from ..domain.events import (
+    CronTriggered,
+    Defined,
+    DefinitionFact,
+    Deleted,
+    Due,
+    Message,
+    Passed,
+    Paused,
+    Recorded,
+    Resumed,
+    Shard,
+    ShardsDefined,
+)
 from ..domain.log_events import LogEvent
+from .departures import LEFT, Departures
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
 from .step import Scope
@@ -27,8 +42,6 @@ T = TypeVar("T")
 
 EVENTS: Final = "events"
 """The source of positions that are numbers of events; every other source is a stream."""
-TERMS: Final = "log.terms"
-"""The key of the terms of all stages among the states."""
 LEDGER: Final = Scope("ledger", ledger.initial, ledger.evolve)
 KINDS: Final[Mapping[str, Scope[Any]]] = {
     "ledger": LEDGER,
@@ -40,8 +53,8 @@ KINDS: Final[Mapping[str, Scope[Any]]] = {
     "cron": PUBLIC_EVENT,
 }
 """The kind of the state of a scope, by the first token of its subjects."""
-MAX_EVENTS: Final = 1_024
-"""Events of a scope that decisions can look at."""
+MAX_CHANGES: Final = 16
+"""Changes of a job's definition, beside those that its undecided time needs, by which a request that names an earlier moment is decided."""
 _ABSENT: Final = object()
 _APPENDED: Final = object()
 
@@ -65,6 +78,10 @@ class Journal:
         self._old.append((table, key, table.get(key, _ABSENT)))
         table[key] = value
 
+    def remove(self, table: dict[Any, T], key: object) -> None:
+        """Remove an entry."""
+        self._old.append((table, key, table.pop(key)))
+
     def append(self, table: dict[Any, list[T]], key: object, value: T) -> None:
         """Add to the list of an entry."""
         if (values := table.get(key)) is None:
@@ -76,9 +93,9 @@ class Journal:
     def __len__(self) -> int:
         return len(self._old)
 
-    def undo(self, length: int = 0) -> set[str]:
-        """Restore the entries of the last stored commit, or of an earlier length, and return the scopes among their keys."""
-        keys = {key for _, key, _ in self._old[length:] if isinstance(key, str)}
+    def undo(self, table: Mapping[str, object], length: int = 0) -> set[str]:
+        """Restore the entries of the last stored commit, or of an earlier length, and return the keys of a table that changed."""
+        keys = {key for changed, key, _ in self._old[length:] if changed is table}
         while len(self._old) > length:
             table, key, old = self._old.pop()
             if old is _ABSENT:
@@ -89,26 +106,74 @@ class Journal:
                 table[key] = old
         return keys
 
-    def keep(self) -> None:
-        """Forget the old values: the commit is stored."""
+    def keep(self, table: Mapping[str, object]) -> list[str]:
+        """Forget the old values, as the commit is stored; return the keys of a table that changed, the first change first."""
+        keys = dict.fromkeys(key for changed, key, _ in self._old if changed is table)
         self._old.clear()
+        return list(keys)
+
+
+class LedgerTail(NamedTuple):
+    """The events of a job's ledger that decisions can ask for, and that make its state."""
+
+    changes: tuple[Recorded[Message], ...] = ()
+    """Changes of the definition, oldest first."""
+    due: Recorded[Message] | None = None
+    """The newest instant that fired."""
+    time: Recorded[Message] | None = None
+    """The event that decided on the latest time."""
+
+    def add(self, recorded: Recorded[Message], state: ledger.Ledger) -> "LedgerTail":
+        """Return the events with one more, after which the ledger has a state."""
+        message = recorded.message
+        if isinstance(message, DefinitionFact):
+            needed = {*state.definitions, *(regime.fact for regime in state.regimes)}
+            changes = (*self.changes, recorded)
+            earlier = (change for change in changes[:-MAX_CHANGES] if change.sequence in needed)
+            return self._replace(changes=(*earlier, *changes[-MAX_CHANGES:]))
+        is_latest = isinstance(message, Due | Passed) and _upto(message) == state.watermark
+        return LedgerTail(
+            self.changes, recorded if isinstance(message, Due) else self.due, recorded if is_latest else self.time
+        )
+
+    def at(self, number: int) -> int:
+        """Return the number of the definition in force at the number of an event; 0: there was no job."""
+        earlier = (change for change in reversed(self.changes) if change.sequence <= number)
+        return _defined_by(next(earlier, self.changes[0]))
+
+    def in_force_since(self, number: int) -> set[int]:
+        """Return the numbers of the definitions that were in force at the number of an event, and since."""
+        return {self.at(number), *(_defined_by(change) for change in self.changes if change.sequence > number)}
+
+
+def _upto(message: Due | Passed) -> datetime:
+    return message.scheduled_time if isinstance(message, Due) else message.until
 
 
 class Fold:
     """The states of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: bytes = b"") -> None:
+        """`key`: a secret of the installation, for the hashes of ids."""
         self.journal = Journal()
+        self.stages: frozenset[str] = frozenset()
+        """The stages of this process. An execution stays until they took its end, also before their first position is stored."""
         self.states: dict[str, Any] = {}
         """States by scope."""
         self.numbers: dict[str, int] = {}
         """The number of the newest event, by scope."""
         self.events: dict[str, list[Recorded[Message]]] = {}
-        """The events of scopes whose events decisions look at, oldest first."""
+        """The events of executions, oldest first, until all stages took the end."""
+        self.ledgers: dict[str, LedgerTail] = {}
+        """The events of ledgers, by scope."""
+        self.announcements: dict[str, dict[str, Recorded[Message]]] = {}
+        """Public events by subject, oldest first, each by what it is about: an execution in the fold, or a decision that stages may take."""
         self.positions: dict[tuple[str, str], Position] = {}
         """What each stage has taken, by stage and source."""
+        self.terms_by_stage: dict[str, Terms] = {}
         self.definitions: dict[tuple[str, int], Recorded[Defined]] = {}
         self.shard_maps: dict[int, tuple[Shard, ...]] = {0: ()}
+        self.departures = Departures(self, key)
 
     # --- changes -------------------------------------------------------------------------------------------------------
 
@@ -116,13 +181,15 @@ class Fold:
         """Apply the event with the next number, and return its scope."""
         message, number = recorded.message, recorded.sequence
         scope = subjects.scope_of(message)
-        kind, put = KINDS.get(scope.partition(".")[0]), self.journal.put
+        first, put = scope.partition(".")[0], self.journal.put
+        kind = KINDS.get(first)
         put(self.numbers, scope, number)
-        self.journal.append(self.events, scope, recorded)
-        if len(events := self.events[scope]) >= 2 * MAX_EVENTS:
-            put(self.events, scope, events[-MAX_EVENTS:])
+        if isinstance(message, ShardsDefined):
+            put(self.shard_maps, number, message.shards)
         if kind is None:
             return scope
+        if first == "execution":
+            self.journal.append(self.events, scope, recorded)
         before = self.states.get(scope, kind.initial)
         if isinstance(before, BrokenKey):
             return scope
@@ -133,30 +200,49 @@ class Fold:
             put(self.states, scope, BrokenKey(f"{scope}: event {number:,} cannot be applied: {error!r}"))
             return scope
         put(self.states, scope, state)
+        if first == "ledger":
+            put(self.ledgers, scope, self.ledgers.get(scope, LedgerTail()).add(recorded, state))
+        elif first == "cron":
+            if (about := self.announcements.get(scope)) is None:
+                put(self.announcements, scope, about := {})
+            put(about, message.data.job_id if isinstance(message, CronTriggered) else str(number), recorded)
         if isinstance(message, Defined):
             put(self.definitions, (message.job, number), Recorded(message, recorded.subject, number, recorded.time))
-        elif isinstance(message, ShardsDefined):
-            put(self.shard_maps, number, message.shards)
         return scope
 
-    def evolve_terms(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
+    def evolve_log(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
         """Apply an event of the log itself, which a process stored."""
-        terms = evolve_terms(self.states.get(TERMS, {}), event, writer=writer, number=number, at=at)
-        self.journal.put(self.states, TERMS, terms)
+        changed = evolve_terms(self.terms_by_stage, event, writer=writer, number=number, at=at)
+        for stage, terms in changed.items():
+            self.journal.put(self.terms_by_stage, stage, terms)
 
     def replace(self, other: "Fold") -> set[str]:
-        """Take the content of another fold of the same events; return the scopes whose states differ."""
+        """Take the content of another fold of the same events; return the keys whose states differ."""
         differing = {
-            scope
-            for scope in self.states.keys() | other.states.keys()
-            if self.states.get(scope) != other.states.get(scope)
+            key
+            for mine, others in ((self.states, other.states), (self.terms_by_stage, other.terms_by_stage))
+            for key in mine.keys() | others.keys()
+            if mine.get(key) != others.get(key)
         }
+        on_left = self.departures.on_left
         vars(self).update(vars(other))
+        self.departures.belong_to(self, on_left)
         return differing
+
+    def keep(self, at: datetime) -> None:
+        """Note that a commit of a time (UTC) is stored; what no later decision can ask for leaves."""
+        self.departures.settle(self.journal.keep(self.numbers), at)
+
+    def undo(self, length: int = 0) -> set[str]:
+        """Forget what happened since the last stored commit, or a length of the journal; return the scopes of states that changed."""
+        return self.journal.undo(self.states, length)
 
     def note(self, subject: str, number: int) -> None:
         """Note that an event was stored, without its state."""
-        self.numbers[subjects.guard_of(subject) or subject] = number
+        scope = subjects.guard_of(subject) or subject
+        self.numbers[scope] = number
+        if scope.startswith("execution.") and subjects.is_ending(subject):
+            del self.numbers[scope]  # nothing follows
 
     def take(self, stage: str, source: str, taken: Taken) -> None:
         """Apply the positions that a commit takes for a stage."""
@@ -171,19 +257,28 @@ class Fold:
         Raises:
             BrokenKey: an event of it cannot be applied.
         """
-        state: T | BrokenKey = self.states.get(scope, kind.initial)
+        state: T | BrokenKey | None = self.states.get(scope)
+        if state is None:
+            if kind.name == EXECUTION.name and self.departures.knows(scope):
+                return LEFT  # type: ignore[return-value] # the state of an execution
+            return kind.initial
         if isinstance(state, BrokenKey):
             raise state
         return state
 
     def terms(self, stage: str) -> Terms:
         """Return who leads a stage, and who died."""
-        by_stage: Mapping[str, Terms] = self.states.get(TERMS, {})
-        return by_stage.get(stage, NO_TERMS)
+        return self.terms_by_stage.get(stage, NO_TERMS)
 
     def position(self, stage: str, source: str) -> Position:
         """Return how far a stage has taken a source."""
         return self.positions.get((stage, source), Position())
+
+    @property
+    def floor(self) -> int:
+        """The number up to which every stage has taken all events: each that has a position, had a term, or is of this process."""
+        floors = {stage: position.floor for (stage, source), position in self.positions.items() if source == EVENTS}
+        return min((floors.get(stage, 0) for stage in {*floors, *self.terms_by_stage, *self.stages}), default=0)
 
     # --- what decisions read beside states -----------------------------------------------------------------------------
 
@@ -191,18 +286,43 @@ class Fold:
         """Return the definition in force, at an event or now; None: there is no job."""
         scope = subjects.ledger(job)
         regime = self.state(LEDGER, scope).current
-        if at is not None and regime is not None and regime.fact > at:
-            events = (recorded for recorded in reversed(self.events[scope]) if recorded.sequence <= at)
-            regime = next(filter(None, (ledger.evolve(ledger.initial, recorded).current for recorded in events)), None)
-        if regime is None or not regime.definition:
+        if regime is None:
             return None
-        return self.definitions[job, regime.definition].message.definition, regime.definition
+        number = regime.definition
+        if at is not None and regime.fact > at:
+            number = self.ledgers[scope].at(at)
+        return (self.definitions[job, number].message.definition, number) if number else None
 
     def after(self, subject: str, number: int) -> list[Recorded[Message]]:
-        """Return the events of a scope or subject after a number, oldest first."""
-        events = self.events.get(subject)
-        is_scope = events is not None
-        if events is None:
-            events = self.events.get(subjects.guard_of(subject) or "", [])
-        newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(events)))
-        return [recorded for recorded in reversed(newer) if is_scope or subjects.matches(subject, recorded.subject)]
+        """Return the events of an execution, or of a subject, after a number, oldest first.
+
+        Of an execution that is over and that a dead letter needs, only its request is left.
+        """
+        if subject.startswith("cron."):
+            return [one for one in self.announcements.get(subject, {}).values() if one.sequence > number]
+        scope = subject if subject in self.states else subjects.guard_of(subject) or ""
+        if (events := self.events.get(scope)) is not None:
+            newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(events)))
+            return [one for one in reversed(newer) if scope == subject or subjects.matches(subject, one.subject)]
+        asked = getattr(self.states.get(scope), "requested", None)
+        return [] if asked is None or number else [Recorded(asked, subjects.subject_of(asked), 0, asked.scheduled_time)]
+
+    def all_events(self, scope: str) -> list[Recorded[Message]] | None:
+        """Return all events of an execution that is not over; None: some have left the fold, or there are none."""
+        is_over = getattr(self.states.get(scope), "is_over", False)
+        return None if is_over else self.events.get(scope)
+
+    def newest(self, scope: str) -> int:
+        """Return the number of the newest event of a scope; 0: it has none."""
+        return self.numbers.get(scope, 0)
+
+
+def _defined_by(change: Recorded[Message]) -> int:
+    """Return the number of the definition that a change puts in force; 0: there is no job."""
+    match change.message:
+        case Paused() | Resumed() as fact:
+            return fact.definition
+        case Deleted():
+            return 0
+        case _:
+            return change.sequence

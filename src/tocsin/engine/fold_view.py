@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from .. import subjects
-from ..domain.events import Namespace
+from ..domain.events import Acquired, Message, Namespace, Recorded
 from . import daily_quotas, kinds, locks
 from .fold import Fold
+from .folds import UNKNOWN_TIME
 from .step import Reading, Ref, Scope
 
 T = TypeVar("T")
@@ -71,13 +72,17 @@ def _registered_at(fold: Fold, key: tuple[str, int]) -> datetime:
     return defined.message.created_at or defined.time
 
 
-def _tail(fold: Fold, subject: str) -> int:
-    return next((recorded.sequence for recorded in reversed(fold.after(subject, 0))), 0)
+def _acquisitions(fold: Fold, key: tuple[str, str | None, int]) -> list[Recorded[Message]]:
+    """Return the acquisition of the present holder.
 
-
-def _acquisitions(fold: Fold, key: tuple[str, str | None, int]) -> list[Any]:
+    A decision on an earlier holder is stored whole, with what follows from it, so the present holder alone may need one.
+    """
     job, shard, after = key
-    return list(fold.after(subjects.acquisitions(job, shard), after))
+    held = fold.state(locks.LOCK, subjects.lock(job, shard))
+    if held.holder is None or held.fence <= after:
+        return []
+    acquired = Acquired(job=job, execution_id=held.holder, shard=shard, scheduled_time=UNKNOWN_TIME, ttl=0.0, oldest=0)
+    return [Recorded(acquired, subjects.acquisitions(job, shard), held.fence, UNKNOWN_TIME)]
 
 
 def _newest_shard_map(fold: Fold) -> tuple[int, Any]:
@@ -96,7 +101,8 @@ def _name(reading: Reading[Any, Any]) -> str:
 _ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
     _name(kinds.FACTS): lambda fold, scope, _: fold.after(scope, 0),
     _name(kinds.MATCHING): lambda fold, subject, _: fold.after(subject, 0),
-    _name(kinds.TAIL): lambda fold, subject, _: _tail(fold, subject),
+    _name(kinds.TAIL): lambda fold, scope, _: fold.newest(scope),
+    _name(kinds.CANNOT_COME): lambda fold, key, _: fold.departures.cannot_come(*key),
     _name(kinds.RANGE): lambda fold, key, _: fold.after(*key),
     _name(kinds.DEFINITION): lambda fold, key, _: fold.definitions[key].message.definition,
     _name(kinds.REGISTERED_AT): lambda fold, key, _: _registered_at(fold, key),

@@ -74,6 +74,17 @@ MATCHING: Final = Reading("messages of a filter", _matching)
 """The newest message of each subject that a filter matches, oldest first. The read may be stale."""
 
 
+async def _never(sources: Sources, keys: Sequence[tuple[str, datetime]]) -> Mapping[tuple[str, datetime], bool]:  # noqa: ARG001
+    return dict.fromkeys(keys, False)
+
+
+CANNOT_COME: Final = Reading("end of an execution that left", _never)
+"""Whether an execution without a state cannot begin any more, so that it is over: the key is (scope, time of the request that names it).
+
+Only the log of commits lets executions leave; here a state that is absent may still come.
+"""
+
+
 async def _tails(sources: Sources, scopes: Sequence[str]) -> Mapping[str, int]:
     return dict(zip(scopes, await sources.log.tails(*scopes), strict=True))
 

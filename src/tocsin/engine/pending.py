@@ -1,10 +1,10 @@
 """What waits to be decided in a process, and what its stages have seen of their sources and not taken."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from ..domain.commit import Position, Taken, Untaken
+from ..domain.commit import Taken, Untaken
 from ..domain.events import Message, Recorded
 from .batch import Batch
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, Proposal, routes_of
@@ -61,9 +61,11 @@ class Pending:
             else:
                 self._turns.add(call)
 
-    def forget_taken(self, stage: str, source: str, position: Position) -> None:
-        """Forget what the leader of a stage has taken."""
-        self._standby.forget_taken(stage, source, position)
+    def forget_taken(self, taken: Mapping[str, Mapping[str, Taken]]) -> None:
+        """Forget what the leaders of stages have taken with a commit, by stage and source."""
+        for stage, sources in taken.items():
+            for source in sources:
+                self._standby.forget_taken(stage, source, self._fold.position(stage, source))
 
     @property
     def standing_by(self) -> int:

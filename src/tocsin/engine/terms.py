@@ -69,17 +69,17 @@ def stages_of(event: LogEvent) -> tuple[str, ...]:
 def evolve(
     before: Mapping[str, Terms], event: LogEvent, *, writer: str, number: int, at: datetime
 ) -> Mapping[str, Terms]:
-    """Return the terms of all stages after an event of a process."""
+    """Return the terms that an event of a process changes, by stage. `before`: those of all stages."""
     match event:
         case Began(stages):
-            return {**before, **{stage: _begin(before.get(stage, NO_TERMS), writer, number, at) for stage in stages}}
+            return {stage: _begin(before.get(stage, NO_TERMS), writer, number, at) for stage in stages}
         case Left(terms):
-            return {**before, **{stage: _leave(before.get(stage, NO_TERMS), began) for stage, began in terms.items()}}
+            return {stage: _leave(before.get(stage, NO_TERMS), began) for stage, began in terms.items()}
         case Trying(stage, place):
             # A process dies of what it tried last, in whatever stage.
             return {name: _try(terms, writer, place if name == stage else "") for name, terms in before.items()}
         case Poison():
-            return before
+            return {}
 
 
 def _begin(state: Terms, writer: str, number: int, at: datetime) -> Terms:

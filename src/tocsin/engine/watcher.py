@@ -6,7 +6,6 @@ from typing import Protocol
 
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
-from ..domain.log_events import is_log_event
 
 
 class Watcher(Protocol):
@@ -30,7 +29,10 @@ class Watcher(Protocol):
         *,
         is_own: bool,
     ) -> None:
-        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
+        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded.
+
+        Events of the log itself (`domain.log_events`) are among them.
+        """
         ...
 
 
@@ -56,24 +58,3 @@ class NobodyWatches:
         is_own: bool,
     ) -> None:
         """Do nothing."""
-
-
-def show(
-    watcher: Watcher,
-    first: int,
-    at: datetime,
-    events: Sequence[CommitEvent],
-    recorded: Sequence[Recorded[Message]],
-    *,
-    is_own: bool,
-) -> None:
-    """Show a commit, but for events of the log itself, which have no messages."""
-    begin = shown = 0
-    for end, event in enumerate((*events, None)):
-        if event is not None and not is_log_event(event.subject):
-            continue
-        if number := end - begin:
-            part = recorded[shown : shown + number]
-            watcher.explode(first + begin, at, events[begin:end], part, is_own=is_own)
-            shown += number
-        begin = end + 1

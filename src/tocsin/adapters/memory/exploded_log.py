@@ -10,6 +10,7 @@ from typing_extensions import override
 from ... import subjects, telemetry
 from ...domain.commit import CommitEvent
 from ...domain.events import Message, Recorded
+from ...domain.log_events import is_log_event
 from ...engine.causes import Proposals
 from ...engine.fold import Fold
 from ...engine.watcher import NobodyWatches
@@ -40,11 +41,13 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
         is_own: bool,
     ) -> None:
         if is_own:
-            note_decisions(first, recorded)
+            note_decisions(recorded)
         for number, (event, decoded) in enumerate(zip_longest(events, recorded), first):
             if number <= self.number:
                 continue  # it was read again
             self.number = number
+            if is_log_event(event.subject):
+                continue
             stream = self._capturing(event.subject)
             stream.last_sequence = number - 1
             scope = subjects.guard_of(event.subject) or event.subject

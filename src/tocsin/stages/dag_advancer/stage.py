@@ -33,7 +33,7 @@ from ...domain.events import (
 )
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
-from ...engine.kinds import EXECUTION, LOG_TIME, TAIL, execution_state
+from ...engine.kinds import CANNOT_COME, EXECUTION, LOG_TIME, TAIL, execution_state
 from ...engine.report_authentication import authentic_report, authentic_subject, claim_of
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import SHARED_READ_AHEAD, Access, Deadline, DeadlineRule, Stage, Subscription
@@ -191,6 +191,8 @@ class DagAdvancer:
                 patience = PATIENCE if is_public else FAN_OUT_PATIENCE
                 return _cancel_each(state.decided.message, request, states, waited, patience)
             return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
+        if not exists and states(CANNOT_COME((ref.key, recorded.time))):
+            return DONE
         waited = states(LOG_TIME(None)) - recorded.time
         if waited < (FIRST_WAIT if is_public else PATIENCE):
             until = FIRST_WAIT if waited < FIRST_WAIT else PATIENCE
