@@ -195,4 +195,15 @@ class Runner:
 
 
 def same_state(one: Fold, other: Fold) -> bool:
-    return (one.states, one.numbers, one.positions) == (other.states, other.numbers, other.positions)
+    tables = (
+        "states",
+        "numbers",
+        "positions",
+        "events",
+        "ledgers",
+        "announcements",
+        "definitions",
+        "shard_maps",
+        "terms_by_stage",
+    )
+    return [*one.waiting] == [*other.waiting] and all(getattr(one, name) == getattr(other, name) for name in tables)

@@ -1,5 +1,6 @@
-"""Events of the log of commits itself: the terms of the processes that lead stages, and decisions that fail."""
+"""Events of the log of commits itself: terms of processes that lead stages, decisions that fail, and inputs that wait."""
 
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import msgspec
@@ -50,13 +51,65 @@ class Poison(msgspec.Struct, frozen=True):
     error: str
 
 
-LogEvent: TypeAlias = Began | Left | Trying | Poison
+Name: TypeAlias = tuple[str, str, str, int]
+"""What distinguishes an input that waits: a stage, its durable, the source, and the input's place there."""
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """An input waits: it cannot be decided yet, and counts as taken.
+
+    Attributes:
+        stage: the stage that decides it, by its subscription `durable`.
+        source: its stream.
+        place: its sequence there.
+        subject: its subject.
+        body: its content, as JSON.
+        time: when the server stored it (UTC).
+        message_id: its id, if it has one.
+        until: when it is decided in any case (UTC).
+        on: the scopes whose events it awaits.
+    """
+
+    stage: str
+    durable: str
+    source: str
+    place: int
+    subject: str
+    body: msgspec.Raw
+    time: datetime
+    message_id: str | None
+    until: datetime
+    on: tuple[str, ...]
+
+    @property
+    def name(self) -> Name:
+        """What distinguishes it."""
+        return self.stage, self.durable, self.source, self.place
+
+
+class Waited(msgspec.Struct, frozen=True):
+    """An input waits no longer."""
+
+    stage: str
+    durable: str
+    source: str
+    place: int
+
+    @property
+    def name(self) -> Name:
+        """What distinguishes it."""
+        return self.stage, self.durable, self.source, self.place
+
+
+LogEvent: TypeAlias = Began | Left | Trying | Poison | Waits | Waited
 
 SUBJECTS: Final[dict[type, str]] = {
     Began: "log.began",
     Left: "log.left",
     Trying: "log.trying",
     Poison: "log.poison",
+    Waits: "log.waits",
+    Waited: "log.waited",
 }
 _TYPES: Final = {subject: kind for kind, subject in SUBJECTS.items()}
 
@@ -76,7 +129,7 @@ def encode(event: LogEvent, *, by: str, cause: str) -> CommitEvent:
 
 
 def decode(event: CommitEvent) -> LogEvent | None:
-    """Return an event of the log; None: it changes no term."""
+    """Return an event of the log; None: it is one of the chain alone (`commit.RESTORED`, `commit.REKEYED`)."""
     kind = _TYPES.get(event.subject)
     if kind is None:
         return None

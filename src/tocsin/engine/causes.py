@@ -9,6 +9,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
+from ..domain.log_events import Waits
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
 from ..subjects import Stream
@@ -42,6 +43,8 @@ class MessageCause(NamedTuple):
     source: str
     place: int
     recorded: Recorded[Message]
+    waits: Waits | None = None
+    """The state of an input that waited; None: it did not, and its decision takes its place."""
 
     @property
     def by(self) -> str:

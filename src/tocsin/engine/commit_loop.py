@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from .. import subjects, telemetry
 from ..domain.commit import Commit, Taken
 from ..domain.events import Message, Recorded
-from ..domain.log_events import Began, Left, decode, is_log_event
+from ..domain.log_events import Began, Left, Waits, decode, is_log_event
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import Stream
@@ -185,6 +184,8 @@ class CommitLoop:
                     self.pending.arrive(EVENTS, one)
                 elif isinstance(change := decode(event), Left):
                     self._leadership.take_left(change)
+                elif isinstance(change, Waits):
+                    self.pending.note_wait(change, one.sequence)
         else:  # proposals need no states
             for number, event in enumerate(commit.events, commit.first):
                 self.fold.note(event.subject, number)
@@ -210,7 +211,7 @@ class CommitLoop:
     async def _wait(self) -> None:
         """Wait for something to decide on."""
         since = self._decider.batch.since
-        times = [self.agenda.next_at, None if since is None else since + RIDES_FOR]
+        times = [self.pending.next_at, None if since is None else since + RIDES_FOR]
         if self.agenda.unknown:
             times.append(self._look_at_unknown)
         if self.intake.is_reading:
@@ -338,11 +339,10 @@ class CommitLoop:
             decider.decide_alone(pending.suspect, now)
             return True
         is_reading = self._must_read or self.intake.is_reading
-        due = partial(self.agenda.next_due, now)
         has_deaths = any(self.fold.terms(stage).deaths for stage in self.agenda.led)
         until = time.perf_counter() + MAX_DECIDING_S
         while not self._is_full(decider.batch):
-            if (following := pending.next(due, is_reading=is_reading, only_proposals=self._is_blind)) is None:
+            if (following := pending.next(now, is_reading=is_reading, only_proposals=self._is_blind)) is None:
                 return False
             if has_deaths and not decider.may_be_decided(following, now):
                 break

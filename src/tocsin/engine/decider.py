@@ -8,7 +8,7 @@ import msgspec
 from .. import subjects, telemetry
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, PoisonMessage, Recorded
-from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, encode
+from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
 from .batch import Batch, Mark
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, Notice, Proposal
 from .fold import EVENTS, Fold
@@ -25,6 +25,7 @@ from .poison import (
     poison_of,
 )
 from .report_lists import UnreadableInput
+from .ripe_inputs import wait_for
 from .step import Events, Put, Send, Step, Then, refuse
 from .watcher import Watcher
 
@@ -35,6 +36,9 @@ EVENT_BYTES: Final = 80
 """Bytes of an event in a commit beside its subject, cause and body."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
+
+LONG_AGO: Final = timedelta(days=10)
+"""How long an input seems to have waited whose time is over; no stage is patient for so long."""
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -127,6 +131,7 @@ class Decider:
         for event in end:
             self._append(cause, event, now)
         if isinstance(cause, MessageCause):
+            self._end_wait(cause, now)
             self._close(cause)
 
     def _take_back(self, mark: Mark, length: int) -> None:
@@ -178,9 +183,24 @@ class Decider:
             self._append(cause, _dead_letter(cause, step), now)
 
     def _decide_message(self, cause: MessageCause, now: datetime) -> None:
-        step = self._call(cause, View(self._fold, now), now)
-        if step.then is Then.REFUSE:
+        waited = cause.waits
+        is_late = waited is not None and waited.until <= now
+        view = View(self._fold, now, now + LONG_AGO if is_late else cause.recorded.time)
+        step = self._call(cause, view, now)
+        waits = wait_for(cause, view.read, now) if step.then is Then.WAIT and not is_late else None
+        if waits is not None and waited is None and not self._fold.waiting.has_room(waits):
+            waits, step = None, self._call(cause, View(self._fold, now, now + LONG_AGO), now)
+        if waits is not None:
+            if waits != waited:  # it may wait on for the same
+                self.append_of_log(waits, now, cause)
+            return
+        if step.then in {Then.REFUSE, Then.WAIT}:
             self._append(cause, _dead_letter(cause, step), now)
+        self._end_wait(cause, now)
+
+    def _end_wait(self, cause: MessageCause, now: datetime) -> None:
+        if cause.waits is not None:
+            self.append_of_log(Waited(*cause.waits.name), now, cause)
 
     def _call(self, cause: MessageCause | DeadlineCause, view: View, now: datetime) -> Step:
         """Call `decide` until it has no more steps, and return the last."""
@@ -199,9 +219,10 @@ class Decider:
         raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
 
     def _close(self, call: MessageCause) -> None:
-        """Note that a message was decided to its end."""
-        self._pending.close(call)
-        self.batch.closed.append(call)
+        """Note that a message was decided; the place of an input that waited counts as taken before."""
+        if call.waits is None:
+            self._pending.close(call)
+            self.batch.closed.append(call)
         self.batch.inputs += call.source != EVENTS
 
     # --- what a decision yields ----------------------------------------------------------------------------------------
@@ -233,6 +254,8 @@ class Decider:
         batch.recorded.append(Recorded(ABOUT_THE_LOG, batch.events[-1].subject, number, now))
         batch.size += len(batch.events[-1].body) + EVENT_BYTES
         self._fold.evolve_log(event, writer=self._writer, number=number, at=now)
+        if isinstance(event, Waits):
+            self._pending.note_wait(event, number)
 
     def _append(self, cause: Cause, message: Message, now: datetime) -> None:
         batch, body = self.batch, message.encode()

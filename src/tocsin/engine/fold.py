@@ -29,7 +29,7 @@ from ..domain.events import (
     Shard,
     ShardsDefined,
 )
-from ..domain.log_events import LogEvent
+from ..domain.log_events import LogEvent, Waited, Waits
 from .departures import LEFT, Departures
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
@@ -37,6 +37,7 @@ from .step import Scope
 from .terms import NO_TERMS, Terms
 from .terms import evolve as evolve_terms
 from .unique_keys import UNIQUE_KEY
+from .waiting import WaitingInputs
 
 T = TypeVar("T")
 
@@ -173,6 +174,7 @@ class Fold:
         self.terms_by_stage: dict[str, Terms] = {}
         self.definitions: dict[tuple[str, int], Recorded[Defined]] = {}
         self.shard_maps: dict[int, tuple[Shard, ...]] = {0: ()}
+        self.waiting = WaitingInputs(self.journal)
         self.departures = Departures(self, key)
 
     # --- changes -------------------------------------------------------------------------------------------------------
@@ -212,6 +214,9 @@ class Fold:
 
     def evolve_log(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
         """Apply an event of the log itself, which a process stored."""
+        if isinstance(event, Waits | Waited):
+            self.waiting.evolve(event, number)
+            return
         changed = evolve_terms(self.terms_by_stage, event, writer=writer, number=number, at=at)
         for stage, terms in changed.items():
             self.journal.put(self.terms_by_stage, stage, terms)

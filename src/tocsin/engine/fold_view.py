@@ -19,9 +19,13 @@ class View:
 
     is_repeated = False
 
-    def __init__(self, fold: Fold, now: datetime) -> None:
+    def __init__(self, fold: Fold, now: datetime, log_time: datetime | None = None) -> None:
+        """`log_time`: the time (UTC) by which a decision knows how long its input has waited; None: now."""
         self._fold = fold
         self.now = now
+        self.log_time = log_time or now
+        self.read: set[str] = set()
+        """Scopes at which the decision looked."""
         self.changed: set[Ref[Any]] = set()
         """Scopes to which earlier steps of the decision appended."""
         self.sent: set[str] = set()
@@ -31,8 +35,9 @@ class View:
         """Return a state, or the answer to a reading."""
         kind = ref.kind
         if isinstance(kind, Scope):
+            self.read.add(ref.key)
             return self._fold.state(kind, ref.key)
-        answer: T = _ANSWERS[kind.name](self._fold, ref.key, self.now)
+        answer: T = _ANSWERS[kind.name](self._fold, ref.key, self.log_time)
         return answer
 
     def expect(self, refs: Callable[[], Iterable[Ref[Any]]], /) -> None:

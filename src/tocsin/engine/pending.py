@@ -2,14 +2,19 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Final
 
+from .. import subjects
 from ..domain.commit import Taken, Untaken
 from ..domain.events import Message, Recorded
+from ..domain.log_events import Waits
 from .batch import Batch
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, Proposal, routes_of
 from .fold import EVENTS, Fold
 from .intake import is_crowded
+from .ripe_inputs import RipeInputs
 from .stage import BoundStage
 from .standby import Standby
 from .turns import Turns
@@ -31,6 +36,7 @@ class Pending:
         self.proposals: deque[Proposal] = deque()
         self._turns = Turns()
         self._standby = Standby()
+        self._ripe = RipeInputs(stages, fold)
         self.first: Cause | None = None
         """What is decided first in the next commit."""
         self.suspect: MessageCause | DeadlineCause | None = None
@@ -46,6 +52,8 @@ class Pending:
         """Take the next input or event of a source. `is_own`: an event that this process decided, and that is not stored."""
         place = recorded.sequence
         self._seen[source] = max(place, self._seen.get(source, 0))
+        if source == EVENTS and self._fold.waiting:
+            self._ripe.note(subjects.scope_of(recorded.message))
         if (routes := self._routes.get(source)) is None:
             return
         for stage, subscription in routes.to(recorded.subject):
@@ -61,6 +69,10 @@ class Pending:
             else:
                 self._turns.add(call)
 
+    def note_wait(self, waits: Waits, number: int) -> None:
+        """Note that an input waits, by the number of its event."""
+        self._ripe.note_wait(waits, number)
+
     def forget_taken(self, taken: Mapping[str, Mapping[str, Taken]]) -> None:
         """Forget what the leaders of stages have taken with a commit, by stage and source."""
         for stage, sources in taken.items():
@@ -74,11 +86,17 @@ class Pending:
 
     # --- what is decided next ------------------------------------------------------------------------------------------
 
-    def next(self, due: Callable[[], DeadlineCause | None], *, is_reading: bool, only_proposals: bool) -> Cause | None:
+    @property
+    def next_at(self) -> datetime | None:
+        """A time (UTC) no later than that at which something can be decided by itself; None: there is none."""
+        return min((at for at in (self._agenda.next_at, self._ripe.next_at) if at is not None), default=None)
+
+    def next(self, now: datetime, *, is_reading: bool, only_proposals: bool) -> Cause | None:
         """Return and remove the next cause: own events, then proposals, then turns; None: nothing waits.
 
-        `due`, `is_reading`: as `Turns.next` has them.
+        `is_reading`: as in `Turns.next`.
         """
+        due = partial(self._agenda.next_due, now)
         while True:
             cause: Cause | None = None
             if self.first is not None and (not only_proposals or isinstance(self.first, Proposal)):
@@ -88,6 +106,8 @@ class Pending:
             elif self.proposals:
                 return self.proposals.popleft()
             elif not only_proposals:
+                for call in self._ripe.take(now, self._agenda.led):
+                    self._turns.add(call)
                 cause = self._turns.next(due, is_reading=is_reading)
             if cause is None or self.is_open(cause):
                 return cause
@@ -96,6 +116,8 @@ class Pending:
         """Return whether a decision is still to be made."""
         if isinstance(cause, DeadlineCause):
             return self._agenda.is_current(cause)
+        if isinstance(cause, MessageCause) and cause.waits is not None:
+            return self._ripe.is_open(cause.waits)
         if isinstance(cause, MessageCause) and self._fold.position(*cause.key).has(cause.place):
             self._untaken[cause.key].close(cause.place)  # another process took it
             return False
@@ -110,7 +132,7 @@ class Pending:
     # --- what was decided ----------------------------------------------------------------------------------------------
 
     def close(self, call: MessageCause) -> None:
-        """Note that a message was decided to its end."""
+        """Note that the place of a message was decided."""
         self._untaken[call.key].close(call.place)
 
     def taken(self) -> dict[str, dict[str, Taken]]:
@@ -143,6 +165,9 @@ class Pending:
         again = [call for call in calls if call.source != EVENTS or call.place <= newest]
         self._events.extendleft(call for call in reversed(again) if call.source == EVENTS)
         self._turns.put_back(call for call in again if call.source != EVENTS)
+        for call in again:
+            if call.waits is not None:
+                self._ripe.put_back(call.waits)
         self._standby.forget_newer(newest)
         for call in batch.closed:
             self._untaken[call.key].reopen(call.place)
@@ -166,14 +191,18 @@ class Pending:
         lost, gained = self._agenda.led - led, led - self._agenda.led
         self._agenda.led = led
         if lost:
-            waiting = [*self._turns.remove(lost), *(call for call in self._events if call.by in lost)]
-            self._standby.put([*waiting, *self._let_go(lambda held: held.by in lost)])
+            gone = [*self._turns.remove(lost), *(call for call in self._events if call.by in lost)]
+            gone += self._let_go(lambda held: held.by in lost)
+            self._ripe.forget_turns(call.waits for call in gone if call.waits is not None)
+            self._standby.put(call for call in gone if call.waits is None)
             self._events = deque(call for call in self._events if call.by in led)
             self._untaken = {key: untaken for key, untaken in self._untaken.items() if key[0] in led}
         for call in self._standby.take(gained):
             if not self._fold.position(*call.key).has(call.place):
                 self._turns.add(call)
                 self._untaken_of(call.key).add(call.place)
+        if gained:
+            self._ripe.look()
 
     def _let_go(self, fits: Callable[[Cause], bool]) -> Iterable[MessageCause]:
         """Keep what fits no longer for the next commit; return the messages among it."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from ..domain.log_events import Began, Left, LogEvent, Poison, Trying
+from ..domain.log_events import Began, Left, LogEvent, Trying
 
 SPAN: Final = timedelta(minutes=10)
 """The time within which two deaths make the next leader careful, and for which it is."""
@@ -55,17 +55,6 @@ class Terms(msgspec.Struct, frozen=True):
 NO_TERMS: Final = Terms()
 
 
-def stages_of(event: LogEvent) -> tuple[str, ...]:
-    """Return the stages that an event names."""
-    match event:
-        case Began(stages):
-            return stages
-        case Left(terms):
-            return tuple(terms)
-        case Trying(stage) | Poison(stage):
-            return (stage,)
-
-
 def evolve(
     before: Mapping[str, Terms], event: LogEvent, *, writer: str, number: int, at: datetime
 ) -> Mapping[str, Terms]:
@@ -78,7 +67,7 @@ def evolve(
         case Trying(stage, place):
             # A process dies of what it tried last, in whatever stage.
             return {name: _try(terms, writer, place if name == stage else "") for name, terms in before.items()}
-        case Poison():
+        case _:
             return {}
 
 

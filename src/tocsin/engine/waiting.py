@@ -1,0 +1,87 @@
+"""Inputs that wait, as states of the fold: a request to cancel may overtake the request that begins its execution.
+
+A stage answers `wait` when an input cannot be decided yet. The event `log.waits` then holds the input, and the input counts as taken. It is
+decided again, in its turn, when a state has changed that the decision looked at, or when its time is over; `log.waited` ends the state. Beyond
+the limits of a publisher, or of all, no input waits: it is decided at once as if its time were over.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .. import subjects
+from ..domain.log_events import Name, Waited, Waits
+
+if TYPE_CHECKING:
+    from .fold import Journal
+
+MAX_OF_PUBLISHER: Final = 1_000
+MAX_OF_ALL: Final = 10_000
+
+
+class Entry(NamedTuple):
+    """An input that waits, and the number of its event."""
+
+    waits: Waits
+    number: int
+
+
+class WaitingInputs:
+    """The inputs that wait."""
+
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+        self._entries: dict[Name, Entry] = {}
+        self._on: dict[str, tuple[Name, ...]] = {}
+        self._counts: dict[str, int] = {}
+        """The number of waiting inputs by publisher."""
+
+    def __len__(self) -> int:
+        """Return how many inputs wait."""
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the inputs, in the order of the numbers of their events."""
+        return iter(sorted(self._entries.values(), key=lambda entry: entry.number))
+
+    def get(self, name: Name) -> Waits | None:
+        """Return an input; None: it does not wait."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.waits
+
+    def on(self, scope: str) -> tuple[Name, ...]:
+        """Return the inputs that await events of a scope."""
+        return self._on.get(scope, ())
+
+    def has_room(self, waits: Waits) -> bool:
+        """Return whether one more input may wait."""
+        return len(self._entries) < MAX_OF_ALL and self._counts.get(_publisher_of(waits), 0) < MAX_OF_PUBLISHER
+
+    def evolve(self, event: Waits | Waited, number: int) -> None:
+        """Apply an event."""
+        self._remove(event.name)
+        if isinstance(event, Waits):
+            put, publisher = self._journal.put, _publisher_of(event)
+            put(self._entries, event.name, Entry(event, number))
+            for scope in event.on:
+                put(self._on, scope, (*self._on.get(scope, ()), event.name))
+            put(self._counts, publisher, self._counts.get(publisher, 0) + 1)
+
+    def _remove(self, name: Name) -> None:
+        if (waits := self.get(name)) is None:
+            return
+        self._journal.remove(self._entries, name)
+        for scope in waits.on:
+            if rest := tuple(other for other in self._on[scope] if other != name):
+                self._journal.put(self._on, scope, rest)
+            else:
+                self._journal.remove(self._on, scope)
+        publisher = _publisher_of(waits)
+        if (count := self._counts[publisher]) > 1:
+            self._journal.put(self._counts, publisher, count - 1)
+        else:
+            self._journal.remove(self._counts, publisher)
+
+
+def _publisher_of(waits: Waits) -> str:
+    """Return the program outside that published an input; empty: the API, or a program without an account of its own."""
+    return subjects.publisher_of(waits.subject) or ""
