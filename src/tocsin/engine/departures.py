@@ -8,8 +8,9 @@ An execution leaves when every stage has taken its end. A state that a later dec
     fan-out         its one event, until the executions on all shards are over
     request id      a hash (`request_ids`): the same request again, or a cancellation, finds that the execution is over
 
-All of it follows from the events, the positions and the times of the commits, so every process forgets the same at the same number. What
-remains of a blocked execution is looked at again when the state that needs it changes.
+All of it follows from the events, the positions and the times of the commits, so every process forgets the same at the same number. An
+execution that another state needs keeps the fewest events that make its beginning, its results and its end; it is looked at again when that
+state changes.
 """
 
 import heapq
@@ -20,8 +21,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from .. import subjects
+from ..domain import execution
 from ..domain.dead_letter import DeadLetter
-from ..domain.events import CronAnswer, DeadLettered, FannedOut, Message, Recorded
+from ..domain.events import (
+    Admitted,
+    Advanced,
+    CronAnswer,
+    DeadLettered,
+    Dispatched,
+    FannedOut,
+    Message,
+    Planned,
+    Recorded,
+    Skipped,
+    Terminal,
+)
 from ..domain.execution import Execution, Status, Step
 from ..domain.fan_out import execution_ids
 from ..domain.ids import KEYED, time_of
@@ -71,6 +85,8 @@ class Departures:
         self._holders: dict[str, tuple[str, ...]] = {}
         """The executions of a unique key, by its scope."""
         self._key_of: dict[str, str] = {}
+        self.partial: set[str] = set()
+        """Executions in the fold of which some events have left."""
         self.on_left: Callable[[str, list[Recorded[Message]]], None] = lambda *_: None
         """Takes all events of each execution that all stages have taken to its end."""
         self.needed_definitions = 0
@@ -200,23 +216,28 @@ class Departures:
 
     def _drop(self, scope: str) -> None:
         fold = self._fold
+        self.partial.discard(scope)
         for table in (fold.states, fold.numbers, fold.events, fold.announcements):
             cast("dict[str, Any]", table).pop(scope, None)
 
     def _look_at_execution(self, scope: str, state: Execution) -> None:
         fold = self._fold
-        if (events := fold.events.pop(scope, None)) is not None:
-            self.on_left(scope, events)
+        if scope not in self.partial and scope in fold.events:
+            self.on_left(scope, fold.events[scope])
         blocker = self._blocker(scope, state)
-        if blocker is not None:
-            self._blocked.setdefault(blocker, {})[scope] = None
-        if blocker is None or (blocker == self._key_of.get(scope) and not _is_rest(state)):
+        if blocker is None:
             self._forget(scope, state)
-            if blocker is None:
+            self._drop(scope)
+        else:
+            self._blocked.setdefault(blocker, {})[scope] = None
+            if blocker == self._key_of.get(scope):
+                self._forget(scope, state)
                 self._drop(scope)
-            else:
                 fold.states[scope] = RESTS[state.status]
-                del fold.numbers[scope]
+            else:
+                events = fold.events[scope] = [one for one in fold.events[scope] if _is_lasting(one.message)]
+                fold.states[scope] = execution.fold(events)
+                self.partial.add(scope)
         self._release(scope)
 
     def _forget(self, scope: str, state: Execution) -> None:
@@ -311,6 +332,13 @@ class Departures:
                     yield decided.message.job, decided.message.definition
                 case DeadLetter(kept=kept) if kept is not None and isinstance(kept.message, DeadLettered):
                     yield kept.message.job, kept.message.definition
+
+
+def _is_lasting(message: Message) -> bool:
+    """Return whether an event of an execution that is over is needed: its beginning, its results, or its end."""
+    if isinstance(message, Dispatched):
+        return message.admits is not None
+    return isinstance(message, Planned | Admitted | Skipped | FannedOut | Advanced | Terminal)
 
 
 def _is_rest(state: Execution) -> bool:

@@ -299,23 +299,16 @@ class Fold:
         return (self.definitions[job, number].message.definition, number) if number else None
 
     def after(self, subject: str, number: int) -> list[Recorded[Message]]:
-        """Return the events of an execution, or of a subject, after a number, oldest first.
-
-        Of an execution that is over and that a dead letter needs, only its request is left.
-        """
+        """Return the events of an execution, or of a subject, after a number, oldest first."""
         if subject.startswith("cron."):
             return [one for one in self.announcements.get(subject, {}).values() if one.sequence > number]
-        scope = subject if subject in self.states else subjects.guard_of(subject) or ""
-        if (events := self.events.get(scope)) is not None:
-            newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(events)))
-            return [one for one in reversed(newer) if scope == subject or subjects.matches(subject, one.subject)]
-        asked = getattr(self.states.get(scope), "requested", None)
-        return [] if asked is None or number else [Recorded(asked, subjects.subject_of(asked), 0, asked.scheduled_time)]
+        scope = subject if subject in self.events else subjects.guard_of(subject) or ""
+        newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(self.events.get(scope, ()))))
+        return [one for one in reversed(newer) if scope == subject or subjects.matches(subject, one.subject)]
 
     def all_events(self, scope: str) -> list[Recorded[Message]] | None:
-        """Return all events of an execution that is not over; None: some have left the fold, or there are none."""
-        is_over = getattr(self.states.get(scope), "is_over", False)
-        return None if is_over else self.events.get(scope)
+        """Return all events of an execution; None: some have left the fold, or there are none."""
+        return None if scope in self.departures.partial else self.events.get(scope)
 
     def newest(self, scope: str) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""
