@@ -126,7 +126,7 @@ class Process:
         )
         self._offered: dict[Stream, int] = defaultdict(int)
 
-    async def _reload(self) -> Fold:
+    async def _reload(self) -> Fold | None:
         fold = Fold()
         fold.stages = self.fold.stages
         return await load_fold(self.installation.log, 0, SEAL, LogHead("k1"), self.chain.head, fold)
@@ -205,5 +205,6 @@ def same_state(one: Fold, other: Fold) -> bool:
         "definitions",
         "shard_maps",
         "terms_by_stage",
+        "snapshots",
     )
     return [*one.waiting] == [*other.waiting] and all(getattr(one, name) == getattr(other, name) for name in tables)

@@ -108,6 +108,8 @@ class CommitView:
         self._standing: dict[str, list[Recorded[Message]]] = {}
         self.is_folding = False
         """Whether the fold has the states of all events. An execution that left it counts as archived, a while after its end."""
+        self._since = 0
+        """The number of the first event that was shown; 0: none was. A process that began with a snapshot saw no earlier one."""
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
@@ -170,9 +172,11 @@ class CommitView:
         """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
         if is_own:
             note_decisions(recorded)
+        newest = self._number
+        self._since = min(self._since or first, first)
         for place, event in enumerate(events):
             self._number = first + place
-            if recorded:
+            if recorded and self._number > newest:
                 self._stand(recorded[place])
             feeds = self._routes.to(event.subject)
             if feeds or self._known:
@@ -320,7 +324,7 @@ class CommitView:
 
     def _in_memory(self, scope: str) -> Sequence[Recorded[Message]] | None:
         """Return all events of a scope; None: they must be read."""
-        if self.is_folding and scope.startswith(STANDING):
+        if self.is_folding and self._since == 1 and scope.startswith(STANDING):
             return self._standing.get(scope, [])
         for known in (self.fold.all_events(scope), self._left.get(scope), self._known.get(scope)):
             if known is not None:

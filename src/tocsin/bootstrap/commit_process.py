@@ -5,10 +5,10 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from secrets import token_hex
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from .. import telemetry
 from ..adapters.commit_view import CommitView
@@ -25,7 +25,9 @@ from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
 from ..engine.fresh_fold import load_fold
 from ..engine.report_lists import LISTS, decode, listed
+from ..engine.snapshots import Loaded, Snapshots
 from ..engine.stage import BoundStage
+from ..engine.stage_leases import StageLeases
 from ..engine.step import Send
 from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
@@ -63,6 +65,14 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
     return [*found, LISTS] if found and stream is Stream.REPORTS else found
 
 
+class _Folded(NamedTuple):
+    """A loop that has folded the log, and what goes on with it."""
+
+    loop: CommitLoop
+    leases: StageLeases | None
+    following: "asyncio.Task[None]"
+
+
 class CommitProcess:
     """A process of an installation on the log of commits."""
 
@@ -90,17 +100,72 @@ class CommitProcess:
 
     @asynccontextmanager
     async def running(
-        self, stages: Sequence[BoundStage], view: View, leading: Leading | None = None
+        self,
+        stages: Sequence[BoundStage],
+        view: View,
+        leading: Leading | None = None,
+        snapshots: Snapshots | None = None,
     ) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded.
 
-        `leading`: the leases of the stages; None: this process alone has stages.
+        `leading`: the leases of the stages; None: this process alone has stages. `snapshots`: where it begins, and what it keeps up to
+        date; None: it folds the whole log.
         """
-        chain, fold = Chain(self.seal, LogHead(KEY)), Fold(self._key)
+        turns = WriteTurns(self._name, self._clock, self._turns)
+        async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
+            loop, leases, following = await self._fold(stages, view, group, turns, leading, snapshots)
+            view.proposals = loop
+            readers = (self._read(loop, _filters(stages, stream), stream) for stream in loop.streams)
+            running = group.create_task(loop.run())
+            tasks = [following, *map(group.create_task, readers), running]
+            if snapshots is not None:
+                tasks.append(group.create_task(snapshots.keep(loop, self._clock)))
+            electing = None if leases is None else group.create_task(leases.run())
+            try:
+                yield loop
+            finally:
+                if leading is not None and leases is not None and electing is not None:
+                    await leading.leave(loop, leases, running, electing)
+                for task in tasks:
+                    task.cancel()
+
+    async def _fold(
+        self,
+        stages: Sequence[BoundStage],
+        view: View,
+        group: asyncio.TaskGroup,
+        turns: WriteTurns,
+        leading: Leading | None,
+        snapshots: Snapshots | None,
+    ) -> "_Folded":
+        """Fold the log, from the newest snapshot that a genuine commit names."""
+        fold_from = partial(self._fold_from, stages, view, group, turns, leading, snapshots)
+        if snapshots is not None:
+            async with aclosing(snapshots.candidates()) as candidates:
+                async for loaded in candidates:
+                    folded = await fold_from(loaded)
+                    if folded.loop.is_genuine:
+                        return folded
+                    _log.warning("snapshot that no commit names, refused", action="snapshot-refused", **loaded.place)
+                    folded.following.cancel()
+        return await fold_from(None)
+
+    async def _fold_from(
+        self,
+        stages: Sequence[BoundStage],
+        view: View,
+        group: asyncio.TaskGroup,
+        turns: WriteTurns,
+        leading: Leading | None,
+        snapshots: Snapshots | None,
+        loaded: Loaded | None,
+    ) -> "_Folded":
+        fold = Fold(self._key) if loaded is None else loaded.fold
+        start = LogHead(KEY) if loaded is None else loaded.start
         view.fold, view.is_folding = fold, bool(stages)
+        chain = Chain(self.seal, start)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
-        turns = WriteTurns(self._name, self._clock, self._turns)
         loop = CommitLoop(
             stages,
             fold,
@@ -114,39 +179,29 @@ class CommitProcess:
             leases=leases,
             turns=turns,
             ends=partial(self._ends, stages) if stages else None,
-            reload=partial(self._load, chain, fold.stages),
+            reload=partial(self._load, chain, stages, snapshots),
+            snapshot=loaded,
         )
         folded = asyncio.Event()
-        async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._follow(loop, folded))]
-            await folded.wait()
-            view.proposals = loop
-            readers = (self._read(loop, _filters(stages, stream), stream) for stream in loop.streams)
-            running = group.create_task(loop.run())
-            tasks += [*map(group.create_task, readers), running]
-            electing = None if leases is None else group.create_task(leases.run())
-            try:
-                yield loop
-            finally:
-                if leading is not None and leases is not None and electing is not None:
-                    await leading.leave(loop, leases, running, electing)
-                for task in tasks:
-                    task.cancel()
+        following = group.create_task(self._follow(loop, start.sequence, folded))
+        await folded.wait()
+        return _Folded(loop, leases, following)
 
-    async def _follow(self, loop: CommitLoop, folded: asyncio.Event) -> None:
-        async for batch in self._log.follow(PARTITION, after=0):
+    async def _follow(self, loop: CommitLoop, after: int, folded: asyncio.Event) -> None:
+        async for batch in self._log.follow(PARTITION, after=after):
             loop.receive(batch.bodies)
-            if batch.caught_up and not folded.is_set():
+            if not folded.is_set():
                 loop.fold_received()
-                folded.set()
+                if batch.caught_up:
+                    folded.set()
 
-    async def _load(self, chain: Chain, stages: frozenset[str]) -> Fold:
-        """Return the fold of the log up to the end of a chain."""
+    async def _load(self, chain: Chain, stages: Sequence[BoundStage], snapshots: Snapshots | None) -> Fold | None:
+        """Return the fold of the log up to the end of a chain; None: the log begins later."""
         while True:
             fold = Fold(self._key)
-            fold.stages = stages
+            fold.stages = frozenset(stage.name for stage in stages)
             try:
-                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold)
+                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold, snapshots)
             except LogUnavailable as error:
                 _log.info("a decision waits for JetStream", action="log-unavailable", error=str(error))
                 await self._clock.sleep(PAUSE_S)

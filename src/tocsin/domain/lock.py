@@ -127,7 +127,7 @@ class LockQueue(msgspec.Struct, frozen=True):
 
     def __contains__(self, execution_id: object) -> bool:
         """Return whether an execution waits."""
-        return isinstance(execution_id, str) and self._entry(execution_id) is not None
+        return isinstance(execution_id, str) and self.entry(execution_id) is not None
 
     def __eq__(self, other: object) -> bool:
         """Return whether the same executions wait since the same events."""
@@ -160,7 +160,7 @@ class LockQueue(msgspec.Struct, frozen=True):
 
     def remove(self, execution_id: str) -> "LockQueue":
         """Return the queue without an execution."""
-        if (entry := self._entry(execution_id)) is None:
+        if (entry := self.entry(execution_id)) is None:
             return self
         _, sequence, yields, time = entry
         return LockQueue(
@@ -179,7 +179,8 @@ class LockQueue(msgspec.Struct, frozen=True):
             queue = queue.remove(arrival[1])
         return queue
 
-    def _entry(self, execution_id: str) -> tuple[str, int, bool, datetime] | None:
+    def entry(self, execution_id: str) -> tuple[str, int, bool, datetime] | None:
+        """Return an execution with the sequence of its event, whether it yields, and its time; None: it does not wait."""
         # Typed as a whole entry; an entry's first field alone is less than the entry.
         entry = self.by_id.at_least((execution_id,))  # type: ignore[arg-type]
         return entry if entry is not None and entry[0] == execution_id else None

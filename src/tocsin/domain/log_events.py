@@ -1,4 +1,4 @@
-"""Events of the log of commits itself: terms of processes that lead stages, decisions that fail, and inputs that wait."""
+"""Events of the log of commits itself: terms of processes that lead stages, failed decisions, inputs that wait, snapshots."""
 
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -101,7 +101,16 @@ class Waited(msgspec.Struct, frozen=True):
         return self.stage, self.durable, self.source, self.place
 
 
-LogEvent: TypeAlias = Began | Left | Trying | Poison | Waits | Waited
+class NamedSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot of the fold is written: its place in the log, the digest of its head, and those of its kinds of rows."""
+
+    sequence: int
+    number: int
+    digest: str
+    kinds: dict[str, str]
+
+
+LogEvent: TypeAlias = Began | Left | Trying | Poison | Waits | Waited | NamedSnapshot
 
 SUBJECTS: Final[dict[type, str]] = {
     Began: "log.began",
@@ -110,6 +119,7 @@ SUBJECTS: Final[dict[type, str]] = {
     Poison: "log.poison",
     Waits: "log.waits",
     Waited: "log.waited",
+    NamedSnapshot: "log.snapshot",
 }
 _TYPES: Final = {subject: kind for kind, subject in SUBJECTS.items()}
 

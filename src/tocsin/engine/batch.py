@@ -6,7 +6,7 @@ from typing import NamedTuple
 from .. import subjects
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
-from .causes import Cause, Effect, MessageCause, Proposal
+from .causes import Cause, Effect, MessageCause, Note, Proposal
 
 
 class Batch:
@@ -30,9 +30,9 @@ class Batch:
         return Mark(len(self.calls), len(self.events), len(self.effects), self.size)
 
     def settle(self) -> None:
-        """Answer the proposals in it: it is stored."""
+        """Answer the proposals and notes in it: it is stored."""
         for call in self.calls:
-            if isinstance(call, Proposal):
+            if isinstance(call, Proposal | Note):
                 call.settle()
 
     def scopes(self, after: int = 0) -> set[str]:

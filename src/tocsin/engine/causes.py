@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
-from ..domain.log_events import Waits
+from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
 from ..subjects import Stream
@@ -187,7 +187,28 @@ class Proposal:
             self.stored.set_result(self.numbers)
 
 
-Cause: TypeAlias = MessageCause | DeadlineCause | Proposal
+class Note:
+    """An event of the log itself that a part of the process stores."""
+
+    cause = "@"
+
+    def __init__(self, by: str, event: LogEvent) -> None:
+        self.by = by
+        self.event = event
+        self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def fail(self, error: Exception) -> None:
+        """Answer: it cannot be stored."""
+        if not self.stored.done():
+            self.stored.set_exception(error)
+
+    def settle(self) -> None:
+        """Answer: it is stored."""
+        if not self.stored.done():
+            self.stored.set_result(None)
+
+
+Cause: TypeAlias = MessageCause | DeadlineCause | Proposal | Note
 
 
 class Agenda:

@@ -16,14 +16,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from .. import subjects, telemetry
-from ..domain.commit import Commit, Taken
+from ..domain.commit import Commit, LogHead, Taken
 from ..domain.events import Message, Recorded
-from ..domain.log_events import Began, Left, Waits, decode, is_log_event
+from ..domain.log_events import Began, Left, LogEvent, Waits, decode, is_log_event
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import Stream
 from .batch import Batch
-from .causes import DECISIONS, Agenda, Alarm, Effect, Proposal
+from .causes import DECISIONS, Agenda, Alarm, Effect, Note, Proposal
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
 from .fold import EVENTS, Fold
@@ -31,6 +31,8 @@ from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
+from .snapshot_rows import FoldCopy
+from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
 from .watcher import NobodyWatches, Watcher
@@ -54,6 +56,8 @@ RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
 TURNS: Final = 6
 """Turns of the event loop that parts of the process have to propose decisions on what is not stored yet."""
+MAX_BOUNDARIES: Final = 4_096
+"""Ends of commits that are remembered; of more, every second is left out."""
 ASK_AGAIN: Final = timedelta(seconds=4)
 """The time after which the ends of the streams are asked for again, if they were not reached."""
 
@@ -78,8 +82,9 @@ class CommitLoop:
         leases: StageLeases | None = None,
         turns: WriteTurns | None = None,
         ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
-        reload: Callable[[], Awaitable[Fold]] | None = None,
+        reload: Callable[[], Awaitable[Fold | None]] | None = None,
         is_cut_after_each_call: bool = False,
+        snapshot: Loaded | None = None,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
@@ -87,6 +92,7 @@ class CommitLoop:
         the time itself, which may step. Without `folds`, it only takes proposals. `leases`: those of its stages; None: it decides for all of its stages.
         `turns`: those of this process among the writers; None: there are no others.
         `reload` returns the fold of the log up to the chain's head, for decisions that fail; None: its own fold is as fresh as can be.
+        `snapshot`: that of the fold, whose chain begins at its start.
         `ends` returns the ends of the streams that are read before deadlines and triggers are decided, when a term begins.
         """
         self._wake_at = wake_at
@@ -121,6 +127,14 @@ class CommitLoop:
         self.agenda.led = self._leadership.led
         self._is_blind = False
         """Whether nothing but proposals can be decided."""
+        self._copies: list[asyncio.Future[FoldPlace]] = []
+        self._snapshot = snapshot
+        self.log_bytes = 0
+        """The bytes of the messages of the log that were read."""
+        self._boundaries: deque[LogHead] = deque([writer.chain.head])
+        """The ends of commits at which a reader can begin that takes events for stages."""
+        if snapshot is not None:
+            self.pending.look()
 
     @property
     def streams(self) -> frozenset[Stream]:
@@ -153,8 +167,61 @@ class CommitLoop:
     def fold_received(self) -> None:
         """Fold the commits among what was received."""
         while self._arrived:
-            if (commit := self._chain.take(self._arrived.popleft())) is not None:
+            stored = self._arrived.popleft()
+            self.log_bytes += len(stored.body)
+            if (commit := self._chain.take(stored)) is None:
+                continue
+            if self._snapshot is not None and stored.sequence <= self._snapshot.head.sequence:
+                self._take_events(commit)
+            else:
                 self.apply(commit)
+                self._note_boundary()
+
+    def _take_events(self, commit: Commit) -> None:
+        """Take the events of a commit that the fold has, for stages that have not taken them."""
+        for number, event in enumerate(commit.events, commit.first):
+            if not is_log_event(event.subject):
+                message = subjects.decode(event.subject, bytes(event.body))
+                self.pending.arrive(EVENTS, Recorded(message, event.subject, number, commit.at))
+
+    def _note_boundary(self) -> None:
+        """Note the end of a commit, at which a reader can begin."""
+        boundaries = self._boundaries
+        boundaries.append(self._chain.head)
+        while len(boundaries) > 1 and boundaries[1].number <= self.fold.floor:
+            boundaries.popleft()
+        if len(boundaries) > MAX_BOUNDARIES:
+            self._boundaries = deque([boundaries[0], *list(boundaries)[2::2]])
+
+    @property
+    def head(self) -> LogHead:
+        """The place up to which this process read the log."""
+        return self._chain.head
+
+    @property
+    def is_genuine(self) -> bool:
+        """Return whether what the fold began with is named by a commit that was read."""
+        return self._snapshot is None or self._snapshot.digest in self.fold.snapshots
+
+    async def copy(self) -> FoldPlace:
+        """Return the fold between two commits, its place in the log, and a place after which are all events that a stage has not taken."""
+        copied: asyncio.Future[FoldPlace] = asyncio.get_running_loop().create_future()
+        self._copies.append(copied)
+        self._changed.set()
+        return await copied
+
+    def _hand_out_copies(self) -> None:
+        copies, self._copies = self._copies, []
+        for copied in copies:
+            if not copied.done():
+                copied.set_result((FoldCopy.of(self.fold), self._chain.head, self._boundaries[0]))
+
+    def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
+        """Have an event of the log itself stored with the next commit."""
+        note = Note(by, event)
+        self.pending.proposals.append(note)
+        self._changed.set()
+        return note.stored
 
     def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
         """Have events of one scope stored with the next commit; return their numbers.
@@ -238,6 +305,7 @@ class CommitLoop:
             self._must_read, self._ask_again_at = False, self._clock.now() + ASK_AGAIN
         time_of_log = await self._leadership.time()
         self.fold_received()
+        self._hand_out_copies()
         self._is_blind = time_of_log is None
         now = max(time_of_log or self._clock.now(), self._chain.head.at)
         if (led := self._leadership.led) != self.agenda.led:
@@ -259,7 +327,7 @@ class CommitLoop:
             await self._store(batch, taken, now)
             return True
         batch.settle()
-        batch.calls = [call for call in batch.calls if not isinstance(call, Proposal)]
+        batch.calls = [call for call in batch.calls if not isinstance(call, Proposal | Note)]
         return is_full
 
     async def _store(self, batch: Batch, taken: dict[str, dict[str, Taken]], now: datetime) -> None:
@@ -272,6 +340,8 @@ class CommitLoop:
             await self._write_turns.refused()
         else:
             self._keep(taken, now)
+            if not appended.others:
+                self._note_boundary()
             self._write_turns.stored()
             at = max(now, self._chain.head.at)
             self._watcher.explode(self._decider.first, at, batch.events, batch.recorded, is_own=True)
@@ -317,11 +387,13 @@ class CommitLoop:
         """Load the fold again, at most once a minute."""
         if self._reload is None or self._clock.monotonic() < self._fresh_until:
             return
-        differing = self.fold.replace(await self._reload())
+        fresh = await self._reload()
         self._fresh_until = self._clock.monotonic() + FRESH_FOR_S
-        if differing:
+        if fresh is None:
+            _log.warning("the fold cannot be loaded again: the log begins later", action="fold-not-reloaded")
+        elif differing := self.fold.replace(fresh):
             _log.error("the fold was wrong, and is loaded again", action="wrong-fold", scopes=sorted(differing)[:20])
-            self.agenda.note(self.fold, differing)
+            self.pending.look()
 
     # --- one batch -----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from ..domain.commit import CommitEvent
 from ..domain.events import Message, PoisonMessage, Recorded
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
 from .batch import Batch, Mark
-from .causes import Agenda, Cause, DeadlineCause, MessageCause, Notice, Proposal
+from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Notice, Proposal
 from .fold import EVENTS, Fold
 from .fold_view import View
 from .items import MAX_STEPS, EndlessDecision
@@ -66,7 +66,7 @@ class Decider:
 
     def may_be_decided(self, cause: Cause, now: datetime) -> bool:
         """Return whether a decision can be made now: no leader died of it, or the log names it first."""
-        if isinstance(cause, Proposal):
+        if isinstance(cause, Proposal | Note):
             return True
         terms, place = self._fold.terms(cause.by), place_of(cause)
         if terms.is_poison(place):
@@ -90,7 +90,7 @@ class Decider:
             self._take_back(mark, length)
             if mark.events and isinstance(error, DecisionTooLarge):
                 self._pending.first = cause
-            elif isinstance(cause, Proposal):
+            elif isinstance(cause, Proposal | Note):
                 cause.fail(error)
             else:
                 _log.exception(
@@ -154,6 +154,8 @@ class Decider:
         events, size = len(self.batch.events), self.batch.size
         if isinstance(cause, Proposal):
             self._decide_proposal(cause, now)
+        elif isinstance(cause, Note):
+            self.append_of_log(cause.event, now, cause)
         elif isinstance(cause, DeadlineCause):
             self._call(cause, View(self._fold, now), now)
             if len(self.batch.events) == events:

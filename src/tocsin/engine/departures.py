@@ -14,7 +14,7 @@ state changes.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -78,6 +78,8 @@ class Departures:
         self._at = datetime.min.replace(tzinfo=UTC)
         self._ended: list[tuple[int, str]] = []
         """A heap of scopes that may leave once all stages have taken the events up to a number."""
+        self._noted = 0
+        """The number up to which announcements are in it."""
         self._due: list[tuple[datetime, str]] = []
         """A heap of scopes that may leave from a time on."""
         self._blocked: dict[str, dict[str, None]] = {}
@@ -106,12 +108,13 @@ class Departures:
         at = time_of(scope.split(".")[2])
         return at is not None and at != KEYED and at < asked_at - MAX_COME
 
-    def settle(self, changed: Iterable[str], at: datetime) -> None:
+    def settle(self, changed: Sequence[str], at: datetime) -> None:
         """Have leave what no later decision can ask for, after a commit of a time (UTC) that changed some scopes."""
         self._at = max(self._at, at)
         for scope in changed:
             self._note(scope)
             self._release(scope)
+        self._noted = max((self._fold.numbers.get(scope, 0) for scope in changed), default=self._noted)
         floor = self._fold.floor
         while self._ended and self._ended[0][0] <= floor:
             self._look_at(heapq.heappop(self._ended)[1])
@@ -133,6 +136,7 @@ class Departures:
         self._at = at
         for scope in list(self._fold.states):
             self._note(scope)
+        self._noted = max(self._fold.numbers.values(), default=0)
         floor = self._fold.floor
         while self._ended and self._ended[0][0] <= floor:
             self._look_at(heapq.heappop(self._ended)[1])
@@ -149,7 +153,10 @@ class Departures:
             case DeadLetter():
                 self._note_letter(scope, state)
             case _ if scope.startswith("cron.") and not scope.startswith("cron.triggered."):
-                self._after_number(scope)
+                for recorded in reversed(self._fold.announcements.get(scope, {}).values()):
+                    if recorded.sequence <= self._noted:
+                        break
+                    heapq.heappush(self._ended, (recorded.sequence, scope))
             case _ if scope.startswith("shards."):
                 self._drop_shard_maps()
 
@@ -190,7 +197,8 @@ class Departures:
         state = self._fold.states.get(scope)
         match state:
             case Execution(is_over=True):
-                self._look_at_execution(scope, state)
+                if self._fold.numbers.get(scope, 0) <= self._fold.floor:  # else a later event has it looked at again
+                    self._look_at_execution(scope, state)
             case UniqueKey() if _newest(state) + KEPT_FOR <= self._at:
                 self._leave_unless(self._open(self._holders[scope]), scope)
             case DeadLetter() if _newest(state) + KEPT_FOR <= self._at:

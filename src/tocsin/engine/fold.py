@@ -29,7 +29,7 @@ from ..domain.events import (
     Shard,
     ShardsDefined,
 )
-from ..domain.log_events import LogEvent, Waited, Waits
+from ..domain.log_events import LogEvent, NamedSnapshot, Waited, Waits
 from .departures import LEFT, Departures
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
@@ -175,6 +175,7 @@ class Fold:
         self.definitions: dict[tuple[str, int], Recorded[Defined]] = {}
         self.shard_maps: dict[int, tuple[Shard, ...]] = {0: ()}
         self.waiting = WaitingInputs(self.journal)
+        self._snapshots: dict[str, tuple[str, ...]] = {}
         self.departures = Departures(self, key)
 
     # --- changes -------------------------------------------------------------------------------------------------------
@@ -217,6 +218,9 @@ class Fold:
         if isinstance(event, Waits | Waited):
             self.waiting.evolve(event, number)
             return
+        if isinstance(event, NamedSnapshot):
+            self.journal.put(self._snapshots, "", (*self.snapshots[-1:], event.digest))
+            return
         changed = evolve_terms(self.terms_by_stage, event, writer=writer, number=number, at=at)
         for stage, terms in changed.items():
             self.journal.put(self.terms_by_stage, stage, terms)
@@ -233,6 +237,15 @@ class Fold:
         vars(self).update(vars(other))
         self.departures.belong_to(self, on_left)
         return differing
+
+    @property
+    def snapshots(self) -> tuple[str, ...]:
+        """The digests of the newest two snapshots that commits name, the older first."""
+        return self._snapshots.get("", ())
+
+    @snapshots.setter
+    def snapshots(self, digests: tuple[str, ...]) -> None:
+        self._snapshots[""] = digests
 
     def keep(self, at: datetime) -> None:
         """Note that a commit of a time (UTC) is stored; what no later decision can ask for leaves."""

@@ -1,4 +1,4 @@
-"""A fold that is made again from the log, for a decision that failed on the fold of the process."""
+"""A fold that is made from the log: of each commit, and again for a decision that failed on the fold of the process."""
 
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -10,28 +10,51 @@ from ..domain.log_events import ABOUT_THE_LOG, decode, is_log_event
 from ..ports.commit_log import Bodies, CommitLog
 from .commit_writer import Chain
 from .fold import Fold
+from .snapshots import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
-async def load_fold(log: CommitLog, partition: int, seal: Seal, begin: LogHead, end: LogHead, fold: Fold) -> Fold:
-    """Fold all commits between two heads, and return the fold. `fold`: that of the commits up to `begin`.
+async def load_fold(
+    log: CommitLog,
+    partition: int,
+    seal: Seal,
+    begin: LogHead,
+    end: LogHead,
+    fold: Fold,
+    snapshots: Snapshots | None = None,
+) -> Fold | None:
+    """Return the fold of all commits between two heads, from the newest snapshot that one of them names.
+
+    `fold`: an empty one. None: the beginning of the log is gone, and no snapshot replaces it.
 
     Raises:
         LogUnavailable: the log did not answer.
     """
-    chain = Chain(seal, begin)
-    follower = cast("AsyncGenerator[Bodies]", log.follow(partition, after=begin.sequence))
+    if snapshots is not None:
+        async with aclosing(snapshots.candidates()) as candidates:
+            async for loaded in candidates:
+                loaded.fold.stages = fold.stages
+                if not await _fold_on(log, partition, Chain(seal, loaded.head), end, loaded.fold):
+                    continue
+                if loaded.digest in loaded.fold.snapshots:
+                    return loaded.fold
+    return fold if await _fold_on(log, partition, Chain(seal, begin), end, fold) else None
+
+
+async def _fold_on(log: CommitLog, partition: int, chain: Chain, end: LogHead, fold: Fold) -> bool:
+    """Fold the commits of a chain up to a head; False: they do not lead there."""
+    if chain.head.sequence >= end.sequence:
+        return chain.head.digest == end.digest
+    follower = cast("AsyncGenerator[Bodies]", log.follow(partition, after=chain.head.sequence))
     async with aclosing(follower) as batches:
         async for batch in batches:
             for body in batch.bodies:
-                if chain.head.sequence >= end.sequence:
-                    return fold
                 if (commit := chain.take(body)) is not None:
                     apply(fold, commit)
-            if chain.head.sequence >= end.sequence:
-                return fold
+                if chain.head.sequence >= end.sequence:
+                    return chain.head.digest == end.digest
     raise AssertionError("a follower ends only when it is closed")
 
 

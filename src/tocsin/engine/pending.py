@@ -11,7 +11,7 @@ from ..domain.commit import Taken, Untaken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Waits
 from .batch import Batch
-from .causes import Agenda, Cause, DeadlineCause, MessageCause, Proposal, routes_of
+from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Proposal, routes_of
 from .fold import EVENTS, Fold
 from .intake import is_crowded
 from .ripe_inputs import RipeInputs
@@ -33,7 +33,7 @@ class Pending:
         self._routes = routes_of(stages)
         self._events: deque[MessageCause] = deque()
         """Events of this process that are decided before all others, so that a cascade runs to its end."""
-        self.proposals: deque[Proposal] = deque()
+        self.proposals: deque[Proposal | Note] = deque()
         self._turns = Turns()
         self._standby = Standby()
         self._ripe = RipeInputs(stages, fold)
@@ -73,6 +73,11 @@ class Pending:
         """Note that an input waits, by the number of its event."""
         self._ripe.note_wait(waits, number)
 
+    def look(self) -> None:
+        """Look at all deadlines and waiting inputs: the fold has other states than before."""
+        self._agenda.note(self._fold, list(self._fold.states))
+        self._ripe.look()
+
     def forget_taken(self, taken: Mapping[str, Mapping[str, Taken]]) -> None:
         """Forget what the leaders of stages have taken with a commit, by stage and source."""
         for stage, sources in taken.items():
@@ -99,7 +104,7 @@ class Pending:
         due = partial(self._agenda.next_due, now)
         while True:
             cause: Cause | None = None
-            if self.first is not None and (not only_proposals or isinstance(self.first, Proposal)):
+            if self.first is not None and (not only_proposals or isinstance(self.first, Proposal | Note)):
                 cause, self.first = self.first, None
             elif self._events and not only_proposals:
                 cause = self._events.popleft()
@@ -157,7 +162,7 @@ class Pending:
         self._events = deque(call for call in self._events if call.place <= newest)
         self._let_go(lambda held: isinstance(held, MessageCause) and held.source == EVENTS and held.place > newest)
         for call in reversed(batch.calls):
-            if isinstance(call, Proposal):
+            if isinstance(call, Proposal | Note):
                 self.proposals.appendleft(call)
             elif isinstance(call, DeadlineCause):
                 self._agenda.again(call)  # it may have been put off

@@ -169,7 +169,7 @@ class DagAdvancer:
         ref = execution_state(timer.job, timer.execution_id)
         return decided(ref, execution.dispatch_retry(states(ref), timer, key=self._key))
 
-    def on_cancel(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
+    def on_cancel(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002, PLR0911 - the log's time counts
         """Cancel an execution, or those on the shards of an occurrence.
 
         An id that no execution can have costs no read. An unknown one costs one read for each of its two or three

@@ -1,0 +1,148 @@
+"""A process on a real server begins with a snapshot, where the beginning of the log is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.commits.processes import bound, same_state
+from tests.conformance.worlds import NatsWorld, nats_world
+from tocsin import subjects
+from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
+from tocsin.adapters.nats.log.commit_log import NatsCommitLog
+from tocsin.adapters.system_clock import SystemClock
+from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Completed, Defined, Trigger
+from tocsin.engine.causes import Proposals
+from tocsin.engine.commit_loop import CommitLoop
+from tocsin.engine.fold import Fold
+from tocsin.engine.snapshots import Snapshots
+from tocsin.engine.watcher import NobodyWatches
+from tocsin.subjects import Bucket
+
+KEY = b"k" * 32
+
+
+class Watching(NobodyWatches):
+    proposals: Proposals
+    fold: Fold
+    is_folding: bool = False
+
+
+class Place:
+    """An installation on a server."""
+
+    def __init__(self, world: NatsWorld) -> None:
+        root = world.names.root
+        self.world = world
+        self.log = NatsCommitLog(world.connection, f"{root}_COMMITS", f"{root}.commits")
+        self.snapshots = Snapshots(world.projections, KEY)
+        self._later = datetime.now(UTC)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[CommitLoop]:
+        process = CommitProcess(
+            self.log,
+            self.world.log,
+            SystemClock(),
+            KEY,
+            installation=self.world.names.root,
+            name="process",
+            turns=InMemoryTurnChannel(),
+        )
+        self.snapshots = Snapshots(self.world.projections, KEY)
+        async with process.running(bound(), Watching(), snapshots=self.snapshots) as loop:
+            yield loop
+
+    async def trigger(self, loop: CommitLoop, number: int, *, keyed: bool = False) -> None:
+        """Run an execution to its end."""
+        message = Trigger(idempotency_key=f"k{number}" if keyed else None)
+        before = loop.head.number
+        await self.world.log.publish(subjects.trigger("nightly"), message, message_id=f"m{number}-{loop.head.number}")
+        await until(lambda: loop.head.number > before and self.open(loop))
+        for scope in self.open(loop):
+            asked = loop.fold.states[scope].request
+            end = Completed(
+                job=asked.job,
+                execution_id=asked.execution_id,
+                scheduled_time=asked.scheduled_time,
+                trigger=asked.trigger,
+            )
+            await loop.propose("test", [end], expect=loop.fold.numbers[scope])
+        await until(lambda: not self.open(loop))
+
+    def open(self, loop: CommitLoop) -> list[str]:
+        states = loop.fold.states
+        return [scope for scope, state in states.items() if scope.startswith("execution.") and not state.is_over]
+
+    async def save(self, loop: CommitLoop) -> int:
+        number = loop.head.number
+        self._later += timedelta(hours=1)
+        assert await self.snapshots.save_if_due(loop, self._later)
+        assert not await self.snapshots.save_if_due(loop, self._later + timedelta(minutes=30))  # nothing changed
+        return number
+
+
+async def until(holds: object) -> None:
+    assert callable(holds)
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - nothing is announced
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def place(nats_url: str) -> AsyncIterator[Place]:
+    async with nats_world(nats_url) as world:
+        root = world.names.root
+        jetstream = world.connection.client.jetstream()
+        await jetstream.add_stream(name=f"{root}_COMMITS", subjects=[f"{root}.commits.*"])
+        yield Place(world)
+
+
+async def test_process_begins_with_a_snapshot_where_the_log_begins_later(place: Place) -> None:
+    async with place.running() as loop:
+        definition = JobDefinition(name="nightly", function="f", overlap_policy="allow")
+        await loop.propose("test", [Defined(job="nightly", definition=definition)], expect=0)
+        await place.trigger(loop, 1, keyed=True)
+        saved = await place.save(loop)
+        start = loop.head.sequence
+        await place.trigger(loop, 2)
+        await asyncio.sleep(1.5)  # positions that moved without an event are stored
+        last, fold = loop.head, loop.fold
+    [first] = [loaded async for loaded in place.snapshots.candidates()]
+    assert first.head.number == saved
+    await place.log.purge(PARTITION, upto=first.start.sequence)
+    async with place.running() as loop:
+        assert loop.head.number >= last.number
+        assert same_state(loop.fold, fold)
+        events = loop.head.number
+        again = Trigger(idempotency_key="k1")
+        await place.world.log.publish(subjects.trigger("nightly"), again, message_id="again")
+        await place.trigger(loop, 3)
+        assert loop.head.number - events <= 4  # those of the third alone
+        await place.save(loop)
+    assert start < loop.head.sequence
+
+
+async def test_older_snapshot_is_used_instead_of_a_damaged_one(place: Place) -> None:
+    async with place.running() as loop:
+        definition = JobDefinition(name="nightly", function="f", overlap_policy="allow")
+        await loop.propose("test", [Defined(job="nightly", definition=definition)], expect=0)
+        saved = list[int]()
+        for number in range(2):
+            await place.trigger(loop, number)
+            saved.append(await place.save(loop))
+        await asyncio.sleep(1.5)
+        fold = loop.fold
+    candidates = [loaded async for loaded in place.snapshots.candidates()]
+    assert [loaded.head.number for loaded in candidates] == [saved[1], saved[0]]
+    for slot, head in await place.snapshots._heads():
+        if head.log.number == saved[1]:
+            await place.world.projections.remove(Bucket.SNAPSHOTS, f"fold.{slot}.0")
+    await place.log.purge(PARTITION, upto=candidates[1].start.sequence)
+    async with place.running() as loop:
+        assert same_state(loop.fold, fold)
+        await place.trigger(loop, 7)
