@@ -13,6 +13,7 @@ from tocsin.domain import execution, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Message, Recorded, Report, Started, Trigger
 from tocsin.domain.events.message import validated
+from tocsin.engine import commit_loop
 from tocsin.engine.causes import Notice
 from tocsin.engine.fold import KINDS
 from tocsin.subjects import Stream
@@ -157,6 +158,24 @@ async def test_overtaken_commit_is_undone_and_decided_again() -> None:
     assert await process.loop.run_once()
     [scope] = [scope for scope in await installation.by_scope() if scope.startswith("execution.")]
     assert (await installation.by_scope())[scope] == ["dispatched"]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_inputs_that_give_nothing_hold_no_other_up(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """More of them than a commit takes, or slow decisions, leave inputs behind that nothing else announces."""
+    if slow:
+        monkeypatch.setattr(commit_loop, "MAX_DECIDING_S", 0.0)
+    installation = Installation()
+    await installation.store(Defined(job="free", definition=JobDefinition(name="free", function="f")))
+    junk = Report(
+        job="free", execution_id="x", outcome="completed", step="main", attempt=1, delivery=1, token="", proof="no"
+    )
+    for _ in range(commit_loop.MAX_INPUTS + 5):
+        installation.publish(Stream.REPORTS, junk, subjects.subject_of(junk))
+    installation.publish(Stream.REQUESTS, Trigger(), subjects.trigger("free"), "t1")
+    process = installation.process()
+    await process.run()
+    assert sum(scope.startswith("execution.") for scope in await installation.by_scope()) == 1
 
 
 async def test_effects_leave_after_the_commit_only() -> None:
