@@ -211,6 +211,9 @@ class Note:
 Cause: TypeAlias = MessageCause | DeadlineCause | Proposal | Note
 
 
+_Entry: TypeAlias = tuple[datetime, str, int, DeadlineCause]
+
+
 class Agenda:
     """The deadlines of the states of a fold, for the stages of one process."""
 
@@ -221,8 +224,8 @@ class Agenda:
                 self._declared.setdefault(deadlines.kind.name, []).append((stage, deadlines))
         self._alarms: dict[str, tuple[DeadlineCause, ...]] = {}
         """The deadlines of the newest state, by scope."""
-        self._heaps: dict[str, list[tuple[datetime, int, DeadlineCause]]] = {s.name: [] for s in stages if s.deadlines}
-        """By stage. An alarm that is not of the newest state any more is stale."""
+        self._heaps: dict[str, list[_Entry]] = {s.name: [] for s in stages if s.deadlines}
+        """By stage, and by time and scope, so that every process has the same order. An alarm of no newest state is stale."""
         self.unknown: set[str] = set()
         """Scopes of whose states no deadline could be found."""
         self._numbers = itertools.count()
@@ -259,9 +262,9 @@ class Agenda:
     def again(self, alarm: DeadlineCause) -> None:
         """Note an alarm, or note again one whose decision was undone."""
         heap = self._heaps[alarm.by]
-        heapq.heappush(heap, (alarm.deadline.at, next(self._numbers), alarm))
+        heapq.heappush(heap, (alarm.deadline.at, alarm.scope, next(self._numbers), alarm))
         if len(heap) > MIN_STALE and len(heap) > STALE * len(self._alarms):  # a standby takes none from it
-            heap[:] = [entry for entry in heap if self.is_current(entry[2])]
+            heap[:] = [entry for entry in heap if self.is_current(entry[3])]
             heapq.heapify(heap)
 
     def is_current(self, alarm: DeadlineCause) -> bool:
@@ -270,24 +273,24 @@ class Agenda:
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
         """Return the earliest alarm up to a time (UTC); None: there is none. `look_again` or a new state ends it."""
-        earliest: tuple[datetime, int, DeadlineCause] | None = None
+        earliest: _Entry | None = None
         for stage, heap in self._heaps.items():
             if not heap or stage not in self.led:
                 continue
-            while heap and heap[0][0] <= now and not self.is_current(heap[0][2]):
+            while heap and heap[0][0] <= now and not self.is_current(heap[0][3]):
                 heapq.heappop(heap)
-            if heap and heap[0][0] <= now and (earliest is None or heap[0][:2] < earliest[:2]):
+            if heap and heap[0][0] <= now and (earliest is None or heap[0][:3] < earliest[:3]):
                 earliest = heap[0]
-        return None if earliest is None else earliest[2]
+        return None if earliest is None else earliest[3]
 
     def look_again(self, alarm: DeadlineCause, at: datetime) -> None:
         """Put off an alarm that gave nothing, or could not be decided."""
         heap = self._heaps[alarm.by]
-        entry = (at, next(self._numbers), alarm)
-        if heap[0][2] is alarm:
+        entry = (at, alarm.scope, next(self._numbers), alarm)
+        if heap[0][3] is alarm:
             heapq.heapreplace(heap, entry)
         else:
-            heap[:] = [other for other in heap if other[2] is not alarm] + [entry]
+            heap[:] = [other for other in heap if other[3] is not alarm] + [entry]
             heapq.heapify(heap)
 
     @property
