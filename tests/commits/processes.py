@@ -19,6 +19,7 @@ from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
 from tocsin.engine.fresh_fold import load_fold
 from tocsin.engine.lock_projection import LockProjection
+from tocsin.engine.snapshots import Loaded
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 from tocsin.stages.dead_letter_sink import DEAD_LETTER_SINK, DeadLetterSink
@@ -62,9 +63,14 @@ class Installation:
         stored.append(Recorded(message, subject, len(stored) + 1, self.clock.now(), message_id))
 
     def process(
-        self, names: Collection[str] = NAMES, *, cut: bool = False, stages: Sequence[BoundStage] | None = None
+        self,
+        names: Collection[str] = NAMES,
+        *,
+        cut: bool = False,
+        stages: Sequence[BoundStage] | None = None,
+        snapshot: Loaded | None = None,
     ) -> "Process":
-        return Process(self, names, cut=cut, stages=stages)
+        return Process(self, names, cut=cut, stages=stages, snapshot=snapshot)
 
     async def store(self, *events: Message) -> None:
         """Events that the test decides."""
@@ -109,10 +115,11 @@ class Process:
         *,
         cut: bool = False,
         stages: Sequence[BoundStage] | None = None,
+        snapshot: Loaded | None = None,
     ) -> None:
         self.installation = installation
-        self.fold = Fold()
-        self.chain = Chain(SEAL, LogHead("k1"))
+        self.fold = Fold() if snapshot is None else snapshot.fold
+        self.chain = Chain(SEAL, LogHead("k1") if snapshot is None else snapshot.start)
         self.writer = CommitWriter(installation.log, 0, self.chain, installation.clock)
         self.loop = CommitLoop(
             bound(names) if stages is None else stages,
@@ -123,6 +130,7 @@ class Process:
             on_effects=self._take_effects,
             reload=self._reload,
             is_cut_after_each_call=cut,
+            snapshot=snapshot,
         )
         self._offered: dict[Stream, int] = defaultdict(int)
 

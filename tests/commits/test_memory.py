@@ -370,6 +370,22 @@ async def test_unique_key_knows_how_its_holder_ended(end: str) -> None:
     assert [len(known) for known in work.fold.departures.ids] == [0, 0]
 
 
+async def test_unique_key_that_is_taken_often_is_kept_once() -> None:
+    work = Work()
+    rule = UniqueRule(key="a" * 64, states=("active",))
+    for number in range(20):
+        await work.enqueue("ojs.mail", number, rule)
+        work.installation.clock.advance(3600)
+        await work.finish()
+    assert len(work.fold.departures._due) == 1
+    assert sum(scope.startswith("unique.") for scope in work.fold.states) == 1
+    await work.pass_time(DAY - 7200)
+    assert sum(scope.startswith("unique.") for scope in work.fold.states) == 1
+    await work.pass_time(7200)
+    await work.pass_time(DAY)
+    assert work.count() == {}
+
+
 async def test_unique_key_sees_the_replay_of_its_holder() -> None:
     work = Work()
     rule = UniqueRule(key="a" * 64, states=("completed",), period=DAY)

@@ -184,19 +184,7 @@ class Place:
     async def loaded(self, stages: Sequence[str] = NAMES) -> tuple[Process, Loaded] | None:
         """Begin with the newest snapshot that is whole and named."""
         async for loaded in self.snapshots.candidates():
-            process = self.work.installation.process(stages)
-            process.chain = Chain(SEAL, loaded.start)
-            process.writer = CommitWriter(self.work.installation.log, 0, process.chain, self.work.installation.clock)
-            process.fold = loaded.fold
-            process.loop = CommitLoop(
-                bound(stages),
-                loaded.fold,
-                process.writer,
-                self.work.installation.clock,
-                name="loaded",
-                on_effects=process._take_effects,
-                snapshot=loaded,
-            )
+            process = self.work.installation.process(stages, snapshot=loaded)
             tail = [body for body in await bodies(self.work.installation) if body.sequence > loaded.start.sequence]
             process.loop.receive(tail)
             process.loop.fold_received()

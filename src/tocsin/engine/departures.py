@@ -82,6 +82,8 @@ class Departures:
         """The number up to which announcements are in it."""
         self._due: list[tuple[datetime, str]] = []
         """A heap of scopes that may leave from a time on."""
+        self._timed: set[str] = set()
+        """The scopes in it."""
         self._blocked: dict[str, dict[str, None]] = {}
         """The scopes that may leave when another scope changes, by that scope."""
         self._holders: dict[str, tuple[str, ...]] = {}
@@ -118,8 +120,7 @@ class Departures:
         floor = self._fold.floor
         while self._ended and self._ended[0][0] <= floor:
             self._look_at(heapq.heappop(self._ended)[1])
-        while self._due and self._due[0][0] <= self._at:
-            self._look_at(heapq.heappop(self._due)[1])
+        self._look_at_due()
         for ids in self.ids:
             ids.expire(self._at)
         definitions = len(self._fold.definitions)
@@ -170,7 +171,7 @@ class Departures:
             self._key_of.pop(gone, None)
         self._holders[scope] = holders
         self._key_of.update(dict.fromkeys(holders, scope))
-        heapq.heappush(self._due, (_newest(state) + KEPT_FOR, scope))
+        self._when_due(scope, state)
 
     def _note_letter(self, scope: str, state: DeadLetter) -> None:
         kept = state.kept
@@ -178,7 +179,22 @@ class Departures:
             # A replay needs the input alone; the letter is in the log.
             slim = msgspec.structs.replace(kept.message, attempts=(), last_error=None)
             self._fold.states[scope] = DeadLetter(_with(kept, slim), state.replays, state.resolved)
-        heapq.heappush(self._due, (_newest(state) + KEPT_FOR, scope))
+        self._when_due(scope, state)
+
+    def _when_due(self, scope: str, state: UniqueKey | DeadLetter) -> None:
+        if scope not in self._timed:  # it has one entry, however often it changes
+            self._timed.add(scope)
+            heapq.heappush(self._due, (_newest(state) + KEPT_FOR, scope))
+
+    def _look_at_due(self) -> None:
+        while self._due and self._due[0][0] <= self._at:
+            scope = heapq.heappop(self._due)[1]
+            self._timed.discard(scope)
+            state = self._fold.states.get(scope)
+            if isinstance(state, UniqueKey | DeadLetter) and _newest(state) + KEPT_FOR > self._at:
+                self._when_due(scope, state)
+            else:
+                self._look_at(scope)
 
     def _drop_shard_maps(self) -> None:
         maps, floor = self._fold.shard_maps, self._fold.floor
@@ -264,6 +280,8 @@ class Departures:
             if not announced:
                 del fold.announcements[f"cron.triggered.{job}"]
         is_part = state.requested is not None and state.requested.plan.occurrence is not None
+        # The part of a fan-out has no request of its own; a time in its id says that it is over, unless the id has none.
+        is_part = is_part and time_of(execution_id) != KEYED
         if asked is not None and asked.trigger in REQUESTED and not is_part:
             by = getattr(asked, "by", None)
             self._requests.add("" if by is None else by.identity, scope, self._at)

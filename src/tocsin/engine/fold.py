@@ -31,6 +31,7 @@ from ..domain.events import (
 )
 from ..domain.log_events import LogEvent, NamedSnapshot, Waited, Waits
 from .departures import LEFT, Departures
+from .folds import UNKNOWN_TIME
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
 from .step import Scope
@@ -314,7 +315,11 @@ class Fold:
     def after(self, subject: str, number: int) -> list[Recorded[Message]]:
         """Return the events of an execution, or of a subject, after a number, oldest first."""
         if subject.startswith("cron."):
-            return [one for one in self.announcements.get(subject, {}).values() if one.sequence > number]
+            known = [one for one in self.announcements.get(subject, {}).values() if one.sequence > number]
+            newest, last = self.states.get(subject), self.newest(subject)
+            if isinstance(newest, Message) and last > max(number, known[-1].sequence if known else 0):
+                known.append(Recorded(newest, subject, last, UNKNOWN_TIME))  # its execution is over
+            return known
         scope = subject if subject in self.events else subjects.guard_of(subject) or ""
         newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(self.events.get(scope, ()))))
         return [one for one in reversed(newer) if scope == subject or subjects.matches(subject, one.subject)]
