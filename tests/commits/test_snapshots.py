@@ -249,6 +249,26 @@ async def test_two_snapshots_stay() -> None:
     assert len(kept) <= 3
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_process_begins_where_earlier_commits_were_removed(is_damaged: bool) -> None:  # noqa: FBT001
+    place = Place(await work_of_all_kinds())
+    work, log = place.work, place.work.installation.log
+    await place.save()
+    assert await place.snapshots.removable_upto(work.fold.snapshots) == 0
+    await work.trigger("queued", "between")
+    await place.save()
+    fresh = work.installation.process()
+    await fresh.read_on()
+    upto = await place.snapshots.removable_upto(work.fold.snapshots)
+    await log.purge(0, upto=upto)
+    assert 0 < upto < (await bodies(work.installation))[0].sequence
+    if is_damaged:
+        await damage(place, f"fold.{await newest_slot(place)}.head", lambda body: body[:-9])
+    found = await place.loaded()
+    assert found is not None
+    assert_same(found[0].fold, fresh.fold)
+
+
 async def damage(place: Place, key: str, change: Any) -> None:  # noqa: ANN401 - a function
     stored = await place.projections.get(Bucket.SNAPSHOTS, key)
     assert stored is not None

@@ -103,7 +103,8 @@ class Departures:
 
     def knows(self, scope: str) -> bool:
         """Return whether an execution that is not in the fold has left it."""
-        return scope in self._requests or scope in self._ends
+        hashed = self._requests.hash_of(scope)  # both have the same key
+        return self._requests.has(hashed) or self._ends.has(hashed)
 
     def cannot_come(self, scope: str, asked_at: datetime) -> bool:
         """Return whether no execution of a scope can begin any more, by the time (UTC) in its id and that of a request that names it."""

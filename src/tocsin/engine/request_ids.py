@@ -48,11 +48,15 @@ class RequestIds:
 
     def __contains__(self, name: object) -> bool:
         """Return whether an id is known."""
-        return isinstance(name, str) and self._hash(name) in self._known
+        return isinstance(name, str) and self.has(self.hash_of(name))
+
+    def has(self, hashed: bytes) -> bool:
+        """Return whether the id with a hash is known."""
+        return hashed in self._known
 
     def add(self, publisher: str, name: str, at: datetime) -> None:
         """Know an id from a time (UTC) on; times never go back."""
-        self._put(publisher, self._hash(name), at)
+        self._put(publisher, self.hash_of(name), at)
 
     def expire(self, at: datetime) -> None:
         """Forget the ids whose time is over at a time (UTC)."""
@@ -92,5 +96,6 @@ class RequestIds:
             if not oldest:
                 buckets.popleft()
 
-    def _hash(self, name: str) -> bytes:
+    def hash_of(self, name: str) -> bytes:
+        """Return the hash of an id."""
         return blake2b(name.encode(), key=self._key, digest_size=DIGEST_SIZE).digest()

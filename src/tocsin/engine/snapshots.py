@@ -35,7 +35,9 @@ from .snapshot_rows import FoldBuilder, FoldCopy, lines
 
 FORMAT: Final = 1
 PART_BYTES: Final = 262_144
-SLOTS: Final = 3
+KEPT: Final = 2
+"""Snapshots that stay."""
+SLOTS: Final = KEPT + 1
 LINES_AT_ONCE: Final = 200
 """Rows that are written or read before other tasks run."""
 LEAST_INTERVAL: Final = timedelta(minutes=10)
@@ -249,6 +251,14 @@ class Snapshots:
                 _log.warning("snapshot refused", action="snapshot-refused", number=head.log.number, error=str(error))
                 continue
             yield Loaded(fold, head.log, head.start, _digest(_encode(head)))
+
+    async def removable_upto(self, named: Sequence[str]) -> int:
+        """Return the sequence up to which no process needs the commits to begin; 0: commits do not name two snapshots.
+
+        `named`: those that the fold knows (`Fold.snapshots`). Followers may need more, and the archive must have them first.
+        """
+        starts = [head.start.sequence for _, head in await self._heads() if _digest(_encode(head)) in named]
+        return min(starts) if len(starts) == KEPT else 0
 
     async def _heads(self) -> list[tuple[int, SnapshotHead]]:
         heads = list[tuple[int, SnapshotHead]]()
