@@ -3,6 +3,7 @@
 import random
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -69,8 +70,10 @@ class Installation:
         cut: bool = False,
         stages: Sequence[BoundStage] | None = None,
         snapshot: Loaded | None = None,
+        leases: "Held | None" = None,
+        name: str | None = None,
     ) -> "Process":
-        return Process(self, names, cut=cut, stages=stages, snapshot=snapshot)
+        return Process(self, names, cut=cut, stages=stages, snapshot=snapshot, leases=leases, name=name)
 
     async def store(self, *events: Message) -> None:
         """Events that the test decides."""
@@ -105,6 +108,33 @@ class Installation:
         return dict(found)
 
 
+class Held:
+    """The leases that the test gives to a process."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._held = frozenset[str]()
+        self.is_leaving = False
+        self.on_change: Any = None
+
+    @property
+    def held(self) -> frozenset[str]:
+        return frozenset() if self.is_leaving else self._held
+
+    @held.setter
+    def held(self, stages: Collection[str]) -> None:
+        self._held = frozenset(stages)
+
+    async def time(self) -> datetime | None:
+        return self._clock.now() if self.held else None
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def wake(self) -> None:
+        pass
+
+
 class Process:
     """One process with some of the stages."""
 
@@ -116,8 +146,11 @@ class Process:
         cut: bool = False,
         stages: Sequence[BoundStage] | None = None,
         snapshot: Loaded | None = None,
+        leases: "Held | None" = None,
+        name: str | None = None,
     ) -> None:
         self.installation = installation
+        self.leases: Any = leases or Held(installation.clock)
         self.fold = Fold() if snapshot is None else snapshot.fold
         self.chain = Chain(SEAL, LogHead("k1") if snapshot is None else snapshot.start)
         self.writer = CommitWriter(installation.log, 0, self.chain, installation.clock)
@@ -126,7 +159,8 @@ class Process:
             self.fold,
             self.writer,
             installation.clock,
-            name="-".join(names) or "none",
+            name=name or "-".join(names) or "none",
+            leases=leases,  # type: ignore[arg-type] # what the loop asks of them
             on_effects=self._take_effects,
             reload=self._reload,
             is_cut_after_each_call=cut,

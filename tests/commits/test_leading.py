@@ -83,7 +83,7 @@ class Leader(Process):
             )
             for stage in stages
         }
-        self.leases = StageLeases(self.elections, guard, renew_interval=RENEW)
+        self.leases: Any = StageLeases(self.elections, guard, renew_interval=RENEW)
         self.loop = CommitLoop(
             bound_stages or bound(stages),
             self.fold,

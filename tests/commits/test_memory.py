@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.commits.processes import NAMES, Installation, Process, Runner, same_state
+from tests.commits.processes import NAMES, SEAL, Installation, Process, Runner, same_state
 from tests.commits.scripts import Commits, play, script
 from tests.domain.given import KEY, NOON
 from tocsin import subjects
@@ -42,6 +42,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Phase, Status
 from tocsin.domain.execution_plan import from_due
+from tocsin.domain.log_events import Began, encode
 from tocsin.engine import departures
 from tocsin.engine.fold import EVENTS, Fold
 from tocsin.engine.request_ids import RequestIds
@@ -212,6 +213,30 @@ async def test_execution_stays_until_each_stage_took_its_end() -> None:
     for process in (first, sink):
         await process.read_on()
         assert len(process.fold.events[scope]) == 2  # the dead letter needs its beginning and its end
+
+
+async def test_execution_stays_for_a_stage_that_had_a_term_and_took_nothing_yet() -> None:
+    work = Work(tuple(name for name in NAMES if name != "dead_letter_sink"))
+    began = encode(Began(("dead_letter_sink",)), by="", cause="0-0")
+    reader = work.installation.process(())
+    draft = SEAL.write(reader.chain.head, writer="sink", at=work.installation.clock.now(), taken={}, events=[began])
+    await reader.writer.append(draft)  # its process dies, and another has the stage later
+    await work.define("nightly", dead_letter=True)
+    await work.trigger("nightly", "t1")
+    await work.finish("main")
+    await work.runner.rest()
+    [scope] = await work.states()
+    fresh = work.installation.process(["planner"])
+    await fresh.read_on()
+    for fold in (work.fold, fresh.fold):
+        assert scope in fold.events
+    sink = work.installation.process(["dead_letter_sink"])
+    work.runner._processes.append(sink)
+    await work.runner.run()
+    await work.runner.rest()
+    letters = [r.message for r in await work.installation.events() if isinstance(r.message, DeadLettered)]
+    assert [len(letter.attempts) for letter in letters] == [1]
+    assert work.fold.floor > 1
 
 
 async def test_hundred_thousand_ended_executions_leave_nothing() -> None:

@@ -21,6 +21,7 @@ from tocsin.engine import snapshots
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
+from tocsin.engine.fresh_fold import load_fold
 from tocsin.engine.snapshot_rows import FoldBuilder, FoldCopy, lines
 from tocsin.engine.snapshots import Loaded, Snapshots
 from tocsin.ports.commit_log import StoredBody
@@ -340,6 +341,32 @@ async def test_different_snapshot_is_refused() -> None:
 
 async def is_over(work: Work, scope: str) -> bool:
     return (await work.states())[scope].is_over
+
+
+async def test_fold_is_loaded_again_from_a_snapshot_where_the_log_begins_later() -> None:
+    """The newest snapshot is not named, so the older one is used; without any there is no fold."""
+    place = Place(await work_of_all_kinds())
+    installation = place.work.installation
+    head = await place.save()
+    await place.work.trigger("queued", "after")
+    process = place.work.process
+    await place.save()
+    async for loaded in place.snapshots.candidates():
+        assert loaded.head.number >= head.number
+    end = process.chain.head
+    newest = max(await place.snapshots._heads(), key=lambda entry: entry[1].log.number)[0]
+    await place.projections.remove(Bucket.SNAPSHOTS, f"fold.{newest}.0")
+    await installation.log.purge(0, upto=head.sequence)
+
+    async def load(snapshots: Snapshots | None) -> Fold | None:
+        fold = Fold()
+        fold.stages = process.fold.stages
+        return await load_fold(installation.log, 0, SEAL, LogHead("k1"), end, fold, snapshots)
+
+    found = await load(place.snapshots)
+    assert found is not None
+    assert_same(found, process.fold)
+    assert await load(None) is None
 
 
 async def test_snapshot_of_a_forged_place_is_refused() -> None:

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.commits.processes import NAMES, Runner, same_state
+from tests.commits.processes import NAMES, Held, Runner, same_state
 from tests.commits.test_memory import Work
+from tests.commits.test_poison import failing
 from tocsin import subjects
 from tocsin.domain import ids
-from tocsin.domain.events import CancelRequest, PoisonMessage, Trigger
+from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Trigger
 from tocsin.domain.execution import Status
-from tocsin.engine import waiting
+from tocsin.engine import ripe_inputs, waiting
+from tocsin.engine.step import Decide, States, Step, Then
 from tocsin.subjects import Stream
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -140,3 +142,111 @@ async def test_time_in_an_id_says_that_it_cannot_come() -> None:
     assert len(await work.installation.events()) == before
     await work.cancel("nightly", ids.keyed_trigger_id("nightly", "k"))  # its time says nothing
     assert len(work.fold.waiting) == 1
+
+
+async def test_waiting_input_is_decided_again_in_its_turn() -> None:
+    """Requests of operators have a share, so the runs that wait do not hold it up."""
+    work = Work()
+    await work.define("nightly")
+    await work.cancel("nightly", id_ := chosen(work))
+    for number in range(40):
+        trigger(work, ids.trigger_id("nightly", f"n{number}", work.installation.clock.now()))
+    trigger(work, id_, job="nightly")
+    for number in range(40, 80):
+        trigger(work, ids.trigger_id("nightly", f"n{number}", work.installation.clock.now()))
+    await work.runner.run()
+    executions = [
+        (r.subject.split(".")[2], r.subject.split(".")[3])
+        for r in await work.installation.events()
+        if r.subject.startswith("execution.")
+    ]
+    place = executions.index((id_, "cancelled"))
+    assert 0 < place - executions.index((id_, "admitted")) <= 2
+    assert sum(kind == "admitted" for _, kind in executions[place:]) >= 39
+
+
+async def test_waiting_input_whose_decision_fails_becomes_a_dead_letter() -> None:
+    def make(decide: Decide) -> Decide:
+        def fails_again(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+            step = decide(recorded, states, now)
+            if step.then is Then.WAIT:
+                return step
+            raise ValueError("it is decided again")
+
+        return fails_again
+
+    work = Work()
+    work.runner._processes = [
+        work.installation.process(stages=failing(make, "dag-advancer-cancels")),
+    ]
+    await work.define("nightly")
+    await work.cancel("nightly", id_ := chosen(work))
+    assert len(work.fold.waiting) == 1
+    trigger(work, id_)
+    await work.runner.run()
+    await work.runner.rest()
+    [letter] = await letters(work)
+    assert (letter.code, letter.durable, letter.sequence) == ("poison", "dag-advancer-cancels", 1)
+    assert not len(work.fold.waiting)
+    fresh = work.installation.process()
+    await fresh.read_on()
+    assert same_state(fresh.fold, work.fold)
+    assert not await fresh.run()
+
+
+async def test_input_that_waits_on_for_the_same_adds_no_event() -> None:
+    work = Work()
+    await work.define("nightly")
+    await work.cancel("nightly", chosen(work))
+    [(waits, _)] = work.fold.waiting
+    before = len(await work.installation.commits())
+    for scope in waits.on:
+        work.process.loop.pending._ripe.note(scope)
+    await work.runner.run()
+    await work.runner.rest()
+    assert [entry.waits for entry in work.fold.waiting] == [waits]
+    assert len(await work.installation.commits()) <= before + 1  # positions
+    assert sum(e.subject == "log.waits" for c in await work.installation.commits() for e in c.events) == 1
+
+
+@pytest.mark.parametrize("comes", [True, False])
+async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT001
+    work = Work()
+    clock = work.installation.clock
+    one, two = (work.installation.process(leases=Held(clock), name=name) for name in ("one", "two"))
+    one.leases.held = NAMES
+    work.runner._processes = [one, two]
+    await work.define("nightly")
+    await work.cancel("nightly", id_ := chosen(work))
+    assert len(two.fold.waiting) == 1
+    if comes:
+        trigger(work, id_)
+        await two.read_on()
+    one.leases.held, two.leases.held = (), NAMES
+    clock.advance(1 if comes else 31)
+    work.runner._processes = [two, one]
+    await work.runner.run()
+    for process in (one, two):
+        await process.read_on()
+        assert not len(process.fold.waiting)
+    codes = [letter.code for letter in await letters(work)]
+    assert codes == ([] if comes else ["not-found"])
+    if comes:
+        assert (await work.states())[subjects.execution("nightly", id_)].status is Status.CANCELLED
+    writers = {c.writer for c in await work.installation.commits() for e in c.events if e.subject == "log.waited"}
+    assert writers == {"two"}
+
+
+async def test_standby_forgets_the_times_of_inputs_that_wait_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ripe_inputs, "MIN_STALE", 10)
+    work = Work()
+    clock = work.installation.clock
+    one, two = (work.installation.process(leases=Held(clock), name=name) for name in ("one", "two"))
+    one.leases.held = NAMES
+    work.runner._processes = [one, two]
+    await work.define("nightly")
+    for number in range(60):
+        await work.cancel("nightly", id_ := chosen(work, f"n{number}"))
+        trigger(work, id_)
+        await work.runner.run()
+    assert len(two.loop.pending._ripe._times) <= 11

@@ -119,8 +119,7 @@ class Departures:
             self._release(scope)
         self._noted = max((self._fold.numbers.get(scope, 0) for scope in changed), default=self._noted)
         floor = self._fold.floor
-        while self._ended and self._ended[0][0] <= floor:
-            self._look_at(heapq.heappop(self._ended)[1])
+        self._look_at_taken(floor)
         self._look_at_due()
         for ids in self.ids:
             ids.expire(self._at)
@@ -139,9 +138,7 @@ class Departures:
         for scope in list(self._fold.states):
             self._note(scope)
         self._noted = max(self._fold.numbers.values(), default=0)
-        floor = self._fold.floor
-        while self._ended and self._ended[0][0] <= floor:
-            self._look_at(heapq.heappop(self._ended)[1])
+        self._look_at_taken(self._fold.floor)
 
     # --- what changed ----------------------------------------------------------------------------------------------------
 
@@ -187,6 +184,15 @@ class Departures:
             self._timed.add(scope)
             heapq.heappush(self._due, (_newest(state) + KEPT_FOR, scope))
 
+    def _look_at_taken(self, floor: int) -> None:
+        """Look at what may leave now that all stages have taken the events up to a number, in the order of these."""
+        while self._ended and self._ended[0][0] <= floor:
+            number, scope = heapq.heappop(self._ended)
+            if number == self._fold.numbers.get(scope, 0) or scope.startswith(
+                "cron."
+            ):  # else a later event has an entry
+                self._look_at(scope)
+
     def _look_at_due(self) -> None:
         while self._due and self._due[0][0] <= self._at:
             scope = heapq.heappop(self._due)[1]
@@ -207,7 +213,7 @@ class Departures:
 
     def _release(self, scope: str) -> None:
         """Look again at what a scope held back."""
-        for blocked in self._blocked.pop(scope, ()):
+        for blocked in sorted(self._blocked.pop(scope, ())):  # in each process in the same order
             self._look_at(blocked)
 
     def _look_at(self, scope: str) -> None:

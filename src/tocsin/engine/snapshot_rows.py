@@ -275,7 +275,7 @@ class FoldBuilder:
         fold = self.fold
         fold.journal.keep({})
         for ids, name in zip(fold.departures.ids, _KNOWN, strict=True):
-            ids.load(self._known[name])
+            ids.load(sorted(self._known[name], key=lambda known: known.at))
         fold.departures.needed_definitions = needed_definitions
         fold.departures.restore(at)
         fold.snapshots = tuple(digest for _, digest in sorted(self._snapshots.items()))
