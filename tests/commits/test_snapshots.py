@@ -189,7 +189,7 @@ class Place:
             tail = [body for body in await bodies(self.work.installation) if body.sequence > loaded.start.sequence]
             process.loop.receive(tail)
             process.loop.fold_received()
-            if process.loop.is_genuine:
+            if process.loop.places.is_genuine:
                 return process, loaded
         return None
 

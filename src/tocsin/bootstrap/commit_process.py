@@ -144,7 +144,7 @@ class CommitProcess:
             async with aclosing(snapshots.candidates()) as candidates:
                 async for loaded in candidates:
                     folded = await fold_from(loaded)
-                    if folded.loop.is_genuine:
+                    if folded.loop.places.is_genuine:
                         return folded
                     _log.warning("snapshot that no commit names, refused", action="snapshot-refused", **loaded.place)
                     folded.following.cancel()

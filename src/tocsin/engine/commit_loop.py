@@ -27,11 +27,11 @@ from .causes import DECISIONS, Agenda, Alarm, Effect, Note, Proposal
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
 from .fold import EVENTS, Fold
+from .fold_places import FoldPlaces
 from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
-from .snapshot_rows import FoldCopy
 from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
@@ -56,8 +56,6 @@ RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
 TURNS: Final = 6
 """Turns of the event loop that parts of the process have to propose decisions on what is not stored yet."""
-MAX_BOUNDARIES: Final = 4_096
-"""Ends of commits that are remembered; of more, every second is left out."""
 ASK_AGAIN: Final = timedelta(seconds=4)
 """The time after which the ends of the streams are asked for again, if they were not reached."""
 
@@ -127,12 +125,7 @@ class CommitLoop:
         self.agenda.led = self._leadership.led
         self._is_blind = False
         """Whether nothing but proposals can be decided."""
-        self._copies: list[asyncio.Future[FoldPlace]] = []
-        self._snapshot = snapshot
-        self.log_bytes = 0
-        """The bytes of the messages of the log that were read."""
-        self._boundaries: deque[LogHead] = deque([writer.chain.head])
-        """The ends of commits at which a reader can begin that takes events for stages."""
+        self.places = FoldPlaces(fold, writer.chain, snapshot)
         if snapshot is not None:
             self.pending.look()
 
@@ -168,14 +161,14 @@ class CommitLoop:
         """Fold the commits among what was received."""
         while self._arrived:
             stored = self._arrived.popleft()
-            self.log_bytes += len(stored.body)
+            self.places.log_bytes += len(stored.body)
             if (commit := self._chain.take(stored)) is None:
                 continue
-            if self._snapshot is not None and stored.sequence <= self._snapshot.head.sequence:
+            if self.places.begins_after(stored.sequence):
                 self._take_events(commit)
             else:
                 self.apply(commit)
-                self._note_boundary()
+                self.places.note_boundary()
 
     def _take_events(self, commit: Commit) -> None:
         """Take the events of a commit that the fold has, for stages that have not taken them."""
@@ -184,37 +177,19 @@ class CommitLoop:
                 message = subjects.decode(event.subject, bytes(event.body))
                 self.pending.arrive(EVENTS, Recorded(message, event.subject, number, commit.at))
 
-    def _note_boundary(self) -> None:
-        """Note the end of a commit, at which a reader can begin."""
-        boundaries = self._boundaries
-        boundaries.append(self._chain.head)
-        while len(boundaries) > 1 and boundaries[1].number <= self.fold.floor:
-            boundaries.popleft()
-        if len(boundaries) > MAX_BOUNDARIES:
-            self._boundaries = deque([boundaries[0], *list(boundaries)[2::2]])
-
     @property
     def head(self) -> LogHead:
         """The place up to which this process read the log."""
         return self._chain.head
 
     @property
-    def is_genuine(self) -> bool:
-        """Return whether what the fold began with is named by a commit that was read."""
-        return self._snapshot is None or self._snapshot.digest in self.fold.snapshots
+    def log_bytes(self) -> int:
+        """The bytes of the messages of the log that were read."""
+        return self.places.log_bytes
 
     async def copy(self) -> FoldPlace:
         """Return the fold between two commits, its place in the log, and a place after which are all events that a stage has not taken."""
-        copied: asyncio.Future[FoldPlace] = asyncio.get_running_loop().create_future()
-        self._copies.append(copied)
-        self._changed.set()
-        return await copied
-
-    def _hand_out_copies(self) -> None:
-        copies, self._copies = self._copies, []
-        for copied in copies:
-            if not copied.done():
-                copied.set_result((FoldCopy.of(self.fold), self._chain.head, self._boundaries[0]))
+        return await self.places.copy(self._changed.set)
 
     def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
         """Have an event of the log itself stored with the next commit."""
@@ -305,7 +280,7 @@ class CommitLoop:
             self._must_read, self._ask_again_at = False, self._clock.now() + ASK_AGAIN
         time_of_log = await self._leadership.time()
         self.fold_received()
-        self._hand_out_copies()
+        self.places.hand_out()
         self._is_blind = time_of_log is None
         now = max(time_of_log or self._clock.now(), self._chain.head.at)
         if (led := self._leadership.led) != self.agenda.led:
@@ -341,7 +316,7 @@ class CommitLoop:
         else:
             self._keep(taken, now)
             if not appended.others:
-                self._note_boundary()
+                self.places.note_boundary()
             self._write_turns.stored()
             at = max(now, self._chain.head.at)
             self._watcher.explode(self._decider.first, at, batch.events, batch.recorded, is_own=True)

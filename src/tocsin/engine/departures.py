@@ -76,6 +76,8 @@ class Departures:
         self._requests = RequestIds(key, DEDUP_WINDOW)
         self._ends = RequestIds(key, JUST_ENDED)
         self._at = datetime.min.replace(tzinfo=UTC)
+        self._floor = 0
+        """The number up to which every stage has taken all events, at the last commit."""
         self._ended: list[tuple[int, str]] = []
         """A heap of scopes that may leave once all stages have taken the events up to a number."""
         self._noted = 0
@@ -113,19 +115,18 @@ class Departures:
 
     def settle(self, changed: Sequence[str], at: datetime) -> None:
         """Have leave what no later decision can ask for, after a commit of a time (UTC) that changed some scopes."""
-        self._at = max(self._at, at)
+        self._at, self._floor = max(self._at, at), self._fold.floor
         for scope in changed:
             self._note(scope)
             self._release(scope)
         self._noted = max((self._fold.numbers.get(scope, 0) for scope in changed), default=self._noted)
-        floor = self._fold.floor
-        self._look_at_taken(floor)
+        self._look_at_taken()
         self._look_at_due()
         for ids in self.ids:
             ids.expire(self._at)
         definitions = len(self._fold.definitions)
         if definitions - self.needed_definitions > max(SWEEP_FROM, self.needed_definitions // 8):
-            self._sweep(floor)
+            self._sweep()
 
     def belong_to(self, fold: "Fold", on_left: Callable[[str, list[Recorded[Message]]], None]) -> None:
         """Go on for a fold that took the content of the former one."""
@@ -134,11 +135,11 @@ class Departures:
 
     def restore(self, at: datetime) -> None:
         """Look at all scopes of a fold that was loaded, at the time (UTC) of its newest commit."""
-        self._at = at
+        self._at, self._floor = at, self._fold.floor
         for scope in list(self._fold.states):
             self._note(scope)
         self._noted = max(self._fold.numbers.values(), default=0)
-        self._look_at_taken(self._fold.floor)
+        self._look_at_taken()
 
     # --- what changed ----------------------------------------------------------------------------------------------------
 
@@ -184,9 +185,9 @@ class Departures:
             self._timed.add(scope)
             heapq.heappush(self._due, (_newest(state) + KEPT_FOR, scope))
 
-    def _look_at_taken(self, floor: int) -> None:
-        """Look at what may leave now that all stages have taken the events up to a number, in the order of these."""
-        while self._ended and self._ended[0][0] <= floor:
+    def _look_at_taken(self) -> None:
+        """Look at what may leave now that all stages have taken the events up to the floor, in the order of these."""
+        while self._ended and self._ended[0][0] <= self._floor:
             number, scope = heapq.heappop(self._ended)
             if number == self._fold.numbers.get(scope, 0) or scope.startswith(
                 "cron."
@@ -204,9 +205,9 @@ class Departures:
                 self._look_at(scope)
 
     def _drop_shard_maps(self) -> None:
-        maps, floor = self._fold.shard_maps, self._fold.floor
+        maps = self._fold.shard_maps
         for version, following in zip(list(maps)[1:], list(maps)[2:], strict=False):
-            if following <= floor:
+            if following <= self._floor:
                 del maps[version]
 
     # --- what leaves -----------------------------------------------------------------------------------------------------
@@ -220,14 +221,14 @@ class Departures:
         state = self._fold.states.get(scope)
         match state:
             case Execution(is_over=True):
-                if self._fold.numbers.get(scope, 0) <= self._fold.floor:  # else a later event has it looked at again
+                if self._fold.numbers.get(scope, 0) <= self._floor:  # else a later event has it looked at again
                     self._look_at_execution(scope, state)
             case UniqueKey() if _newest(state) + KEPT_FOR <= self._at:
                 self._leave_unless(self._open(self._holders[scope]), scope)
             case DeadLetter() if _newest(state) + KEPT_FOR <= self._at:
                 job = scope.split(".")[1]
                 replays = (f"execution.{job}.{replay.execution_id}.>" for replay in state.replays)
-                if self._fold.numbers.get(scope, 0) > self._fold.floor:
+                if self._fold.numbers.get(scope, 0) > self._floor:
                     self._after_number(scope)
                     return
                 self._leave_unless(
@@ -331,25 +332,25 @@ class Departures:
     def _look_at_announcements(self, subject: str) -> None:
         """Drop what no stage can decide on any more: each stage has taken the events before it."""
         fold = self._fold
-        announced, floor = fold.announcements.get(subject, {}), fold.floor
+        announced = fold.announcements.get(subject, {})
         newest = fold.states.get(subject)
         if isinstance(newest, CronAnswer) and newest.data.job_id is not None:
             answered = self._open((f"execution.{subject.split('.')[2]}.{newest.data.job_id}.>",))
             if answered is not None:  # it may be decided on again
                 self._blocked.setdefault(answered, {})[subject] = None
                 return
-        for about in [about for about, recorded in announced.items() if recorded.sequence <= floor]:
+        for about in [about for about, recorded in announced.items() if recorded.sequence <= self._floor]:
             del announced[about]
         if not announced:
             self._drop(subject)
 
-    def _sweep(self, floor: int) -> None:
+    def _sweep(self) -> None:
         """Drop the definitions to which no state refers, and by which no event is to be decided."""
         definitions, needed = self._fold.definitions, set(self._definitions())
         for scope, tail in self._fold.ledgers.items():
             if len(tail.changes) > 1:
                 job = subjects.job_of(scope)
-                needed.update((job, number) for number in tail.in_force_since(floor))
+                needed.update((job, number) for number in tail.in_force_since(self._floor))
         for name in [name for name in definitions if name not in needed]:
             del definitions[name]
         self.needed_definitions = len(definitions)

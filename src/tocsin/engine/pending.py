@@ -1,13 +1,13 @@
 """What waits to be decided in a process, and what its stages have seen of their sources and not taken."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 from .. import subjects
-from ..domain.commit import Taken, Untaken
+from ..domain.commit import Position, Taken, Untaken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Waits
 from .batch import Batch
@@ -16,7 +16,6 @@ from .fold import EVENTS, Fold
 from .intake import is_crowded
 from .ripe_inputs import RipeInputs
 from .stage import BoundStage
-from .standby import Standby
 from .turns import Turns
 
 MAX_BROUGHT_FORWARD: Final = 512
@@ -35,7 +34,7 @@ class Pending:
         """Events of this process that are decided before all others, so that a cascade runs to its end."""
         self.proposals: deque[Proposal | Note] = deque()
         self._turns = Turns()
-        self._standby = Standby()
+        self._standby = _Standby()
         self._ripe = RipeInputs(stages, fold)
         self.first: Cause | None = None
         """What is decided first in the next commit."""
@@ -220,3 +219,39 @@ class Pending:
         if (untaken := self._untaken.get(key)) is None:
             untaken = self._untaken[key] = Untaken(self._fold.position(*key).floor)
         return untaken
+
+
+class _Standby:
+    """Messages for stages that another process leads, at hand when this process takes over; by stage and source, in order."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, str], deque[MessageCause]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._calls.values()))
+
+    def add(self, call: MessageCause) -> None:
+        """Add a message after those of its stage and source."""
+        self._calls.setdefault(call.key, deque()).append(call)
+
+    def put(self, calls: Iterable[MessageCause]) -> None:
+        """Add the messages of stages that this process leads no more."""
+        for call in sorted(calls, key=lambda call: (call.key, call.place)):
+            self.add(call)
+
+    def take(self, stages: Collection[str]) -> list[MessageCause]:
+        """Remove and return the messages of stages, each source in order."""
+        keys = [key for key in self._calls if key[0] in stages]
+        return [call for key in keys for call in self._calls.pop(key)]
+
+    def forget_taken(self, stage: str, source: str, position: Position) -> None:
+        """Forget what the leader of a stage has taken."""
+        calls = self._calls.get((stage, source))
+        while calls and position.has(calls[0].place):
+            calls.popleft()
+
+    def forget_newer(self, newest: int) -> None:
+        """Forget the events after the newest that exists."""
+        for (_, source), calls in self._calls.items():
+            while source == EVENTS and calls and calls[-1].place > newest:
+                calls.pop()

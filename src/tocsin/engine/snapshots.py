@@ -101,8 +101,10 @@ FoldPlace: TypeAlias = tuple[FoldCopy, LogHead, LogHead]
 class Folding(Protocol):
     """What folds the log, and appends to it (`commit_loop.CommitLoop`)."""
 
-    log_bytes: int
-    """The bytes of the commits that it read or stored."""
+    @property
+    def log_bytes(self) -> int:
+        """The bytes of the messages of the log that it read."""
+        ...
 
     @property
     def head(self) -> LogHead:
