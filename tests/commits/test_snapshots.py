@@ -184,7 +184,7 @@ class Place:
 
     async def loaded(self, stages: Sequence[str] = NAMES) -> tuple[Process, Loaded] | None:
         """Begin with the newest snapshot that is whole and named."""
-        async for loaded in self.snapshots.candidates():
+        async for loaded in self.snapshots.candidates(frozenset(stages)):
             process = self.work.installation.process(stages, snapshot=loaded)
             tail = [body for body in await bodies(self.work.installation) if body.sequence > loaded.start.sequence]
             process.loop.receive(tail)
@@ -367,6 +367,27 @@ async def test_fold_is_loaded_again_from_a_snapshot_where_the_log_begins_later()
     assert found is not None
     assert_same(found, process.fold)
     assert await load(None) is None
+
+
+async def test_execution_of_a_snapshot_stays_for_a_stage_that_took_nothing_yet() -> None:
+    """Another process was to lead the stage, and none did."""
+    work = Work()
+    process = work.process
+    process.loop.agenda.led -= {"dead_letter_sink"}
+    process.loop._leadership._stages = [name for name in NAMES if name != "dead_letter_sink"]
+    await work.define("nightly", dead_letter=True)
+    await work.trigger("nightly", "t1")
+    await work.finish("main")
+    await work.runner.rest()
+    [scope] = await work.states()
+    assert scope in process.fold.events
+    place = Place(work)
+    await place.save()
+    found = await place.loaded()
+    assert found is not None
+    assert scope in found[0].fold.events
+    await found[0].run()
+    assert any(scope.startswith("dead-letter.nightly.") for scope in await work.installation.by_scope())
 
 
 async def test_snapshot_of_a_forged_place_is_refused() -> None:

@@ -141,7 +141,7 @@ class CommitProcess:
         """Fold the log, from the newest snapshot that a genuine commit names."""
         fold_from = partial(self._fold_from, stages, view, group, turns, leading, snapshots)
         if snapshots is not None:
-            async with aclosing(snapshots.candidates()) as candidates:
+            async with aclosing(snapshots.candidates(frozenset(stage.name for stage in stages))) as candidates:
                 async for loaded in candidates:
                     folded = await fold_from(loaded)
                     if folded.loop.places.is_genuine:

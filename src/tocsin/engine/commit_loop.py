@@ -87,11 +87,10 @@ class CommitLoop:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
         `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
-        the time itself, which may step. Without `folds`, it only takes proposals. `leases`: those of its stages; None: it decides for all of its stages.
-        `turns`: those of this process among the writers; None: there are no others.
-        `reload` returns the fold of the log up to the chain's head, for decisions that fail; None: its own fold is as fresh as can be.
-        `snapshot`: that of the fold, whose chain begins at its start.
-        `ends` returns the ends of the streams that are read before deadlines and triggers are decided, when a term begins.
+        the time itself, which may step. Without `folds`, it only takes proposals. `leases`: those of its stages; None: it decides for all
+        of them. `turns`: those of this process among the writers; None: there are no others. `ends` returns the ends of the streams that
+        are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the log up to the chain's
+        head, for decisions that fail; None: its own is as fresh as can be. `snapshot`: that of the fold, whose chain begins at its start.
         """
         self._wake_at = wake_at
         self._folds = folds
@@ -120,14 +119,12 @@ class CommitLoop:
         self._fresh_until = float("-inf")
         """The monotonic time up to which the fold counts as freshly loaded."""
         self._write_turns = turns or WriteTurns(name, clock)
-        self._leadership = Leadership(name, [stage.name for stage in stages], fold, clock, leases)
-        self._leadership.call(self._changed.set)
+        self._leadership = Leadership(name, [stage.name for stage in stages], fold, clock, leases, self._changed.set)
         self.agenda.led = self._leadership.led
         self._is_blind = False
         """Whether nothing but proposals can be decided."""
         self.places = FoldPlaces(fold, writer.chain, snapshot)
-        if snapshot is not None:
-            self.pending.look()
+        self.pending.look()
 
     @property
     def streams(self) -> frozenset[Stream]:

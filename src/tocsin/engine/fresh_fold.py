@@ -33,9 +33,8 @@ async def load_fold(
         LogUnavailable: the log did not answer.
     """
     if snapshots is not None:
-        async with aclosing(snapshots.candidates()) as candidates:
+        async with aclosing(snapshots.candidates(fold.stages)) as candidates:
             async for loaded in candidates:
-                loaded.fold.stages = fold.stages
                 if not await _fold_on(log, partition, Chain(seal, loaded.head), end, loaded.fold):
                     continue
                 if loaded.digest in loaded.fold.snapshots:

@@ -19,20 +19,26 @@ class Leadership:
     """Which stages a process decides for, and the events that begin and end its terms."""
 
     def __init__(
-        self, name: str, stages: Sequence[str], fold: Fold, clock: Clock, leases: StageLeases | None = None
+        self,
+        name: str,
+        stages: Sequence[str],
+        fold: Fold,
+        clock: Clock,
+        leases: StageLeases | None,
+        on_change: Callable[[], None],
     ) -> None:
-        """`name`: the writer of the commits of this process, and no other's. `leases`: None: it decides for all stages."""
+        """`name`: the writer of the commits of this process, and no other's. `leases`: None: it decides for all stages.
+
+        `on_change` is called when the leases may have changed.
+        """
         self._name = name
         self._stages = stages
         self._fold = fold
         self._clock = clock
         self._leases = leases
         self._gone = asyncio.Event()
-
-    def call(self, on_change: Callable[[], None]) -> None:
-        """Have a function called when the leases may have changed."""
-        if self._leases is not None:
-            self._leases.on_change = on_change
+        if leases is not None:
+            leases.on_change = on_change
 
     @property
     def led(self) -> frozenset[str]:

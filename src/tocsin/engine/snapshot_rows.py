@@ -234,9 +234,10 @@ def _line(kind: str, row: Row) -> Line:
 class FoldBuilder:
     """Makes a fold of rows."""
 
-    def __init__(self, key: bytes) -> None:
-        """`key`: as that of the fold."""
+    def __init__(self, key: bytes, stages: frozenset[str] = frozenset()) -> None:
+        """`key`, `stages`: those of the fold."""
         self.fold = Fold(key)
+        self.fold.stages = stages
         self._known: dict[str, list[KnownIds]] = {name: [] for name in _KNOWN}
         self._snapshots: dict[int, str] = {}
 

@@ -244,11 +244,11 @@ class Snapshots:
 
     # --- read ----------------------------------------------------------------------------------------------------------
 
-    async def candidates(self) -> AsyncGenerator[Loaded, None]:
-        """Yield the folds of the snapshots that are whole, the newest first."""
+    async def candidates(self, stages: frozenset[str] = frozenset()) -> AsyncGenerator[Loaded, None]:
+        """Yield the folds of the snapshots that are whole, the newest first, for a process with some stages."""
         for slot, head in sorted(await self._heads(), key=lambda entry: -entry[1].log.number):
             try:
-                fold = await self._fold(slot, head)
+                fold = await self._fold(slot, head, stages)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with a snapshot, an older one is used
                 _log.warning("snapshot refused", action="snapshot-refused", number=head.log.number, error=str(error))
                 continue
@@ -279,8 +279,8 @@ class Snapshots:
                 heads.append((slot, head))
         return heads
 
-    async def _fold(self, slot: int, head: SnapshotHead) -> Fold:
-        builder, sums, count = FoldBuilder(self._key), _Sums(), 0
+    async def _fold(self, slot: int, head: SnapshotHead, stages: frozenset[str]) -> Fold:
+        builder, sums, count = FoldBuilder(self._key, stages), _Sums(), 0
         for number, (kind, digest) in enumerate(head.parts):
             stored = await self._projections.get(Bucket.SNAPSHOTS, _part_key(slot, number))
             if stored is None or _digest(stored[0]) != digest:
