@@ -15,6 +15,7 @@ from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
+    CancelRequest,
     DeadLettered,
     Defined,
     Failed,
@@ -29,7 +30,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.events.message import validated
 from tocsin.domain.log_events import Began, LogEvent, Poison, Trying, decode
-from tocsin.engine.fold import LEDGER
+from tocsin.engine.fold import LEDGER, BrokenKey
 from tocsin.engine.poison import DecisionTooLarge
 from tocsin.engine.stage import BoundStage
 from tocsin.engine.step import DONE, Decide, Events, States, Step, again, done
@@ -122,11 +123,28 @@ async def test_decision_that_fails_on_a_wrong_fold_is_made_on_a_fresh_one() -> N
     installation = await installed("good")
     process = installation.process()
     await process.read_on()
-    process.fold.states[subjects.ledger("good")] = None
+    process.fold.states[subjects.ledger("good")] = BrokenKey("it is wrong")
     trigger(installation, "good")
     await process.run()
     assert await of_log(installation) == []
-    assert sum(scope.startswith("execution.good.") for scope in await installation.by_scope()) == 1
+    kinds = [kinds for scope, kinds in (await installation.by_scope()).items() if scope.startswith("execution.good.")]
+    assert kinds == [["dispatched"]]
+
+
+async def test_fresh_fold_goes_on_telling_what_leaves_it() -> None:
+    installation = await installed("good")
+    process, left = installation.process(), list[str]()
+    process.fold.departures.on_left = lambda scope, _: left.append(scope)
+    await process.read_on()
+    process.fold.states[subjects.ledger("good")] = BrokenKey("it is wrong")
+    trigger(installation, "good")
+    await process.run()
+    [scope] = [scope for scope in await installation.by_scope() if scope.startswith("execution.good.")]
+    installation.publish(Stream.REQUESTS, CancelRequest(), subjects.cancel("good", scope.split(".")[2]), "c1")
+    await process.run()
+    installation.clock.advance(2)
+    await process.run()
+    assert left == [scope]
 
 
 async def test_decision_that_raises_once_is_made_again_alone() -> None:

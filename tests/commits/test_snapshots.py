@@ -33,7 +33,9 @@ def rebuilt(fold: Fold, at: Any) -> Fold:  # noqa: ANN401 - a time
     builder = FoldBuilder(b"")
     for kind, line in lines(FoldCopy.of(fold)):
         builder.add(kind, line)
-    return builder.finish(at, fold.departures.needed_definitions)
+    built = builder.finish(at, fold.departures.needed_definitions)
+    assert not len(built.journal)  # a refused commit takes nothing of it back
+    return built
 
 
 def assert_same(one: Fold, other: Fold) -> None:
@@ -344,18 +346,25 @@ async def is_over(work: Work, scope: str) -> bool:
 
 
 async def test_fold_is_loaded_again_from_a_snapshot_where_the_log_begins_later() -> None:
-    """The newest snapshot is not named, so the older one is used; without any there is no fold."""
+    """The newest snapshot is damaged, and no commit names the next, so the oldest is used; without any there is no fold."""
     place = Place(await work_of_all_kinds())
-    installation = place.work.installation
+    installation, process = place.work.installation, place.work.process
     head = await place.save()
     await place.work.trigger("queued", "after")
-    process = place.work.process
+    wrong = FoldCopy.of(process.fold)
+    del wrong.positions["planner", "REQUESTS"]
+
+    async def unnamed(_: NamedSnapshot) -> None:
+        pass
+
+    await place.snapshots.save(wrong, process.chain.head, process.chain.head, unnamed)
+    await place.work.trigger("queued", "then")
     await place.save()
-    async for loaded in place.snapshots.candidates():
-        assert loaded.head.number >= head.number
     end = process.chain.head
     newest = max(await place.snapshots._heads(), key=lambda entry: entry[1].log.number)[0]
+    assert [loaded.head.number async for loaded in place.snapshots.candidates()][-1] == head.number
     await place.projections.remove(Bucket.SNAPSHOTS, f"fold.{newest}.0")
+    assert len([loaded async for loaded in place.snapshots.candidates()]) == 2
     await installation.log.purge(0, upto=head.sequence)
 
     async def load(snapshots: Snapshots | None) -> Fold | None:

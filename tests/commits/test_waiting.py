@@ -219,12 +219,15 @@ async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT0
     await work.define("nightly")
     await work.cancel("nightly", id_ := chosen(work))
     assert len(two.fold.waiting) == 1
+    two.leases.held = set(NAMES) - {"dag_advancer"}
+    one.leases.held = ()
     if comes:
         trigger(work, id_)
-        await two.read_on()
-    one.leases.held, two.leases.held = (), NAMES
     clock.advance(1 if comes else 31)
     work.runner._processes = [two, one]
+    await work.runner.run()
+    assert len(two.fold.waiting) == 1  # nobody leads its stage
+    two.leases.held = NAMES
     await work.runner.run()
     for process in (one, two):
         await process.read_on()
@@ -235,6 +238,29 @@ async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT0
         assert (await work.states())[subjects.execution("nightly", id_)].status is Status.CANCELLED
     writers = {c.writer for c in await work.installation.commits() for e in c.events if e.subject == "log.waited"}
     assert writers == {"two"}
+
+
+async def test_leader_that_lost_its_lease_decides_later_what_waits_for_its_turn() -> None:
+    work = Work()
+    process = work.installation.process(cut=True, leases=Held(work.installation.clock))
+    process.leases.held = NAMES
+    work.runner._processes = [process]
+    await work.define("nightly")
+    chosen_ = [chosen(work, name) for name in ("a", "b", "c")]
+    for id_ in chosen_:
+        await work.cancel("nightly", id_)
+        trigger(work, id_)
+    await process.read_on()
+    while len(process.fold.waiting) > 1:
+        assert await process.loop.run_once()
+    process.leases.held = set(NAMES) - {"dag_advancer"}
+    await work.runner.run()
+    assert len(process.fold.waiting) == 1
+    process.leases.held = NAMES
+    await work.runner.run()
+    assert not len(process.fold.waiting)
+    for id_ in chosen_:
+        assert (await work.states())[subjects.execution("nightly", id_)].status is Status.CANCELLED
 
 
 async def test_standby_forgets_the_times_of_inputs_that_wait_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
