@@ -9,6 +9,7 @@ from contextlib import suppress
 from tocsin import subjects
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.log.announcer import NUMBER
 from tocsin.adapters.nats.log.direct_get import DirectGet, Stored
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import DecodeError, Stream
@@ -31,7 +32,7 @@ async def other_guards(connection: Connection, names: Names) -> list[str]:
     for stream in (Stream.LEDGER, Stream.LOG):
         for stored in await _stored(DirectGet(connection, names.stream(stream))):
             subject = names.from_wire(stored.subject)
-            if subject.startswith(UNGUARDED):
+            if subject.startswith(UNGUARDED) or NUMBER in stored.headers:  # an announcer has a guard of its own
                 continue
             try:
                 scope = subjects.scope_of(subjects.decode(subject, stored.body))

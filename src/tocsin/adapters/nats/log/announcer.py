@@ -1,13 +1,12 @@
 """The announcer: publishes the public events of commits on subjects of their own, in order and each once.
 
-The stream of public events holds its place: each message has the number of its event, and is guarded by the newest message of its
-subject. So two announcers, or one that answers were lost to, announce nothing twice. Nobody else stores in that stream, so that the
-guards of many events are known before the first is stored; a wrong guess is refused, and the place is looked up again.
+The newest public event holds its place: each message has the number of its event, and is guarded by the newest of them all. Nobody
+else publishes there, so that the guards of many events are known before the first is stored; if one is refused, so are all that follow,
+and the place is looked up again. So two announcers, or one that answers were lost to, announce nothing twice and leave nothing out.
 """
 
 import base64
 import json
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,8 +27,6 @@ NUMBER: Final = "Tocsin-Number"
 PAUSE_S: Final = 0.5
 AT_ONCE: Final = 256
 """Events of one write."""
-MAX_SUBJECTS: Final = 100_000
-"""Subjects whose newest message is remembered."""
 
 _log = telemetry.get_logger("tocsin.announcer")
 
@@ -46,17 +43,11 @@ class Announcer:
         self._names = names
         self._view = view
         self._clock = clock
-        self._newest: OrderedDict[str, int] = OrderedDict()
-        """The sequence of the newest message, by subject on the wire."""
         self._at_once = AT_ONCE
-        self._end = 0
-        """The sequence of the message that was published last; 0: none."""
 
     async def run(self) -> None:
         """Announce until cancelled."""
         while True:
-            self._newest.clear()
-            self._end = 0
             try:
                 await self._run()
             except _OtherAnnouncer:  # with replicas, the server may also refuse what follows a message in flight
@@ -67,45 +58,40 @@ class Announcer:
             await self._clock.sleep(PAUSE_S)
 
     async def _run(self) -> None:
-        newest = await self._last(self._names.to_wire(PUBLIC_EVENTS))
-        place = 0 if newest is None else _number_of(newest)
-        async for batch in self._view.follow(Stream.LOG, PUBLIC_EVENTS, after=place):
+        expect, number = await self._place()
+        async for batch in self._view.follow(Stream.LOG, PUBLIC_EVENTS, after=number):
             for first in range(0, len(batch.messages), self._at_once):
-                await self._announce(batch.messages[first : first + self._at_once])
+                expect = await self._announce(batch.messages[first : first + self._at_once], expect)
 
-    async def _last(self, subject: str) -> Json | None:
-        """Return the newest message of a subject, or of subjects."""
-        request = json.dumps({"last_by_subj": subject}).encode()
+    async def _place(self) -> tuple[int, int]:
+        """Return the sequence of the newest public event, and its number in the log."""
+        request = json.dumps({"last_by_subj": self._names.to_wire(PUBLIC_EVENTS)}).encode()
         verb = f"STREAM.MSG.GET.{self._names.stream(Stream.LOG)}"
         answer = await self._connection.find(verb, request, absent=wire.NO_MESSAGE_FOUND)
-        return None if answer is None else answer["message"]
+        return (0, 0) if answer is None else (answer["message"]["seq"], _number_of(answer["message"]))
 
-    async def _announce(self, events: Sequence[Recorded[Message]]) -> None:
-        """Publish events in one write, each guarded by the sequence that the one before it will have."""
-        outgoing: list[Outgoing] = []
-        following = self._end + 1 if self._end else 0
-        """The sequence of the next message; 0: unknown."""
-        for recorded in events[: None if following else 1]:
-            subject = self._names.to_wire(subjects.subject_of(recorded.message))
-            if (expect := self._newest.get(subject)) is None:
-                newest = await self._last(subject)
-                expect = 0 if newest is None else newest["seq"]
-            guard = {wire.EXPECTED_SEQUENCE: str(expect), wire.EXPECTED_SUBJECT: subject}
-            headers = {NUMBER: str(recorded.sequence), **guard}
-            outgoing.append(Outgoing(subject, recorded.message.encode(), headers))
-            self._newest[subject] = following
-            following += 1
+    async def _announce(self, events: Sequence[Recorded[Message]], expect: int) -> int:
+        """Publish events in one write; return the sequence of the last. `expect`: that of the newest public event."""
+        outgoing = [
+            Outgoing(
+                self._names.to_wire(subjects.subject_of(recorded.message)),
+                recorded.message.encode(),
+                {
+                    NUMBER: str(recorded.sequence),
+                    wire.EXPECTED_SEQUENCE: str(expect + place),
+                    wire.EXPECTED_SUBJECT: self._names.to_wire(PUBLIC_EVENTS),
+                },
+            )
+            for place, recorded in enumerate(events)
+        ]
         for message, reply in zip(outgoing, await self._connection.request_each(outgoing), strict=True):
             if isinstance(reply, LogUnavailable):
                 raise reply
             error = from_json(reply.data).get("error")
             if error and error.get("err_code") in wire.WRONG_LAST_SEQUENCE:
                 raise _OtherAnnouncer
-            self._end = self._newest[message.subject] = wire.stored_sequence(message.subject, reply.data)
-        while len(self._newest) > MAX_SUBJECTS:
-            self._newest.popitem(last=False)
-        if len(outgoing) < len(events):
-            await self._announce(events[len(outgoing) :])
+            expect = wire.stored_sequence(message.subject, reply.data)
+        return expect
 
 
 def _number_of(message: Json) -> int:
