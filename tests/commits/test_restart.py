@@ -18,6 +18,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Defined, Trigger
 from tocsin.engine.causes import Proposals
 from tocsin.engine.commit_loop import CommitLoop
+from tocsin.engine.commit_writer import Chain
 from tocsin.engine.fold import Fold
 from tocsin.engine.snapshots import Snapshots
 from tocsin.engine.watcher import NobodyWatches
@@ -30,6 +31,7 @@ class Watching(NobodyWatches):
     proposals: Proposals
     fold: Fold
     is_folding: bool = False
+    chain: Chain | None = None
 
 
 class Place:

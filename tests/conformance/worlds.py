@@ -9,13 +9,19 @@ from itertools import count
 from secrets import token_hex
 from typing import Protocol, TypeVar
 
+import msgspec
 from nats.errors import NoRespondersError
 
 from tests.durables import NatsDurable, Reader
 from tests.guards import guarded
 from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin import subjects
+from tocsin.adapters.commit_stored import CommitStoredLog
+from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
+from tocsin.adapters.memory.clock import LoopClock
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
+from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
 from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
@@ -25,7 +31,12 @@ from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
+from tocsin.adapters.routed_log import RoutedLog
+from tocsin.adapters.system_clock import SystemClock
+from tocsin.bootstrap.commit_process import KEY, PARTITION, CommitProcess
+from tocsin.domain.commit import CommitEvent, LogHead
 from tocsin.domain.events import Message
+from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.ports import (
     DurableSpec,
     EventLog,
@@ -120,6 +131,68 @@ class MemoryWorld:
         while not (found := await look()):
             assert self.clock.monotonic() < end, f"nothing within {PATIENCE} s"
             await self.clock.run(0.1)
+        return found
+
+
+class CommitsWorld(MemoryWorld):
+    """Decisions are commits; everything else is as in memory."""
+
+    KEY = b"1" * 32
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.clock = InMemoryEventLog(LoopClock()), ManualClock()
+        self.commits = InMemoryCommitLog(SystemClock())
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["CommitsWorld"]:
+        process = CommitProcess(
+            self.commits,
+            self.base,
+            SystemClock(),
+            self.KEY,
+            installation="tocsin",
+            name="test",
+            turns=InMemoryTurnChannel(),
+        )
+        view = CommitView(self.commits, PARTITION, process.seal, KEY, LoopClock())
+        self.seal = process.seal
+
+        async def shown() -> CommitView:
+            return view
+
+        self.log = RoutedLog(self.base, shown)  # type: ignore[assignment] # another event log
+        self.stored = CommitStoredLog(InMemoryStoredLog(self.base), shown)  # type: ignore[assignment]
+        async with process.running([], view) as self.loop:
+            yield self
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def durable(self, spec: DurableSpec) -> Reader:
+        return self.base.durable(spec)
+
+    async def receive(
+        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> int:
+        return self.base.receive(subject, body, message_id=message_id, headers=headers)
+
+    async def decide(self, subject: str, body: bytes) -> int:
+        chain = Chain(self.seal, LogHead(KEY))
+        writer = CommitWriter(self.commits, PARTITION, chain, SystemClock())
+        while (stored := await self.commits.next(PARTITION, after=chain.head.sequence)) is not None:
+            chain.take(stored)
+        event = CommitEvent(subject, "other", "0-0", msgspec.Raw(body))
+        await writer.append(self.seal.write(chain.head, writer="other", at=self.now(), taken={}, events=[event]))
+        return chain.head.number
+
+    async def ask(self, job: str, body: bytes, message_id: str) -> int:
+        return self.base.receive(f"public.trigger.{job}", body, message_id=message_id)
+
+    async def until(self, look: Callable[[], Awaitable[T]]) -> T:
+        async with asyncio.timeout(PATIENCE):
+            while not (found := await look()):
+                await asyncio.sleep(0.02)
         return found
 
 

@@ -5,22 +5,24 @@ began is read from the log of commits again, so that no event stays in memory. A
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from .. import subjects, telemetry
+from ..domain import lock
 from ..domain.commit import CommitEvent, LogHead, Seal
 from ..domain.events import Dispatched, Message, Recorded
 from ..domain.log_events import is_log_event
 from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
-from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written
+from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written, check_scopes
 from ..ports.commit_log import CommitLog
 from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
@@ -28,6 +30,8 @@ from .memory.clock import AlarmClock
 from .memory.durable import InMemoryDurable
 from .memory.stored_stream import StoredStream
 
+POLL_S: Final = 0.001
+"""The time after which a read looks again whether everything arrived that was stored before it."""
 MAX_SCOPES: Final = 1_000
 """Scopes whose events are remembered although they are not in the fold, the last that were read."""
 MAX_LEFT: Final = 10_000
@@ -108,13 +112,15 @@ class CommitView:
         self._standing: dict[str, list[Recorded[Message]]] = {}
         self.is_folding = False
         """Whether the fold has the states of all events. An execution that left it counts as archived, a while after its end."""
+        self.chain: Chain | None = None
+        """The chain of what was read."""
         self._since = 0
         """The number of the first event that was shown; 0: none was. A process that began with a snapshot saw no earlier one."""
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
         self._routes = Routes[_Feed](())
-        self._known: dict[str, list[Recorded[Message]]] = {}
+        self._known: dict[str, list[Recorded[Message] | DecodeError]] = {}
         self._durable = {stream: StoredStream(clock) for stream in DECISION_STREAMS}
         self._durables: list[InMemoryDurable] = []
         self._wanted: dict[Stream, list[str]] = {stream: [] for stream in DECISION_STREAMS}
@@ -193,7 +199,7 @@ class CommitView:
         for feed in feeds:
             feed.events.append(one)
         if (known := self._known.get(_scope_of(one.event.subject))) is not None:
-            known.append(one.read())
+            known.append(_read(one))
 
     def _stand(self, recorded: Recorded[Message]) -> None:
         """Remember an event of a standing scope."""
@@ -217,7 +223,7 @@ class CommitView:
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncGenerator[Batch, None]:
         """Implement `ports.EventLog.follow`."""
-        is_early = filters == self._early
+        is_early = bool(filters) and filters == self._early
         async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
             async for events, upto, undone in batches:
                 messages = list(_readable(events, lambda event: event.read(decode)))
@@ -277,7 +283,7 @@ class CommitView:
                 for number, event in enumerate(commit.events, commit.first):
                     if number <= upto and takes(event.subject):
                         yield _Event(event, number, commit.at, None)
-            if chain.head.number >= upto:
+            if batch.caught_up or chain.head.number >= upto:
                 return
 
     def durable(self, spec: DurableSpec) -> InMemoryDurable:
@@ -291,6 +297,7 @@ class CommitView:
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Have events stored with the next commit."""
+        check_scopes(writes)
         by = telemetry.bound_value("stage") or "api"
         appends = [write for write in writes if isinstance(write, Append)]
         stored = [self.proposals.propose(by, write.events, expect=write.expect) for write in appends]
@@ -311,18 +318,36 @@ class CommitView:
 
     # --- reading -------------------------------------------------------------------------------------------------------
 
+    async def _catch_up(self) -> None:
+        """Read what is stored now; a process that decides has its own place in the log."""
+        if self.is_folding or self.chain is None:
+            return
+        while (stored := await self._commits.next(self._partition, after=self.chain.head.sequence)) is not None:
+            while self.chain.head.sequence < stored.sequence:  # noqa: ASYNC110 - the loop of commits moves it
+                await asyncio.sleep(POLL_S)
+
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """Return the events of a scope, oldest first."""
+        """Return the events of a scope that are enough to fold it, oldest first."""
+        await self._catch_up()
+        return await self._load(scope, after)
+
+    async def _load(self, scope: str, after: int) -> list[Recorded[Message]]:
         if scope in self.fold.numbers and self.fold.numbers[scope] <= after:
             return []
-        known = self._in_memory(scope)
+        return _needed(await self._events_of(scope), after)
+
+    async def _events_of(self, scope: str) -> Sequence[Recorded[Message]]:
+        known: Sequence[Recorded[Message] | DecodeError] | None = self._in_memory(scope)
         if known is None and self.is_folding and scope not in self.fold.numbers:
             return []
         if known is None:
             known = await self._scan(scope)
-        return [recorded for recorded in known if recorded.sequence > after]
+        for one in known:
+            if isinstance(one, DecodeError):
+                raise one
+        return cast("Sequence[Recorded[Message]]", known)
 
-    def _in_memory(self, scope: str) -> Sequence[Recorded[Message]] | None:
+    def _in_memory(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError] | None":
         """Return all events of a scope; None: they must be read."""
         if self.is_folding and self._since == 1 and scope.startswith(STANDING):
             return self._standing.get(scope, [])
@@ -333,34 +358,41 @@ class CommitView:
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Implement `ports.EventLog.load_each`."""
+        await self._catch_up()
         upto = self._number
-        facts = [await self.load(scope, after=(after or {}).get(scope, 0)) for scope in scopes]
-        return Loaded(facts, upto if any(facts) else 0)
+        known = [await self._events_of(scope) for scope in scopes]
+        facts = [_needed(events, (after or {}).get(scope, 0)) for scope, events in zip(scopes, known, strict=True)]
+        return Loaded(facts, upto if any(known) else 0)
 
-    async def _scan(self, subject: str) -> list[Recorded[Message]]:
+    async def _scan(self, subject: str) -> "list[Recorded[Message] | DecodeError]":
         """Read the events of a scope or subject, and remember those of a scope."""
         upto, is_scope = self._number, _scope_of(subject.replace("*", "x").replace(">", "x")) == subject
         takes = subjects.any_of((subject,))
-        known = [event async for event in self._past(takes, upto=upto)]
-        found = list(_readable(known, _Event.read))
+        found = [_read(event) async for event in self._past(takes, upto=upto)]
         if is_scope:
             self._known[subject] = found
             while len(self._known) > MAX_SCOPES:
                 del self._known[next(iter(self._known))]
         return found
 
+    async def _read_each(self, subject: str) -> list[Recorded[Message]]:
+        return [one for one in await self._scan(subject) if not isinstance(one, DecodeError)]
+
     async def tail(self, scope: str) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""
+        await self._catch_up()
         if (number := self.fold.numbers.get(scope)) is not None:
             return number
-        return max((recorded.sequence for recorded in await self.load(scope)), default=0)
+        return max((recorded.sequence for recorded in await self._load(scope, 0)), default=0)
 
     async def end(self, stream: Stream) -> int:  # noqa: ARG002 - all streams share their numbers
         """Return the number of the newest event."""
+        await self._catch_up()
         return self._number
 
     async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
         """Return whether an event after a number is stored."""
+        await self._catch_up()
         if after >= self._number:
             return False
         async for event in self._past(subjects.any_of(filters), upto=self._number if upto is None else upto):
@@ -370,12 +402,14 @@ class CommitView:
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest event of a subject or of subjects."""
-        return next(reversed(await self._scan(subject)), None)
+        await self._catch_up()
+        return next(reversed(await self._read_each(subject)), None)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return the event with a number."""
-        found = await self.load(_scope_of(subject))
-        return next((recorded for recorded in found if recorded.sequence == sequence), None)
+        await self._catch_up()
+        known = self.fold.events.get(_scope_of(subject)) or await self._read_each(subject)
+        return next((recorded for recorded in known if recorded.sequence == sequence), None)
 
     async def read(
         self,
@@ -386,7 +420,16 @@ class CommitView:
         confirm: bool = False,  # noqa: ARG002 - as fresh as can be
     ) -> list[Recorded[Message]]:
         """Return up to `limit` events of subjects after a number."""
-        return [recorded for recorded in await self._scan(subject) if recorded.sequence > after][:limit]
+        await self._catch_up()
+        return [recorded for recorded in await self._read_each(subject) if recorded.sequence > after][:limit]
+
+
+def _needed(events: Sequence[Recorded[Message]], after: int) -> list[Recorded[Message]]:
+    """Return the events after a number that are enough to fold a scope: the newest of each subject, and all that locks need."""
+    newest = {recorded.subject: recorded for recorded in events}
+    ordered = sorted(newest.values(), key=lambda recorded: recorded.sequence)
+    first = lock.first_needed(ordered) or sys.maxsize
+    return [r for r in events if r.sequence > after and (r.sequence >= first or newest[r.subject] is r)]
 
 
 def note_decisions(recorded: Sequence[Recorded[Message]]) -> None:
@@ -402,6 +445,13 @@ def _stored_event(recorded: Recorded[Message]) -> _Event:
 
 def _scope_of(subject: str) -> str:
     return subjects.guard_of(subject) or subject
+
+
+def _read(event: _Event) -> "Recorded[Message] | DecodeError":
+    try:
+        return event.read()
+    except DecodeError as error:
+        return error
 
 
 def _readable(events: Iterable[_Event], read: Callable[[_Event], Any]) -> Iterable[Recorded[Message]]:

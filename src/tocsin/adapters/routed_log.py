@@ -68,12 +68,12 @@ class RoutedLog:
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes, and return the result of each."""
+        check_scopes(writes)
         decided = [
             isinstance(write, Append) and subjects.stream_of(write.scope) in DECISION_STREAMS for write in writes
         ]
         if all(decided):
             return await (await self._view()).write(writes) if writes else []
-        check_scopes(writes)
         if not any(decided):
             return await self.base.write(writes)
         own, others = await asyncio.gather(

@@ -50,6 +50,7 @@ class View(Watcher, Protocol):
     proposals: Proposals
     fold: Fold
     is_folding: bool
+    chain: Chain | None
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
@@ -162,8 +163,8 @@ class CommitProcess:
     ) -> "_Folded":
         fold = Fold(self._key) if loaded is None else loaded.fold
         start = LogHead(KEY) if loaded is None else loaded.start
-        view.fold, view.is_folding = fold, bool(stages)
         chain = Chain(self.seal, start)
+        view.fold, view.is_folding, view.chain = fold, bool(stages), chain
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
         loop = CommitLoop(

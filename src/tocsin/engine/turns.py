@@ -168,9 +168,7 @@ class Turns:
 
     def bring_forward(self, key: tuple[str, str], limit: int) -> None:
         """Let the oldest messages of a stage and source go first, so that its position has fewer ranges."""
-        calls = sorted((call for call in self if call.key == key), key=lambda call: call.place)[
-            :limit
-        ]
+        calls = sorted((call for call in self if call.key == key), key=lambda call: call.place)[:limit]
         chosen = set(map(id, calls))
         for queue in self._queues:
             for publisher, jobs in list(queue.publishers.items()):

@@ -12,6 +12,7 @@ from ...domain.commit import CommitEvent
 from ...domain.events import Message, Recorded
 from ...domain.log_events import is_log_event
 from ...engine.causes import Proposals
+from ...engine.commit_writer import Chain
 from ...engine.fold import Fold
 from ...engine.watcher import NobodyWatches
 from ...ports import Append, Write, Written, check_scopes
@@ -26,6 +27,7 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
     proposals: Proposals
     fold: Fold
     is_folding = False
+    chain: Chain | None = None
     number = 0
     """The number of the newest event that it has."""
 
