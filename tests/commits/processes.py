@@ -246,6 +246,8 @@ def same_state(one: Fold, other: Fold) -> bool:
         "announcements",
         "definitions",
         "shard_maps",
+        "standing",
+        "heads",
         "terms_by_stage",
         "snapshots",
     )

@@ -31,7 +31,9 @@ class Watching(NobodyWatches):
     proposals: Proposals
     fold: Fold
     is_folding: bool = False
-    chain: Chain | None = None
+
+    def begin(self, chain: Chain, number: int) -> None:
+        pass
 
 
 class Place:
@@ -54,9 +56,11 @@ class Place:
             installation=self.world.names.root,
             name="process",
             turns=InMemoryTurnChannel(),
+            projections=self.world.projections,
         )
-        self.snapshots = Snapshots(self.world.projections, KEY)
-        async with process.running(bound(), Watching(), snapshots=self.snapshots) as loop:
+        assert process.snapshots is not None
+        self.snapshots = process.snapshots
+        async with process.running(bound(), Watching()) as loop:
             yield loop
 
     async def trigger(self, loop: CommitLoop, number: int, *, keyed: bool = False) -> None:

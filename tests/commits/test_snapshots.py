@@ -151,7 +151,7 @@ async def test_snapshot_of_all_kinds_at_every_number() -> None:
     kinds = {kind for kind, _ in lines(FoldCopy.of(work.fold))}
     assert kinds == {
         *("ledger", "definition", "execution", "rest", "lock", "unique", "dead-letter", "cron", "other"),
-        *("position", "waiting", "known"),
+        *("position", "waiting", "known", "standing"),
     }
     check_every_number(await bodies(work.installation))
 

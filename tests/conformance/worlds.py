@@ -37,6 +37,7 @@ from tocsin.bootstrap.commit_process import KEY, PARTITION, CommitProcess
 from tocsin.domain.commit import CommitEvent, LogHead
 from tocsin.domain.events import Message
 from tocsin.engine.commit_writer import Chain, CommitWriter
+from tocsin.engine.snapshots import Snapshots
 from tocsin.ports import (
     DurableSpec,
     EventLog,
@@ -155,7 +156,8 @@ class CommitsWorld(MemoryWorld):
             name="test",
             turns=InMemoryTurnChannel(),
         )
-        view = CommitView(self.commits, PARTITION, process.seal, KEY, LoopClock())
+        snapshots = Snapshots(self.projections, self.KEY)
+        view = CommitView(self.commits, PARTITION, process.seal, LoopClock(), snapshots)
         self.seal = process.seal
 
         async def shown() -> CommitView:

@@ -52,8 +52,9 @@ class CommitStoredLog:
             return
         view: CommitView = await self._view()
         portion: list[StoredMessage] = []
-        async for event in view.past(stream, filters, upto=upto):
-            if event.number <= after if isinstance(after, int) else event.time < after:
+        since = after if isinstance(after, int) else 0
+        async for event in view.past(stream, filters, after=since, upto=upto):
+            if not isinstance(after, int) and event.time < after:
                 continue
             subject = event.event.subject
             scope = subjects.guard_of(subject) or subject

@@ -7,7 +7,7 @@ began is read from the log of commits again, so that no event stays in memory. A
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final, cast
@@ -16,19 +16,21 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain import lock
-from ..domain.commit import CommitEvent, LogHead, Seal
+from ..domain.commit import CommitEvent, Seal
 from ..domain.events import Dispatched, Message, Recorded
 from ..domain.log_events import is_log_event
 from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
+from ..engine.snapshots import Snapshots
 from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written, check_scopes
-from ..ports.commit_log import CommitLog
+from ..ports.commit_log import Bodies, CommitLog
 from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
 from .memory.clock import AlarmClock
 from .memory.durable import InMemoryDurable
 from .memory.stored_stream import StoredStream
+from .scope_tails import ScopeTails, are_in_fold, is_standing, newest_events
 
 POLL_S: Final = 0.001
 """The time after which a read looks again whether everything arrived that was stored before it."""
@@ -36,10 +38,6 @@ MAX_SCOPES: Final = 1_000
 """Scopes whose events are remembered although they are not in the fold, the last that were read."""
 MAX_LEFT: Final = 10_000
 """Executions that left the fold, whose events are remembered."""
-MAX_EVENTS: Final = 2_048
-"""Events of a standing scope that are remembered, the newest."""
-STANDING: Final = ("agent.", "queue.", "ownership.", "shards.", "policy.", "namespaces.", "silences.", "repair.")
-"""Scopes that few events change and that no state of the fold has: a process with stages remembers them."""
 
 _log = telemetry.get_logger("tocsin")
 
@@ -98,24 +96,28 @@ class CommitView:
     proposals: Proposals
 
     def __init__(
-        self, log: CommitLog, partition: int, seal: Seal, key: str, clock: AlarmClock, *, early: Sequence[str] = ()
+        self,
+        log: CommitLog,
+        partition: int,
+        seal: Seal,
+        clock: AlarmClock,
+        snapshots: Snapshots,
+        *,
+        early: Sequence[str] = (),
     ) -> None:
-        """`key`: the id of the key of the first commit. `early`: the filters of the follower that sees events before they are stored."""
+        """`early`: the filters of the follower that sees events before they are stored."""
         self._early = tuple(early)
         self._commits = log
         self._partition = partition
         self._seal = seal
-        self._key = key
+        self._tails = ScopeTails(self._past, lambda: self.fold, snapshots)
         self._fold = Fold()
         self._left: dict[str, list[Recorded[Message]]] = {}
         """The events of executions that left the fold just now, as followers read them after their end."""
-        self._standing: dict[str, list[Recorded[Message]]] = {}
         self.is_folding = False
         """Whether the fold has the states of all events. An execution that left it counts as archived, a while after its end."""
         self.chain: Chain | None = None
         """The chain of what was read."""
-        self._since = 0
-        """The number of the first event that was shown; 0: none was. A process that began with a snapshot saw no earlier one."""
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
@@ -135,6 +137,10 @@ class CommitView:
     def fold(self, fold: Fold) -> None:
         self._fold = fold
         fold.departures.on_left = self._keep_left
+
+    def begin(self, chain: Chain, number: int) -> None:
+        """Begin after the event with a number, where a chain begins or later."""
+        self.chain, self._number = chain, number
 
     def _keep_left(self, scope: str, events: list[Recorded[Message]]) -> None:
         self._left[scope] = events
@@ -178,12 +184,8 @@ class CommitView:
         """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
         if is_own:
             note_decisions(recorded)
-        newest = self._number
-        self._since = min(self._since or first, first)
         for place, event in enumerate(events):
             self._number = first + place
-            if recorded and self._number > newest:
-                self._stand(recorded[place])
             feeds = self._routes.to(event.subject)
             if feeds or self._known:
                 one = _Event(event, self._number, at, recorded[place] if recorded else None)
@@ -200,13 +202,6 @@ class CommitView:
             feed.events.append(one)
         if (known := self._known.get(_scope_of(one.event.subject))) is not None:
             known.append(_read(one))
-
-    def _stand(self, recorded: Recorded[Message]) -> None:
-        """Remember an event of a standing scope."""
-        if recorded.subject.startswith(STANDING):
-            standing = self._standing.setdefault(_scope_of(recorded.subject), [])
-            standing.append(recorded)
-            del standing[:-MAX_EVENTS]
 
     def _keep_for_durables(self, first: int, at: datetime, events: Sequence[CommitEvent]) -> None:
         for number, event in enumerate(events, first):
@@ -245,16 +240,18 @@ class CommitView:
         self._feeds.append(feed)
         self._route()
         try:
-            newest: dict[str, _Event] = {}
-            past: list[_Event] = []
-            if upto > (after or 0):
-                async for event in self._past(subjects.any_of(feed.filters), upto=upto):
-                    if after is None:
-                        newest.pop(event.event.subject, None)
-                        newest[event.event.subject] = event
-                    elif event.number > after:
-                        past.append(event)
-            yield [*newest.values(), *past], upto, ()
+            takes = subjects.any_of(feed.filters)
+            if after is not None:
+                past = [event async for event in self._past(takes, after=after, upto=upto)]
+            elif self.is_folding and are_in_fold(feed.filters):
+                past = [_stored_event(recorded) for recorded in newest_events(self.fold, feed.filters)]
+            else:
+                newest: dict[str, _Event] = {}
+                async for event in self._past(takes, after=0, upto=upto):
+                    newest.pop(event.event.subject, None)
+                    newest[event.event.subject] = event
+                past = [*newest.values()]
+            yield past, upto, ()
             while True:
                 events = await feed.take()
                 undone = tuple(feed.undone)
@@ -267,24 +264,28 @@ class CommitView:
     def _route(self) -> None:
         self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
 
-    def past(self, stream: Stream, filters: Sequence[str], *, upto: int) -> AsyncIterator[_Event]:
-        """Yield the stored events of a stream up to a number."""
-        return self._past(subjects.any_of(filters or STREAM_SUBJECTS[stream]), upto=upto)
+    def past(
+        self, stream: Stream, filters: Sequence[str], *, after: int = 0, upto: int
+    ) -> AsyncGenerator[_Event, None]:
+        """Yield the stored events of a stream after a number, up to a number."""
+        return self._past(subjects.any_of(filters or STREAM_SUBJECTS[stream]), after=after, upto=upto)
 
-    async def _past(self, takes: Callable[[str], object], *, upto: int) -> AsyncIterator[_Event]:
-        """Yield the events up to a number that a follower gets."""
-        if not upto:
+    async def _past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[_Event, None]:
+        """Yield events after a number, up to a number, from the nearest head that this process knows."""
+        if upto <= after or self.chain is None:
             return
-        chain = Chain(self._seal, LogHead(self._key))
-        async for batch in self._commits.follow(self._partition, after=0):
-            for body in batch.bodies:
-                if (commit := chain.take(body)) is None:
-                    continue
-                for number, event in enumerate(commit.events, commit.first):
-                    if number <= upto and takes(event.subject):
-                        yield _Event(event, number, commit.at, None)
-            if batch.caught_up or chain.head.number >= upto:
-                return
+        chain = Chain(self._seal, self.chain.heads.before(after))
+        follower = cast("AsyncGenerator[Bodies]", self._commits.follow(self._partition, after=chain.head.sequence))
+        async with aclosing(follower) as batches:
+            async for batch in batches:
+                for body in batch.bodies:
+                    if (commit := chain.take(body)) is None:
+                        continue
+                    for number, event in enumerate(commit.events, commit.first):
+                        if after < number <= upto and takes(event.subject):
+                            yield _Event(event, number, commit.at, None)
+                if batch.caught_up or chain.head.number >= upto:
+                    return
 
     def durable(self, spec: DurableSpec) -> InMemoryDurable:
         """Return a durable over the events that come from now on."""
@@ -300,7 +301,11 @@ class CommitView:
         check_scopes(writes)
         by = telemetry.bound_value("stage") or "api"
         appends = [write for write in writes if isinstance(write, Append)]
-        stored = [self.proposals.propose(by, write.events, expect=write.expect) for write in appends]
+        known = [await self._known_upto(write) for write in appends]
+        stored = [
+            self.proposals.propose(by, write.events, expect=write.expect, known_upto=upto)
+            for write, upto in zip(appends, known, strict=True)
+        ]
         written: list[Written] = []
         for future in stored:
             try:
@@ -308,6 +313,16 @@ class CommitView:
             except Exception as error:  # noqa: BLE001 - returned to the caller
                 written.append(Written((), error))
         return written
+
+    async def _known_upto(self, write: Append) -> int:
+        """Return the number up to which the guard of a write holds, if its scope is not in the fold (`Fold.allows`)."""
+        if write.scope in self.fold.numbers or (
+            self.is_folding and not (write.expect and write.scope.startswith("dead-letter."))
+        ):
+            return -1
+        await self._catch_up()
+        upto = await self._tails.known_upto(write.scope, write.expect, self._number)
+        return -1 if upto is None else upto
 
     async def append(self, fact: Message, *, expect: int) -> int:
         """Implement `ports.EventLog.append`."""
@@ -340,6 +355,8 @@ class CommitView:
         known: Sequence[Recorded[Message] | DecodeError] | None = self._in_memory(scope)
         if known is None and self.is_folding and scope not in self.fold.numbers:
             return []
+        if known is None and is_standing(scope):
+            known = await self._tails.standing(scope, self._number)
         if known is None:
             known = await self._scan(scope)
         for one in known:
@@ -349,8 +366,8 @@ class CommitView:
 
     def _in_memory(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError] | None":
         """Return all events of a scope; None: they must be read."""
-        if self.is_folding and self._since == 1 and scope.startswith(STANDING):
-            return self._standing.get(scope, [])
+        if self.is_folding and are_in_fold((scope,)):
+            return newest_events(self.fold, (scope,))
         for known in (self.fold.all_events(scope), self._left.get(scope), self._known.get(scope)):
             if known is not None:
                 return known
@@ -368,7 +385,7 @@ class CommitView:
         """Read the events of a scope or subject, and remember those of a scope."""
         upto, is_scope = self._number, _scope_of(subject.replace("*", "x").replace(">", "x")) == subject
         takes = subjects.any_of((subject,))
-        found = [_read(event) async for event in self._past(takes, upto=upto)]
+        found = [_read(event) async for event in self._past(takes, after=0, upto=upto)]
         if is_scope:
             self._known[subject] = found
             while len(self._known) > MAX_SCOPES:
@@ -383,6 +400,8 @@ class CommitView:
         await self._catch_up()
         if (number := self.fold.numbers.get(scope)) is not None:
             return number
+        if not self.is_folding and "*" not in scope and _scope_of(scope) == scope:
+            return await self._tails.newest(scope)
         return max((recorded.sequence for recorded in await self._load(scope, 0)), default=0)
 
     async def end(self, stream: Stream) -> int:  # noqa: ARG002 - all streams share their numbers
@@ -395,10 +414,9 @@ class CommitView:
         await self._catch_up()
         if after >= self._number:
             return False
-        async for event in self._past(subjects.any_of(filters), upto=self._number if upto is None else upto):
-            if event.number > after:
-                return True
-        return False
+        upto = self._number if upto is None else upto
+        async with aclosing(self._past(subjects.any_of(filters), after=after, upto=upto)) as events:
+            return await anext(events, None) is not None
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest event of a subject or of subjects."""

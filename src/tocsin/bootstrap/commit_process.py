@@ -24,18 +24,21 @@ from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
 from ..engine.fresh_fold import load_fold
+from ..engine.heads import SharedHeads
 from ..engine.report_lists import LISTS, decode, listed
-from ..engine.snapshots import Loaded, Snapshots
+from ..engine.snapshots import Snapshots
 from ..engine.stage import BoundStage
 from ..engine.stage_leases import StageLeases
 from ..engine.step import Send
 from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
-from ..ports import Clock, EventLog, LogUnavailable, RequestRefused
+from ..ports import Clock, EventLog, LogUnavailable, Projections, RequestRefused
 from ..ports.commit_log import CommitLog
 from ..ports.turn_channel import TurnChannel
+from ..stages.planner import PLANNER
 from ..subjects import Stream, covers
 from .leading import Leading
+from .log_starts import LogStarts, Start
 
 KEY: Final = "k1"
 PARTITION: Final = 0
@@ -50,7 +53,10 @@ class View(Watcher, Protocol):
     proposals: Proposals
     fold: Fold
     is_folding: bool
-    chain: Chain | None
+
+    def begin(self, chain: Chain, number: int) -> None:
+        """Begin after the event with a number, where a chain begins or later."""
+        ...
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
@@ -66,6 +72,11 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
     return [*found, LISTS] if found and stream is Stream.REPORTS else found
 
 
+def _may_write(loop: CommitLoop) -> bool:
+    """Return whether a process writes snapshots: one does, that which leads the planner."""
+    return PLANNER.name in loop.agenda.led
+
+
 class _Folded(NamedTuple):
     """A loop that has folded the log, and what goes on with it."""
 
@@ -77,7 +88,7 @@ class _Folded(NamedTuple):
 class CommitProcess:
     """A process of an installation on the log of commits."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a process
         self,
         log: CommitLog,
         inputs: EventLog,
@@ -88,8 +99,12 @@ class CommitProcess:
         name: str,
         turns: TurnChannel,
         wake_at: Any = None,
+        projections: Projections | None = None,
     ) -> None:
-        """`name`: that of no other process. `turns`: requests of processes that store commits."""
+        """`name`: that of no other process. `turns`: requests of processes that store commits.
+
+        `projections`: where snapshots and heads are; None: there are none, and the process begins at the beginning of the log.
+        """
         self._log = log
         self._inputs = inputs
         self._clock = clock
@@ -98,29 +113,28 @@ class CommitProcess:
         self._name = name
         self._turns = turns
         self._wake_at = wake_at
+        self.snapshots = None if projections is None else Snapshots(projections, key)
+        self._heads = None if projections is None else SharedHeads(projections, self.seal)
+        self._starts = LogStarts(log, PARTITION, LogHead(KEY), self.snapshots, self._heads)
 
     @asynccontextmanager
     async def running(
-        self,
-        stages: Sequence[BoundStage],
-        view: View,
-        leading: Leading | None = None,
-        snapshots: Snapshots | None = None,
+        self, stages: Sequence[BoundStage], view: View, leading: Leading | None = None
     ) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded.
 
-        `leading`: the leases of the stages; None: this process alone has stages. `snapshots`: where it begins, and what it keeps up to
-        date; None: it folds the whole log.
+        `leading`: the leases of the stages; None: this process alone has stages.
         """
         turns = WriteTurns(self._name, self._clock, self._turns)
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
-            loop, leases, following = await self._fold(stages, view, group, turns, leading, snapshots)
+            loop, leases, following = await self._fold(stages, view, group, turns, leading)
             view.proposals = loop
             readers = (self._read(loop, _filters(stages, stream), stream) for stream in loop.streams)
             running = group.create_task(loop.run())
             tasks = [following, *map(group.create_task, readers), running]
-            if snapshots is not None:
-                tasks.append(group.create_task(snapshots.keep(loop, self._clock)))
+            if stages and self.snapshots is not None and self._heads is not None:
+                tasks.append(group.create_task(self.snapshots.keep(loop, self._clock, partial(_may_write, loop))))
+                tasks.append(group.create_task(self._heads.show(loop.shown_heads, self._clock)))
             electing = None if leases is None else group.create_task(leases.run())
             try:
                 yield loop
@@ -137,54 +151,48 @@ class CommitProcess:
         group: asyncio.TaskGroup,
         turns: WriteTurns,
         leading: Leading | None,
-        snapshots: Snapshots | None,
     ) -> "_Folded":
-        """Fold the log, from the newest snapshot that a genuine commit names."""
-        fold_from = partial(self._fold_from, stages, view, group, turns, leading, snapshots)
-        if snapshots is not None:
-            async with aclosing(snapshots.candidates(frozenset(stage.name for stage in stages))) as candidates:
-                async for loaded in candidates:
-                    folded = await fold_from(loaded)
-                    if folded.loop.places.is_genuine:
-                        return folded
-                    _log.warning("snapshot that no commit names, refused", action="snapshot-refused", **loaded.place)
-                    folded.following.cancel()
-        return await fold_from(None)
+        """Fold the log, from the best place that is genuine."""
+        async with aclosing(self._starts.find(stages, self._key)) as starts:
+            async for start in starts:
+                folded = await self._fold_from(start, stages, view, group, turns, leading)
+                if start.is_genuine:
+                    return folded
+                start.refuse()
+                folded.following.cancel()
+        raise AssertionError("the beginning of the log is genuine")
 
     async def _fold_from(
         self,
+        start: Start,
         stages: Sequence[BoundStage],
         view: View,
         group: asyncio.TaskGroup,
         turns: WriteTurns,
         leading: Leading | None,
-        snapshots: Snapshots | None,
-        loaded: Loaded | None,
     ) -> "_Folded":
-        fold = Fold(self._key) if loaded is None else loaded.fold
-        start = LogHead(KEY) if loaded is None else loaded.start
-        chain = Chain(self.seal, start)
-        view.fold, view.is_folding, view.chain = fold, bool(stages), chain
+        chain = Chain(self.seal, start.head, earlier=start.earlier)
+        view.fold, view.is_folding = start.fold, bool(stages)
+        view.begin(chain, start.number)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
         loop = CommitLoop(
             stages,
-            fold,
+            start.fold,
             writer,
             self._clock,
             name=self._name,
             on_effects=self._send,
             watcher=view,
             wake_at=self._wake_at,
-            folds=bool(stages),
             leases=leases,
             turns=turns,
             ends=partial(self._ends, stages) if stages else None,
-            reload=partial(self._load, chain, stages, snapshots),
-            snapshot=loaded,
+            reload=partial(self._load, chain, stages),
+            snapshot=start.snapshot,
         )
         folded = asyncio.Event()
-        following = group.create_task(self._follow(loop, start.sequence, folded))
+        following = group.create_task(self._follow(loop, start.head.sequence, folded))
         await folded.wait()
         return _Folded(loop, leases, following)
 
@@ -196,13 +204,13 @@ class CommitProcess:
                 if batch.caught_up:
                     folded.set()
 
-    async def _load(self, chain: Chain, stages: Sequence[BoundStage], snapshots: Snapshots | None) -> Fold | None:
+    async def _load(self, chain: Chain, stages: Sequence[BoundStage]) -> Fold | None:
         """Return the fold of the log up to the end of a chain; None: the log begins later."""
         while True:
             fold = Fold(self._key)
             fold.stages = frozenset(stage.name for stage in stages)
             try:
-                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold, snapshots)
+                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold, self.snapshots)
             except LogUnavailable as error:
                 _log.info("a decision waits for JetStream", action="log-unavailable", error=str(error))
                 await self._clock.sleep(PAUSE_S)
@@ -251,12 +259,19 @@ class Commits:
     """The log of commits of an installation on NATS, read by this process once a part of it asks."""
 
     def __init__(
-        self, connection: Connection, names: Names, inputs: EventLog, clock: Clock, key: Callable[[], Awaitable[bytes]]
+        self,
+        connection: Connection,
+        names: Names,
+        inputs: EventLog,
+        projections: Projections,
+        clock: Clock,
+        key: Callable[[], Awaitable[bytes]],
     ) -> None:
         self._connection = connection
         self._stream = f"{names.root}_COMMITS"
         self._log = NatsCommitLog(connection, self._stream, f"{names.root}.commits")
         self._inputs = inputs
+        self._projections = projections
         self._clock = clock
         self._key = key
         self._installation = names.root
@@ -280,7 +295,13 @@ class Commits:
         return await asyncio.shield(self._view)
 
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
-        """Return what reads and writes the log, and what shows it (`CommitView`)."""
+        """Return what reads and writes the log, and what shows it to all parts of this process (`view`)."""
+        process, view = await self._process(early)
+        if not self._view.done():
+            self._view.set_result(view)
+        return process, view
+
+    async def _process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         process = CommitProcess(
             self._log,
             self._inputs,
@@ -289,8 +310,10 @@ class Commits:
             installation=self._installation,
             name=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
             turns=NatsTurnChannel(self._connection, f"{self._installation}.turn"),
+            projections=self._projections,
         )
-        return process, CommitView(self._log, PARTITION, process.seal, KEY, LoopClock(), early=early)
+        snapshots = Snapshots(self._projections, b"")
+        return process, CommitView(self._log, PARTITION, process.seal, LoopClock(), snapshots, early=early)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
@@ -304,8 +327,10 @@ class Commits:
 
     async def _read(self) -> None:
         await self._wanted.wait()
+        if self._view.done():
+            return  # a process with stages reads it
         try:
-            process, view = await self.process()
+            process, view = await self._process()
             async with process.running([], view):
                 self._view.set_result(view)
                 await asyncio.Event().wait()

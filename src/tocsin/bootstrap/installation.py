@@ -130,7 +130,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         stored: StoredLog = CombinedLog(NatsStoredLog(connection, names), archive)
         log, commits, clock = inputs, None, SystemClock()
         if is_on_commits():
-            commits = Commits(connection, names, inputs, clock, partial(_stored_key, connection, names))
+            commits = Commits(connection, names, inputs, projections, clock, partial(_stored_key, connection, names))
             await stack.enter_async_context(commits.reading())
             log, stored = RoutedLog(inputs, commits.view), CommitStoredLog(stored, commits.view)
         yield Installation(

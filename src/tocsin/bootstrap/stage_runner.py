@@ -15,7 +15,6 @@ from nats.aio.client import Client
 from typing_extensions import override
 
 from .. import __version__, telemetry
-from ..adapters.commit_view import CommitView
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.alerts import NatsAlertChannel
@@ -28,7 +27,6 @@ from ..adapters.nats.log.announcer import Announcer
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
 from ..adapters.notifications.factory import open_channel
-from ..adapters.routed_log import RoutedLog
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
 from ..domain.trace_context import Sampling
@@ -255,7 +253,6 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         view, process = None, None
         if installation.commits is not None:
             process, view = await installation.commits.process(early=SEEN_EARLY)
-            installation = replace(installation, log=RoutedLog(installation.inputs, partial(_ready, view)))
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
@@ -332,10 +329,6 @@ def _span_exporter() -> SpanExporter:
     from ..adapters.otel.span_exporter import OtlpSpanExporter  # noqa: PLC0415 - it needs an extra
 
     return OtlpSpanExporter(__version__)
-
-
-async def _ready(view: CommitView) -> CommitView:
-    return view
 
 
 async def rebuild_history(installation: Installation) -> int:

@@ -33,6 +33,8 @@ REKEYED: Final = "log.rekeyed"
 _START: Final = datetime.min.replace(tzinfo=UTC)
 _PROOF: Final = re.compile(rb"[0-9a-f]{64}\n")
 _PROOF_LENGTH: Final = 65
+_HEADS: Final = b"heads\n"
+"""The beginning of signed heads, as of no commit."""
 
 Range: TypeAlias = tuple[int, int]
 """The first and the last position of positions that follow each other."""
@@ -221,6 +223,25 @@ class Seal:
             return msgspec.structs.replace(head, sequence=sequence), ForeignBody(sequence, commit)
         return _after(head, sequence, commit, body), commit
 
+    def sign(self, heads: Sequence[LogHead]) -> bytes:
+        """Return heads with a proof that a process of the installation read up to them."""
+        content = _HEADS + _encode(heads)
+        return self._proof(heads[-1].key, content) + b"\n" + content
+
+    def signed(self, body: bytes) -> tuple[LogHead, ...]:
+        """Return the heads that a process of the installation signed; () if none did."""
+        content = body[_PROOF_LENGTH:]
+        if _PROOF.match(body) is None or not content.startswith(_HEADS):
+            return ()
+        try:
+            heads = _decode_heads(content[len(_HEADS) :])
+        except msgspec.MsgspecError:
+            return ()
+        if not heads or heads[-1].key not in self._keys:
+            return ()
+        is_proved = compare_digest(body[: _PROOF_LENGTH - 1], self._proof(heads[-1].key, content))
+        return heads if is_proved else ()
+
     def _genuine(self, head: LogHead, body: bytes, content: bytes) -> Commit | str:
         """Return the commit, or the reason why it is foreign."""
         if len(body) > MAX_COMMIT_BYTES or _PROOF.match(body) is None:
@@ -266,6 +287,7 @@ def _is_restoration(head: LogHead, commit: Commit) -> bool:
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Commit).decode
+_decode_heads: Final = msgspec.json.Decoder(tuple[LogHead, ...]).decode
 _decode_form: Final = msgspec.json.Decoder(_Form).decode
 _decode_key: Final = msgspec.json.Decoder(_Key).decode
 _decode_restoration: Final = msgspec.json.Decoder(Restoration).decode

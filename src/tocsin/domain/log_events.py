@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from .commit import CommitEvent
+from .commit import CommitEvent, LogHead
 from .events import Foreign
 
 PREFIX: Final = "log."
@@ -104,8 +104,7 @@ class Waited(msgspec.Struct, frozen=True):
 class NamedSnapshot(msgspec.Struct, frozen=True):
     """A snapshot of the fold is written: its place in the log, the digest of its head, and those of its kinds of rows."""
 
-    sequence: int
-    number: int
+    log: LogHead
     digest: str
     kinds: dict[str, str]
 

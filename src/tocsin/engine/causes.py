@@ -144,8 +144,10 @@ class Alarm(Protocol):
 class Proposals(Protocol):
     """Has decisions stored with the next commit."""
 
-    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
-        """Return the numbers of the events once they are stored.
+    def propose(
+        self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
+    ) -> "asyncio.Future[tuple[int, ...]]":
+        """Return the numbers of the events once they are stored. `known_upto`: see `Fold.allows`.
 
         Raises (in the future):
             SequenceConflict: the scope has an event after the number `expect`.
@@ -156,11 +158,12 @@ class Proposals(Protocol):
 class Proposal:
     """Events of one scope that a part of the process decided by itself, on the events of the scope up to a number."""
 
-    def __init__(self, by: str, events: Sequence[Message], expect: int) -> None:
-        """`expect`: the number of the newest event of the scope that the decision knows; 0: none."""
+    def __init__(self, by: str, events: Sequence[Message], expect: int, known_upto: int = -1) -> None:
+        """`expect`: the number of the newest event of the scope that the decision knows; 0: none. `known_upto`: see `Fold.allows`."""
         self.by = by
         self.events = events
         self.expect = expect
+        self.known_upto = known_upto
         self.numbers: tuple[int, ...] | None = None
         """The numbers of its events in the commit that is being decided; None: the scope has a newer event."""
         self.stored: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()

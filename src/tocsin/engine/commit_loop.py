@@ -32,6 +32,7 @@ from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
+from .scope_numbers import ScopeNumbers
 from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
@@ -76,7 +77,6 @@ class CommitLoop:
         on_effects: Callable[[Sequence[tuple[str, Effect]]], Awaitable[None]],
         watcher: Watcher | None = None,
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
-        folds: bool = True,
         leases: StageLeases | None = None,
         turns: WriteTurns | None = None,
         ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
@@ -87,13 +87,12 @@ class CommitLoop:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
         `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
-        the time itself, which may step. Without `folds`, it only takes proposals. `leases`: those of its stages; None: it decides for all
+        the time itself, which may step. With a fold without states, it only takes proposals. `leases`: those of its stages; None: it decides for all
         of them. `turns`: those of this process among the writers; None: there are no others. `ends` returns the ends of the streams that
         are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the log up to the chain's
         head, for decisions that fail; None: its own is as fresh as can be. `snapshot`: that of the fold, whose chain begins at its start.
         """
         self._wake_at = wake_at
-        self._folds = folds
         self.fold = fold
         fold.stages = frozenset(stage.name for stage in stages)
         self._stages = stages
@@ -179,6 +178,10 @@ class CommitLoop:
         """The place up to which this process read the log."""
         return self._chain.head
 
+    def shown_heads(self) -> tuple[LogHead, ...] | None:
+        """Return places at which processes without stages can begin; None: this process leads no stage."""
+        return self._chain.heads.shown(self._chain.newest) if self.agenda.led else None
+
     @property
     def log_bytes(self) -> int:
         """The bytes of the messages of the log that were read."""
@@ -195,13 +198,15 @@ class CommitLoop:
         self._changed.set()
         return note.stored
 
-    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
-        """Have events of one scope stored with the next commit; return their numbers.
+    def propose(
+        self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
+    ) -> "asyncio.Future[tuple[int, ...]]":
+        """Have events of one scope stored with the next commit; return their numbers. `known_upto`: see `Fold.allows`.
 
         Raises (in the future):
             SequenceConflict: the scope has an event after the number `expect`.
         """
-        proposal = Proposal(by, events, expect)
+        proposal = Proposal(by, events, expect, known_upto)
         self.pending.proposals.append(proposal)
         self._changed.set()
         return proposal.stored
@@ -214,7 +219,9 @@ class CommitLoop:
         self._undo_open()
         self._write_turns.seen(commit.writer)
         recorded = list[Recorded[Message]]()
-        if self._folds:
+        if isinstance(self.fold, ScopeNumbers):
+            self.fold.take_commit(commit)
+        else:
             recorded = apply(self.fold, commit)
             self.pending.forget_taken(commit.taken)
             for one, event in zip(recorded, commit.events, strict=True):
@@ -225,9 +232,6 @@ class CommitLoop:
                     self._leadership.take_left(change)
                 elif isinstance(change, Waits):
                     self.pending.note_wait(change, one.sequence)
-        else:  # proposals need no states
-            for number, event in enumerate(commit.events, commit.first):
-                self.fold.note(event.subject, number)
         self.intake.free()
         self._watcher.explode(commit.first, commit.at, commit.events, recorded, is_own=False)
 

@@ -1,6 +1,6 @@
 """The end of a partition's log in one process: a chain that tells genuine commits apart, and appends under its guard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -9,6 +9,7 @@ from .. import telemetry
 from ..domain.commit import Commit, CommitDraft, ForeignBody, LogHead, Seal
 from ..ports import Clock, LogUnavailable, MessageTooLarge, RequestRefused
 from ..ports.commit_log import CommitLog, CommitRefused, StoredBody
+from .heads import Heads
 
 PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses before a body is sent again; the last one repeats."""
@@ -37,11 +38,25 @@ class Appended(NamedTuple):
 class Chain:
     """The commits of a partition from a head on, read once each, by whoever brings them first."""
 
-    def __init__(self, seal: Seal, head: LogHead, on_foreign: Callable[[ForeignBody], None] | None = None) -> None:
-        """`head`: where the chain begins, as a snapshot or a saved place names it."""
+    def __init__(
+        self,
+        seal: Seal,
+        head: LogHead,
+        on_foreign: Callable[[ForeignBody], None] | None = None,
+        earlier: Iterable[LogHead] = (),
+    ) -> None:
+        """`head`: where the chain begins, as a snapshot or a saved place names it. `earlier`: heads before it."""
         self.seal = seal
         self.head = head
+        self.newest = head
+        """The head after the newest genuine commit."""
+        self.heads = Heads([*earlier, head])
         self._on_foreign = on_foreign
+
+    def advance(self, head: LogHead) -> None:
+        """Go on to the head after a genuine commit."""
+        self.head = self.newest = head
+        self.heads.note(head)
 
     def take(self, stored: StoredBody) -> Commit | None:
         """Return the commit in the next message; None: it is foreign, or was taken before.
@@ -51,9 +66,11 @@ class Chain:
         """
         if stored.sequence <= self.head.sequence:
             return None
-        self.head, content = self.seal.read(self.head, stored.sequence, stored.body)
+        head, content = self.seal.read(self.head, stored.sequence, stored.body)
         if isinstance(content, Commit):
+            self.advance(head)
             return content
+        self.head = head
         _log.warning("foreign message in the log, skipped", action="foreign-commit", **content._asdict())
         if self._on_foreign is not None:
             self._on_foreign(content)
@@ -105,7 +122,7 @@ class CommitWriter:
                 _log.warning("commit not answered; sending it again", action="commit-unanswered", error=str(error))
             else:
                 self.unanswered_since = None
-                self.chain.head = msgspec.structs.replace(draft.after, sequence=sequence)
+                self.chain.advance(msgspec.structs.replace(draft.after, sequence=sequence))
                 return Appended(sequence)
             await self._clock.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
             tries += 1

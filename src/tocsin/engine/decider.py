@@ -171,7 +171,7 @@ class Decider:
 
     def _decide_proposal(self, proposal: Proposal, now: datetime) -> None:
         proposal.numbers = None
-        if self._fold.numbers.get(subjects.scope_of(proposal.events[0]), 0) == proposal.expect:
+        if self._fold.allows(subjects.scope_of(proposal.events[0]), proposal.expect, proposal.known_upto):
             first = self.newest + 1
             proposal.numbers = tuple(range(first, first + len(proposal.events)))
             for event in proposal.events:

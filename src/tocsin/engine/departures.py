@@ -6,6 +6,7 @@ An execution leaves when every stage has taken its end. A state that a later dec
     unique key      the ends of its holders, for the time in which they may count, and their replays
     dead letter     the failed execution, for a replay that adopts its steps; for `KEPT_FOR` after the newest event of the letter
     fan-out         its one event, until the executions on all shards are over
+    agent           for `KEPT_FOR` after it was forgotten
     request id      a hash (`request_ids`): the same request again, or a cancellation, finds that the execution is over
 
 All of it follows from the events, the positions and the times of the commits, so every process forgets the same at the same number. An
@@ -26,6 +27,7 @@ from ..domain.dead_letter import DeadLetter
 from ..domain.events import (
     Admitted,
     Advanced,
+    AgentForgotten,
     CronAnswer,
     DeadLettered,
     Dispatched,
@@ -136,7 +138,7 @@ class Departures:
     def restore(self, at: datetime) -> None:
         """Look at all scopes of a fold that was loaded, at the time (UTC) of its newest commit."""
         self._at, self._floor = at, self._fold.floor
-        for scope in list(self._fold.states):
+        for scope in (*self._fold.states, *self._fold.standing):
             self._note(scope)
         self._noted = max(self._fold.numbers.values(), default=0)
         self._look_at_taken()
@@ -159,6 +161,8 @@ class Departures:
                     heapq.heappush(self._ended, (recorded.sequence, scope))
             case _ if scope.startswith("shards."):
                 self._drop_shard_maps()
+            case _ if (forgotten_at := self._forgotten_at(scope)) is not None:
+                self._when_due(scope, forgotten_at)
 
     def _after_number(self, scope: str) -> None:
         heapq.heappush(self._ended, (self._fold.numbers.get(scope, 0), scope))
@@ -170,7 +174,7 @@ class Departures:
             self._key_of.pop(gone, None)
         self._holders[scope] = holders
         self._key_of.update(dict.fromkeys(holders, scope))
-        self._when_due(scope, state)
+        self._when_due(scope, _newest(state))
 
     def _note_letter(self, scope: str, state: DeadLetter) -> None:
         kept = state.kept
@@ -178,12 +182,17 @@ class Departures:
             # A replay needs the input alone; the letter is in the log.
             slim = msgspec.structs.replace(kept.message, attempts=(), last_error=None)
             self._fold.states[scope] = DeadLetter(_with(kept, slim), state.replays, state.resolved)
-        self._when_due(scope, state)
+        self._when_due(scope, _newest(state))
 
-    def _when_due(self, scope: str, state: UniqueKey | DeadLetter) -> None:
+    def _forgotten_at(self, scope: str) -> datetime | None:
+        """Return the time (UTC) of the newest event of an agent that is forgotten; None: it is not."""
+        newest = next(reversed(self._fold.standing.get(scope, {}).values()), None)
+        return newest.time if newest is not None and isinstance(newest.message, AgentForgotten) else None
+
+    def _when_due(self, scope: str, newest: datetime) -> None:
         if scope not in self._timed:  # it has one entry, however often it changes
             self._timed.add(scope)
-            heapq.heappush(self._due, (_newest(state) + KEPT_FOR, scope))
+            heapq.heappush(self._due, (newest + KEPT_FOR, scope))
 
     def _look_at_taken(self) -> None:
         """Look at what may leave now that all stages have taken the events up to the floor, in the order of these."""
@@ -199,8 +208,9 @@ class Departures:
             scope = heapq.heappop(self._due)[1]
             self._timed.discard(scope)
             state = self._fold.states.get(scope)
-            if isinstance(state, UniqueKey | DeadLetter) and _newest(state) + KEPT_FOR > self._at:
-                self._when_due(scope, state)
+            newest = _newest(state) if isinstance(state, UniqueKey | DeadLetter) else self._forgotten_at(scope)
+            if newest is not None and newest + KEPT_FOR > self._at:
+                self._when_due(scope, newest)
             else:
                 self._look_at(scope)
 
@@ -236,6 +246,8 @@ class Departures:
                 )
             case _ if scope.startswith("cron."):
                 self._look_at_announcements(scope)
+            case _ if self._forgotten_at(scope) is not None:
+                self._drop(scope)
 
     def _leave_unless(self, blocker: str | None, scope: str) -> None:
         if blocker is not None:
@@ -249,7 +261,7 @@ class Departures:
     def _drop(self, scope: str) -> None:
         fold = self._fold
         self.partial.discard(scope)
-        for table in (fold.states, fold.numbers, fold.events, fold.announcements):
+        for table in (fold.states, fold.numbers, fold.events, fold.announcements, fold.standing):
             cast("dict[str, Any]", table).pop(scope, None)
 
     def _look_at_execution(self, scope: str, state: Execution) -> None:

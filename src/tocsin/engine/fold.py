@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .. import subjects, telemetry
 from ..domain import ledger
-from ..domain.commit import Position, Taken
+from ..domain.commit import LogHead, Position, Taken
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import (
@@ -55,6 +55,10 @@ KINDS: Final[Mapping[str, Scope[Any]]] = {
     "cron": PUBLIC_EVENT,
 }
 """The kind of the state of a scope, by the first token of its subjects."""
+STANDING: Final = frozenset({"agent", "ownership", "shards", "policy", "namespaces", "silences", "repair"})
+"""The first tokens of scopes that few events change and that have no state: their newest events are enough."""
+MAX_HEADS: Final = 64
+"""Places of snapshots that are remembered; of more, every second is left out."""
 MAX_CHANGES: Final = 16
 """Changes of a job's definition, beside those that its undecided time needs, by which a request that names an earlier moment is decided."""
 _ABSENT: Final = object()
@@ -175,8 +179,11 @@ class Fold:
         self.terms_by_stage: dict[str, Terms] = {}
         self.definitions: dict[tuple[str, int], Recorded[Defined]] = {}
         self.shard_maps: dict[int, tuple[Shard, ...]] = {0: ()}
+        self.standing: dict[str, dict[str, Recorded[Message]]] = {}
+        """The newest event of each subject of a standing scope, oldest first."""
         self.waiting = WaitingInputs(self.journal)
         self._snapshots: dict[str, tuple[str, ...]] = {}
+        self._heads: dict[str, tuple[LogHead, ...]] = {}
         self.departures = Departures(self, key)
 
     # --- changes -------------------------------------------------------------------------------------------------------
@@ -188,9 +195,9 @@ class Fold:
         first, put = scope.partition(".")[0], self.journal.put
         kind = KINDS.get(first)
         put(self.numbers, scope, number)
-        if isinstance(message, ShardsDefined):
-            put(self.shard_maps, number, message.shards)
         if kind is None:
+            if first in STANDING:
+                self._put_standing(scope, recorded)
             return scope
         if first == "execution":
             self.journal.append(self.events, scope, recorded)
@@ -214,6 +221,13 @@ class Fold:
             put(self.definitions, (message.job, number), Recorded(message, recorded.subject, number, recorded.time))
         return scope
 
+    def _put_standing(self, scope: str, recorded: Recorded[Message]) -> None:
+        before = self.standing.get(scope, {})
+        others = {subject: one for subject, one in before.items() if subject != recorded.subject}
+        self.journal.put(self.standing, scope, others | {recorded.subject: recorded})
+        if isinstance(message := recorded.message, ShardsDefined):
+            self.journal.put(self.shard_maps, recorded.sequence, message.shards)
+
     def evolve_log(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
         """Apply an event of the log itself, which a process stored."""
         if isinstance(event, Waits | Waited):
@@ -221,6 +235,8 @@ class Fold:
             return
         if isinstance(event, NamedSnapshot):
             self.journal.put(self._snapshots, "", (*self.snapshots[-1:], event.digest))
+            heads = (*self.heads, event.log)
+            self.journal.put(self._heads, "", heads if len(heads) <= MAX_HEADS else (heads[0], *heads[1::2]))
             return
         changed = evolve_terms(self.terms_by_stage, event, writer=writer, number=number, at=at)
         for stage, terms in changed.items():
@@ -248,6 +264,15 @@ class Fold:
     def snapshots(self, digests: tuple[str, ...]) -> None:
         self._snapshots[""] = digests
 
+    @property
+    def heads(self) -> tuple[LogHead, ...]:
+        """The places of snapshots that commits name, the oldest first."""
+        return self._heads.get("", ())
+
+    @heads.setter
+    def heads(self, heads: tuple[LogHead, ...]) -> None:
+        self._heads[""] = heads
+
     def keep(self, at: datetime) -> None:
         """Note that a commit of a time (UTC) is stored; what no later decision can ask for leaves."""
         self.departures.settle(self.journal.keep(self.numbers), at)
@@ -255,13 +280,6 @@ class Fold:
     def undo(self, length: int = 0) -> set[str]:
         """Forget what happened since the last stored commit, or a length of the journal; return the scopes of states that changed."""
         return self.journal.undo(self.states, length)
-
-    def note(self, subject: str, number: int) -> None:
-        """Note that an event was stored, without its state."""
-        scope = subjects.guard_of(subject) or subject
-        self.numbers[scope] = number
-        if scope.startswith("execution.") and subjects.is_ending(subject):
-            del self.numbers[scope]  # nothing follows
 
     def take(self, stage: str, source: str, taken: Taken) -> None:
         """Apply the positions that a commit takes for a stage."""
@@ -327,6 +345,17 @@ class Fold:
     def all_events(self, scope: str) -> list[Recorded[Message]] | None:
         """Return all events of an execution; None: some have left the fold, or there are none."""
         return None if scope in self.departures.partial else self.events.get(scope)
+
+    def allows(self, scope: str, expect: int, known_upto: int) -> bool:
+        """Return whether the event with a number is the newest of a scope; 0: it has none.
+
+        `known_upto`: the number up to which its proposer found it to be, although it left the fold; -1: it did not look. A dead letter
+        leaves a day after its newest event, so a newer one is in the fold.
+        """
+        number = self.numbers.get(scope)
+        if number is None and known_upto >= 0 and scope.startswith("dead-letter."):
+            return True
+        return (number or 0) == expect
 
     def newest(self, scope: str) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""

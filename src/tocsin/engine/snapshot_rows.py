@@ -15,6 +15,7 @@ inputs that wait, and hashes of ids.
     dead-letter   dead-letter.<job>….>  all, without attempts
     queue         queue.<name>.>        the newest pause and purge
     cron          cron.….               the newest, and those of open executions        what each of these is about
+    standing      agent.… ownership.…   the newest of each subject (`fold.STANDING`)
     other         any other scope                                                       the shards, of a map
     broken        any scope                                                             the error of its event
     position      <stage> <source>                                                      the position
@@ -22,6 +23,7 @@ inputs that wait, and hashes of ids.
     terms         <stage>                                                               who leads it, and who died (`terms.Terms`)
     known         requests, ends                                                        hashes of ids (`request_ids.KnownIds`)
     snapshot      the digest of its head                                                (its number: 0 the older, 1 the newer)
+    head                                                                                the place of a snapshot (`domain.commit.LogHead`)
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +34,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from .. import subjects
-from ..domain.commit import Position
+from ..domain.commit import LogHead, Position
 from ..domain.dead_letter import DeadLetter
 from ..domain.events import Defined, DefinitionFact, Due, KeyHolder, Message, Passed, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution, Status
@@ -94,12 +96,14 @@ class FoldCopy(NamedTuple):
     announcements: dict[str, tuple[tuple[str, Recorded[Message]], ...]]
     definitions: dict[tuple[str, int], Recorded[Defined]]
     shard_maps: dict[int, Any]
+    standing: dict[str, dict[str, Recorded[Message]]]
     positions: dict[tuple[str, str], Position]
     waiting: tuple[Entry, ...]
     terms: dict[str, Terms]
     known: tuple[tuple[KnownIds, ...], ...]
     needed_definitions: int
     snapshots: tuple[str, ...]
+    heads: tuple[LogHead, ...]
 
     @classmethod
     def of(cls, fold: Fold) -> "FoldCopy":
@@ -112,19 +116,21 @@ class FoldCopy(NamedTuple):
             announcements={name: tuple(about.items()) for name, about in fold.announcements.items()},
             definitions=dict(fold.definitions),
             shard_maps=dict(fold.shard_maps),
+            standing=dict(fold.standing),
             positions=dict(fold.positions),
             waiting=tuple(fold.waiting),
             terms=dict(fold.terms_by_stage),
             known=tuple(tuple(ids.dump()) for ids in fold.departures.ids),
             needed_definitions=fold.departures.needed_definitions,
             snapshots=fold.snapshots,
+            heads=fold.heads,
         )
 
 
 # --- written -----------------------------------------------------------------------------------------------------------------
 
 
-def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901 - one case a kind
+def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case a kind
     """Yield the rows of a fold."""
     for scope, state in copy.states.items():
         yield _line(*_state_row(copy, scope, state))
@@ -133,7 +139,9 @@ def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901 - one case a kind
         tail = None if isinstance(copy.states[scope], BrokenKey) else copy.ledgers[scope]
         if tail is None or all(change.sequence != number for change in tail.changes):
             yield _line("definition", Row(scope, number, (_stored(defined),)))
-    for scope in copy.numbers.keys() - copy.states.keys():
+    for scope, newest in copy.standing.items():
+        yield _line("standing", Row(scope, copy.numbers[scope], tuple(map(_stored, newest.values()))))
+    for scope in copy.numbers.keys() - copy.states.keys() - copy.standing.keys():
         yield _line("other", Row(scope, copy.numbers[scope]))
     for version, shards in copy.shard_maps.items():
         value = ShardsDefined(shards=shards).encode()
@@ -149,6 +157,8 @@ def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901 - one case a kind
             yield _line("known", Row(name, 0, (), _value(ids)))
     for number, digest in enumerate(copy.snapshots):
         yield _line("snapshot", Row(digest, number))
+    for head in copy.heads:
+        yield _line("head", Row("", head.number, (), _value(head)))
 
 
 _KNOWN: Final = ("requests", "ends")
@@ -241,22 +251,27 @@ class FoldBuilder:
         self._known: dict[str, list[KnownIds]] = {name: [] for name in _KNOWN}
         self._snapshots: dict[int, str] = {}
 
-    def add(self, kind: str, line: bytes) -> None:  # noqa: C901 - one case a kind
+    def add(self, kind: str, line: bytes) -> None:  # noqa: C901, PLR0912 - one case a kind
         """Take a row; they may come in any order."""
         row, fold = _decode_row(line), self.fold
         match kind:
             case "definition":
-                self._put_definition(_recorded(row.events[0]))
+                self._put_definition(recorded_of(row.events[0]))
             case "rest":
                 fold.states[row.key] = RESTS[Status(_read(row, str))]
             case "broken":
                 fold.states[row.key], fold.numbers[row.key] = BrokenKey(_read(row, str)), row.number
                 if row.events:
-                    fold.events[row.key] = [_recorded(event) for event in row.events]
+                    fold.events[row.key] = [recorded_of(event) for event in row.events]
             case "other" if bytes(row.value) == b"null":
                 fold.numbers[row.key] = row.number
             case "other":
                 fold.shard_maps[row.number] = _shards(bytes(row.value))
+            case "standing":
+                fold.standing[row.key] = {event.subject: recorded_of(event) for event in row.events}
+                fold.numbers[row.key] = row.number
+            case "head":
+                fold.heads = (*fold.heads, _read(row, LogHead))
             case "position":
                 stage, _, source = row.key.partition(" ")
                 fold.positions[stage, source] = _read(row, Position)
@@ -298,7 +313,7 @@ class FoldBuilder:
         if kind == "unique":
             fold.states[scope] = UniqueKey(tuple(_read(row, list[KeyHolder])))
             return
-        events = [_recorded(event) for event in row.events]
+        events = [recorded_of(event) for event in row.events]
         fold.states[scope] = state = reduce(KINDS[kind].evolve, events, KINDS[kind].initial)
         if kind == "execution":
             fold.events[scope] = events
@@ -338,7 +353,8 @@ def _lock(value: _Lock) -> Lock:
     return Lock(value.holder, value.fence, queue)
 
 
-def _recorded(event: StoredEvent) -> Recorded[Message]:
+def recorded_of(event: StoredEvent) -> Recorded[Message]:
+    """Return the event of a row."""
     message = subjects.decode(event.subject, bytes(event.body))
     return Recorded(message, event.subject, event.number, event.time)
 

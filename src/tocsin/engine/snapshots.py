@@ -74,6 +74,15 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     size: int
 
 
+class Place(NamedTuple):
+    """A snapshot that is not read yet."""
+
+    slot: int
+    head: SnapshotHead
+    digest: str
+    """The digest by which a commit names it."""
+
+
 class Loaded(NamedTuple):
     """A fold from a snapshot, which counts once a genuine commit names its digest."""
 
@@ -221,10 +230,7 @@ class Snapshots:
         head = SnapshotHead(FORMAT, log, start, sums.heads(), tuple(parts), copy.needed_definitions, size)
         body = _encode(head)
         await self._projections.put(Bucket.SNAPSHOTS, _head_key(slot), body)
-        named = NamedSnapshot(
-            log.sequence, log.number, _digest(body), {kind: each.digest for kind, each in head.kinds.items()}
-        )
-        await name(named)
+        await name(NamedSnapshot(log, _digest(body), {kind: each.digest for kind, each in head.kinds.items()}))
         _log.info("snapshot written", action="snapshot-written", number=log.number, parts=len(parts))
         return size
 
@@ -246,13 +252,34 @@ class Snapshots:
 
     async def candidates(self, stages: frozenset[str] = frozenset()) -> AsyncGenerator[Loaded, None]:
         """Yield the folds of the snapshots that are whole, the newest first, for a process with some stages."""
-        for slot, head in sorted(await self._heads(), key=lambda entry: -entry[1].log.number):
+        for slot, head, digest in await self.places():
             try:
                 fold = await self._fold(slot, head, stages)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with a snapshot, an older one is used
                 _log.warning("snapshot refused", action="snapshot-refused", number=head.log.number, error=str(error))
                 continue
-            yield Loaded(fold, head.log, head.start, _digest(_encode(head)))
+            yield Loaded(fold, head.log, head.start, digest)
+
+    async def places(self) -> list["Place"]:
+        """Return the places of all snapshots, the newest first."""
+        heads = sorted(await self._heads(), key=lambda entry: -entry[1].log.number)
+        return [Place(slot, head, _digest(_encode(head))) for slot, head in heads]
+
+    async def rows(self, place: "Place", *kinds: str) -> AsyncGenerator[list[bytes], None]:
+        """Yield the rows of some kinds, as JSON, some at once.
+
+        Raises:
+            UnreadableSnapshot: a part is damaged, or of another snapshot now.
+        """
+        for number, (kind, _) in enumerate(place.head.parts):
+            if kind in kinds:
+                yield (await self._part(place.slot, place.head, number)).split(b"\n")
+
+    async def _part(self, slot: int, head: SnapshotHead, number: int) -> bytes:
+        stored = await self._projections.get(Bucket.SNAPSHOTS, _part_key(slot, number))
+        if stored is None or _digest(stored[0]) != head.parts[number][1]:
+            raise UnreadableSnapshot(f"part {number} of the snapshot at {head.log.number:,} is missing or damaged")
+        return stored[0]
 
     async def removable_upto(self, named: Sequence[str]) -> int:
         """Return the sequence up to which no process needs the commits to begin; 0: commits do not name two snapshots.
@@ -281,11 +308,8 @@ class Snapshots:
 
     async def _fold(self, slot: int, head: SnapshotHead, stages: frozenset[str]) -> Fold:
         builder, sums, count = FoldBuilder(self._key, stages), _Sums(), 0
-        for number, (kind, digest) in enumerate(head.parts):
-            stored = await self._projections.get(Bucket.SNAPSHOTS, _part_key(slot, number))
-            if stored is None or _digest(stored[0]) != digest:
-                raise UnreadableSnapshot(f"part {number} of the snapshot at {head.log.number:,} is missing or damaged")
-            for line in stored[0].split(b"\n"):
+        for number, (kind, _) in enumerate(head.parts):
+            for line in (await self._part(slot, head, number)).split(b"\n"):
                 sums.add(kind, line)
                 builder.add(kind, line)
                 count += 1

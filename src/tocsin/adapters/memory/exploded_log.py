@@ -27,9 +27,11 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
     proposals: Proposals
     fold: Fold
     is_folding = False
-    chain: Chain | None = None
     number = 0
     """The number of the newest event that it has."""
+
+    def begin(self, chain: Chain, number: int) -> None:
+        """Have all events that were shown, also those of earlier processes."""
 
     @override
     def explode(

@@ -1,0 +1,70 @@
+"""What a process without stages keeps of the log: the numbers of the newest events of scopes, for the guards of what it proposes.
+
+It began at a head, so it knows nothing of what was stored before, and the number of scopes is limited. A scope that it does not know is no
+empty scope: a proposal for one is decided only if its proposer found the newest event up to a number from which on this process knows all.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from typing_extensions import override
+
+from .. import subjects
+from ..domain.commit import Commit
+from ..domain.events import Message, Recorded
+from ..domain.log_events import NamedSnapshot, decode, is_log_event
+from .fold import Fold
+
+MAX_SCOPES: Final = 300_000
+"""Scopes whose numbers are known, about 50 MB."""
+
+
+class ScopeNumbers(Fold):
+    """A fold without states."""
+
+    def __init__(self, since: int) -> None:
+        """`since`: the number of the newest event before the first that this process reads."""
+        super().__init__()
+        self.since = since
+        """The number after which it knows the newest event of each scope."""
+
+    def take_commit(self, commit: Commit) -> None:
+        """Note the events of the next commit."""
+        for number, event in enumerate(commit.events, commit.first):
+            self.note(subjects.guard_of(event.subject) or event.subject, number)
+            if is_log_event(event.subject) and isinstance(change := decode(event), NamedSnapshot):
+                self.evolve_log(change, writer=commit.writer, number=number, at=commit.at)
+        self.keep(commit.at)
+
+    def note(self, scope: str, number: int) -> None:
+        """Note the newest event of a scope."""
+        self.numbers.pop(scope, None)
+        self.numbers[scope] = number
+
+    def note_earlier(self, numbers: dict[str, int], after: int) -> bool:
+        """Note the newest events of scopes before those that are known; False: they are too many.
+
+        `after`: the number after which `numbers` has the newest event of each scope, up to `self.since`.
+        """
+        if len(numbers) + len(self.numbers) > MAX_SCOPES:
+            return False
+        self.numbers = numbers | self.numbers
+        self.since = min(self.since, after)
+        return True
+
+    @override
+    def evolve(self, recorded: Recorded[Message]) -> str:
+        scope = subjects.scope_of(recorded.message)
+        self.journal.put(self.numbers, scope, recorded.sequence)
+        return scope
+
+    @override
+    def keep(self, at: datetime) -> None:
+        self.journal.keep({})
+        while len(self.numbers) > MAX_SCOPES:
+            self.since = max(self.since, self.numbers.pop(next(iter(self.numbers))))
+
+    @override
+    def allows(self, scope: str, expect: int, known_upto: int) -> bool:
+        number = self.numbers.get(scope)
+        return known_upto >= self.since if number is None else number == expect
