@@ -7,8 +7,8 @@ began is read from the log of commits again, so that no event stays in memory. A
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -237,9 +237,7 @@ class CommitView:
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
     ) -> AsyncGenerator[tuple[list[_Event], int, tuple[str, ...]], None]:
         feed, upto = _Feed(stream, filters, is_early=is_early), self._number
-        self._feeds.append(feed)
-        self._route()
-        try:
+        with self._fed(feed):
             takes = subjects.any_of(feed.filters)
             if after is not None:
                 past = [event async for event in self._past(takes, after=after, upto=upto)]
@@ -257,6 +255,14 @@ class CommitView:
                 undone = tuple(feed.undone)
                 feed.undone.clear()
                 yield [event for event in events if event.number > (after or 0)], self._number, undone
+
+    @contextmanager
+    def _fed(self, feed: _Feed) -> Iterator[None]:
+        """Hand the events that come within the block to a follower."""
+        self._feeds.append(feed)
+        self._route()
+        try:
+            yield
         finally:
             self._feeds.remove(feed)
             self._route()
@@ -384,8 +390,10 @@ class CommitView:
     async def _scan(self, subject: str) -> "list[Recorded[Message] | DecodeError]":
         """Read the events of a scope or subject, and remember those of a scope."""
         upto, is_scope = self._number, _scope_of(subject.replace("*", "x").replace(">", "x")) == subject
-        takes = subjects.any_of((subject,))
-        found = [_read(event) async for event in self._past(takes, after=0, upto=upto)]
+        takes, feed = subjects.any_of((subject,)), _Feed(subjects.stream_of(subject), (subject,))
+        with self._fed(feed):
+            found = [_read(event) async for event in self._past(takes, after=0, upto=upto)]
+        found += [_read(event) for event in feed.events if event.number > upto]
         if is_scope:
             self._known[subject] = found
             while len(self._known) > MAX_SCOPES:
