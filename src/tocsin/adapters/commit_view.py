@@ -78,13 +78,16 @@ class _Feed:
         """Scopes of which its follower has events that are not stored."""
         self.filters = filters or STREAM_SUBJECTS[stream]
         self.events: deque[_Event] = deque()
+        self.is_stored = False
+        """Whether events were stored that its follower saw before."""
         self.changed = asyncio.Event()
 
     async def take(self) -> list[_Event]:
-        """Wait for events, and take all."""
-        while not self.events and not self.undone:
+        """Wait for events, or until those that were taken are stored; take all."""
+        while not (self.events or self.undone or self.is_stored):
             self.changed.clear()
             await self.changed.wait()
+        self.is_stored = False
         events = list(self.events)
         self.events.clear()
         return events
@@ -191,7 +194,8 @@ class CommitView:
                 one = _Event(event, self._number, at, recorded[place] if recorded else None)
                 self._show(one, [feed for feed in feeds if not (feed.is_early and is_own)])
         for feed in self._feeds:
-            if feed.events:
+            feed.is_stored |= is_own and feed.is_early
+            if feed.events or feed.is_stored:
                 feed.changed.set()
         if any(self._wanted.values()):
             self._keep_for_durables(first, at, events)
