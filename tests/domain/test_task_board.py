@@ -182,6 +182,18 @@ def test_success_of_any_claim_ends_a_claim() -> None:
     assert board.agents == ()
 
 
+@pytest.mark.parametrize(
+    ("steps", "is_completed", "noticed"), [(1, False, 1), (1, True, 0), (2, False, 2), (2, True, 2)]
+)
+def test_sole_step_that_completed_needs_no_notice(steps: int, *, is_completed: bool, noticed: int) -> None:
+    board = TaskBoard()
+    for number in range(steps):
+        board.dispatch(of := task(number + 1, execution="e", step=f"s{number}"))
+        started(board, of, "a", number + 11)
+    board.end_execution(of.scope, is_completed=is_completed)
+    assert (len(board.take_ended()), board.agents) == (noticed, ())
+
+
 @pytest.mark.parametrize(("claim", "is_over"), [(2, True), (None, True), (1, False)])
 def test_report_may_be_known_before_its_claim(claim: int | None, *, is_over: bool) -> None:
     board = TaskBoard()

@@ -157,10 +157,12 @@ class TaskBoard:
             self._drop((scope, step))
         self.see(scope, sequence)
 
-    def end_execution(self, scope: str) -> None:
-        for step in tuple(self._of_scope.get(scope, ())):
+    def end_execution(self, scope: str, *, is_completed: bool = False) -> None:
+        """Withdraw the tasks of an execution. `is_completed`: its last step ended by itself, so its agent needs no notice."""
+        steps = tuple(self._of_scope.get(scope, ()))
+        for step in steps:
             claim = self._claims.get((scope, step))
-            if claim is not None and claim.agent != NO_AGENT:
+            if claim is not None and claim.agent != NO_AGENT and not (is_completed and len(steps) == 1):
                 self._ended.append(claim)
             self._drop((scope, step))
 

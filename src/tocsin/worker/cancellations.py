@@ -41,7 +41,13 @@ class Cancellations:
             _log.warning("notice unreadable", action="end-notice-unreadable", error=str(error))
             return
         for execution in notice.executions:
-            self._end(execution)
+            self._ended[execution] = None
+            self._ended.move_to_end(execution)
+            if len(self._ended) > REMEMBERED:
+                self._ended.popitem(last=False)
+        for task in self._held_tasks.of(frozenset(notice.executions)):
+            if task not in self._waiting:
+                self._cancel(task)
 
     def is_over(self, subject: str) -> bool:
         """Return whether the execution of a task was cancelled, or failed, a short time ago."""
@@ -51,15 +57,6 @@ class Cancellations:
         """Wait no longer for handlers that have time to end."""
         for waiting in self._waiting.values():
             waiting.cancel()
-
-    def _end(self, entity: str) -> None:
-        self._ended[entity] = None
-        self._ended.move_to_end(entity)
-        if len(self._ended) > REMEMBERED:
-            self._ended.popitem(last=False)
-        for task in self._held_tasks.of(entity):
-            if task not in self._waiting:
-                self._cancel(task)
 
     def _cancel(self, held: HeldTask) -> None:
         if held.cancel_execution():

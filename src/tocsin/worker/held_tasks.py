@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from math import inf
 from typing import NamedTuple
 
 from ..domain.agent import MAX_HELD, Assignment
+from ..subjects import entity_of
 from .outcome import StopReason
 from .shutdown import Flag
 
@@ -146,9 +147,9 @@ class HeldTasks:
         """Wait until no task is held."""
         await self._empty.wait()
 
-    def of(self, entity: str) -> list[HeldTask]:
-        """Return the tasks of one execution."""
-        return [task for task in self._all if task.name.startswith(f"{entity}.")]
+    def of(self, executions: Collection[str]) -> list[HeldTask]:
+        """Return the tasks of some executions (`<job>.<execution id>`)."""
+        return [task for task in self._all if entity_of(task.assigned.assignment.subject) in executions]
 
     def __iter__(self) -> Iterator[HeldTask]:
         """Iterate over a copy, so that tasks may be removed meanwhile."""

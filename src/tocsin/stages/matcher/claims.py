@@ -225,7 +225,7 @@ def learn_end(board: TaskBoard, scope: str, kind: str, rest: Sequence[str], sequ
     `kind`, `rest`: the tokens of its subject after those of its execution.
     """
     if kind in {"completed", "failed", "cancelled"}:
-        board.end_execution(scope)
+        board.end_execution(scope, is_completed=kind == "completed")
     elif kind == "recovered":
         for loss in _RECOVERIES.decode(body).lost:
             if loss.step is not None:

@@ -120,7 +120,7 @@ class FollowedTasks:
     def complete(self, heading: Heading) -> None:
         """End an execution; its tasks and claims may be followed later."""
         scope = subjects.execution_scope(heading.subject)
-        self._board.end_execution(scope)
+        self._board.end_execution(scope, is_completed=True)
         self._completed[scope] = heading.sequence
 
     def reach(self, upto: int) -> None:
