@@ -12,8 +12,9 @@ from tocsin.archive.combined_log import CombinedLog
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.stage import BoundStage
 from tocsin.ports import Extent, Projections, StoredMessage
-from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
+from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.finished_output import FinishedHeartbeats
+from tocsin.stages.archiver.log_archiver import Keeping
 from tocsin.stages.archiver.stage import ARCHIVER, Archiver, PacedPurge
 from tocsin.stages.archiver.unproven_reports import UnprovenReports
 from tocsin.subjects import RECORDED, Stream

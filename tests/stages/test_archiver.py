@@ -45,8 +45,9 @@ from tocsin.ports import ArchiveUnavailable, EventLog, OutdatedState, StoredMess
 from tocsin.services.operations.execution_output import MAX_LINES, ExecutionOutput, read_output
 from tocsin.services.operations.lookup import find
 from tocsin.stages.archiver import finished_output
-from tocsin.stages.archiver.archive_eligibility import CLOCK_SKEW, ArchiveEligibility, Keeping
+from tocsin.stages.archiver.archive_eligibility import CLOCK_SKEW, ArchiveEligibility
 from tocsin.stages.archiver.finished_output import FinishedHeartbeats, FinishedOutput
+from tocsin.stages.archiver.log_archiver import Keeping
 from tocsin.stages.archiver.stage import LEAST, Archiver, PacedPurge
 from tocsin.stages.archiver.unproven_reports import UnprovenReports
 from tocsin.stages.recorder.stage import Recorder

@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from secrets import token_hex
 from typing import Any, Final, NamedTuple, Protocol
 
 from .. import telemetry
+from ..adapters.archived_commit_log import ArchivedCommitLog
 from ..adapters.commit_view import CommitView
 from ..adapters.memory.clock import LoopClock
 from ..adapters.nats.client import wire
@@ -18,6 +19,7 @@ from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.commit_log import NatsCommitLog
 from ..adapters.nats.turn_channel import NatsTurnChannel
+from ..archive.log_archive import LogArchive
 from ..domain.commit import LogHead, Seal
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop
@@ -26,8 +28,8 @@ from ..engine.fold import Fold
 from ..engine.fresh_fold import load_fold
 from ..engine.heads import SharedHeads
 from ..engine.report_lists import LISTS, decode, listed
-from ..engine.snapshots import Snapshots
-from ..engine.stage import BoundStage
+from ..engine.snapshots import Folding, Snapshots
+from ..engine.stage import BoundStage, CommitStorage
 from ..engine.stage_leases import StageLeases
 from ..engine.step import Send
 from ..engine.watcher import Watcher
@@ -37,6 +39,7 @@ from ..ports.commit_log import CommitLog
 from ..ports.turn_channel import TurnChannel
 from ..stages.planner import PLANNER
 from ..subjects import Stream, covers
+from .commits import takers
 from .leading import Leading
 from .log_starts import LogStarts, Start
 
@@ -105,6 +108,10 @@ class CommitProcess:
 
         `projections`: where snapshots and heads are; None: there are none, and the process begins at the beginning of the log.
         """
+        self.folds = False
+        """Whether the process folds the log although it has no stages that decide."""
+        self.folding: Folding | None = None
+        """What folds the log; None: it is not folded yet."""
         self._log = log
         self._inputs = inputs
         self._clock = clock
@@ -128,7 +135,7 @@ class CommitProcess:
         turns = WriteTurns(self._name, self._clock, self._turns)
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             loop, leases, following = await self._fold(stages, view, group, turns, leading)
-            view.proposals = loop
+            view.proposals = self.folding = loop
             readers = (self._read(loop, _filters(stages, stream), stream) for stream in loop.streams)
             running = group.create_task(loop.run())
             tasks = [following, *map(group.create_task, readers), running]
@@ -153,7 +160,7 @@ class CommitProcess:
         leading: Leading | None,
     ) -> "_Folded":
         """Fold the log, from the best place that is genuine."""
-        async with aclosing(self._starts.find(stages, self._key)) as starts:
+        async with aclosing(self._starts.find(stages, self._key, folds=bool(stages) or self.folds)) as starts:
             async for start in starts:
                 folded = await self._fold_from(start, stages, view, group, turns, leading)
                 if start.is_genuine:
@@ -172,7 +179,7 @@ class CommitProcess:
         leading: Leading | None,
     ) -> "_Folded":
         chain = Chain(self.seal, start.head, earlier=start.earlier)
-        view.fold, view.is_folding = start.fold, bool(stages)
+        view.fold, view.is_folding = start.fold, bool(stages) or self.folds
         view.begin(chain, start.number)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
@@ -265,11 +272,13 @@ class Commits:
         inputs: EventLog,
         projections: Projections,
         clock: Clock,
+        archive: LogArchive,
         key: Callable[[], Awaitable[bytes]],
     ) -> None:
         self._connection = connection
         self._stream = f"{names.root}_COMMITS"
-        self._log = NatsCommitLog(connection, self._stream, f"{names.root}.commits")
+        self._log = ArchivedCommitLog(NatsCommitLog(connection, self._stream, f"{names.root}.commits"), archive)
+        self.archive = archive
         self._inputs = inputs
         self._projections = projections
         self._clock = clock
@@ -314,6 +323,27 @@ class Commits:
         )
         snapshots = Snapshots(self._projections, b"")
         return process, CommitView(self._log, PARTITION, process.seal, LoopClock(), snapshots, early=early)
+
+    def storage(
+        self,
+        process: CommitProcess,
+        projections: Projections,
+        key: bytes,
+        followers: Mapping[str, Callable[[], Awaitable[int]]],
+    ) -> CommitStorage:
+        """Return what archives the log of a process, which then folds it; `followers` as in `CommitStorage`."""
+        process.folds = True
+        return CommitStorage(
+            log=self._log,
+            partition=PARTITION,
+            seal=process.seal,
+            key=KEY,
+            archive=self.archive,
+            folding=lambda: process.folding,
+            snapshots=Snapshots(projections, key),
+            takers=takers(),
+            followers=followers,
+        )
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:

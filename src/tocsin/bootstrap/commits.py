@@ -1,7 +1,7 @@
 """The stages of a process on the log of commits, which replaces the log of single messages step by step."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,10 +17,10 @@ from ..stages.matcher.stage import Matcher
 from ..stages.planner import PLANNER
 from ..stages.retrier import RETRIER
 from ..stages.ticker import TICKER, TICKER_OF_COMMITS, Instants
+from ..subjects import INPUT_STREAMS, Stream
 
-PURE: Final = frozenset(
-    stage.name for stage in (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
-)
+_PURE: Final = (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
+PURE: Final = frozenset(stage.name for stage in _PURE)
 """The stages whose decisions the loop of commits makes. The others read events by themselves, and propose theirs."""
 FOLLOWS_REPORTS: Final = Matcher.follow_reports.__name__
 
@@ -28,6 +28,19 @@ BATCH: Final = 256
 """The greatest number of messages that are decided together, as over NATS."""
 
 _log = telemetry.get_logger("tocsin")
+
+
+def takers() -> Mapping[Stream, frozenset[str]]:
+    """Return the stages that take each stream of inputs by the log of commits."""
+    return {
+        stream: frozenset(stage.name for stage in _PURE if any(one.stream is stream for one in stage.subscriptions))
+        for stream in INPUT_STREAMS
+    }
+
+
+def unused_durables() -> frozenset[str]:
+    """Return the durables that the log of commits replaces."""
+    return frozenset(subscription.durable for stage in (*_PURE, TICKER) for subscription in stage.subscriptions)
 
 
 def split(stages: Sequence[BoundStage]) -> tuple[list[BoundStage], list[BoundStage]]:

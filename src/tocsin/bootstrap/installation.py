@@ -27,6 +27,7 @@ from ..adapters.s3.bucket import S3_EXTRA, Bucket
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog
+from ..archive.log_archive import LogArchive
 from ..domain.ids import fingerprint
 from ..ports import ArchiveStore, Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
 from ..settings import Settings
@@ -122,7 +123,8 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             unreachable.code = error.code
             raise unreachable from error
         projections = NatsProjections(connection, names)
-        archive = Archive(archive_store(settings, connection), projections)
+        store = archive_store(settings, connection)
+        archive = Archive(store, projections)
         foreign, marks = ForeignMessages(), ReceivedMarks()
         inputs: EventLog = NatsEventLog(
             connection, names, group_commit=settings.nats.group_commit, foreign=foreign, marks=marks
@@ -130,7 +132,9 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         stored: StoredLog = CombinedLog(NatsStoredLog(connection, names), archive)
         log, commits, clock = inputs, None, SystemClock()
         if is_on_commits():
-            commits = Commits(connection, names, inputs, projections, clock, partial(_stored_key, connection, names))
+            log_archive = LogArchive(store, projections)
+            key = partial(_stored_key, connection, names)
+            commits = Commits(connection, names, inputs, projections, clock, log_archive, key)
             await stack.enter_async_context(commits.reading())
             log, stored = RoutedLog(inputs, commits.view), CommitStoredLog(stored, commits.view)
         yield Installation(

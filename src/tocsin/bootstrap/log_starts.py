@@ -55,20 +55,22 @@ class LogStarts:
         self._snapshots = snapshots
         self._heads = heads
 
-    async def find(self, stages: Sequence[BoundStage], key: bytes) -> AsyncGenerator[Start, None]:
+    async def find(
+        self, stages: Sequence[BoundStage], key: bytes, *, folds: bool
+    ) -> AsyncGenerator[Start, None]:
         """Yield places to try, the best first; the last is the beginning of the log.
 
-        Stages begin with the fold of a snapshot. A process without stages begins at the newest head that a leader shows, or else at
+        A process that folds begins with the fold of a snapshot. Another begins at the newest head that a leader shows, or else at
         the place of a snapshot. `key`: that of the fold.
 
         Raises:
             LogUnavailable: the log did not answer.
         """
-        starts = self._of_stages(frozenset(stage.name for stage in stages)) if stages else self._of_readers()
+        starts = self._of_stages(frozenset(stage.name for stage in stages)) if folds else self._of_readers()
         async with aclosing(starts):
             async for start in starts:
                 yield start
-        yield Start(Fold(key) if stages else ScopeNumbers(0), self._beginning, 0)
+        yield Start(Fold(key) if folds else ScopeNumbers(0), self._beginning, 0)
 
     async def _of_stages(self, stages: frozenset[str]) -> AsyncGenerator[Start, None]:
         if self._snapshots is None:

@@ -54,13 +54,13 @@ from ..ports import (
 from ..settings import sampling_of
 from ..settings.notifications import ChannelSettings, NatsChannel
 from ..stages import STAGES
-from ..stages.archiver.stage import max_lag
+from ..stages.archiver.stage import ARCHIVER, max_lag
 from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import DECISION_STREAMS, RECORDED, stream_names
-from .commits import read_durable, split
+from .commits import read_durable, split, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -247,12 +247,16 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
     _report_idle(set(names) - set(running), is_alone=not running)
     async with AsyncExitStack() as stack:
         stack.callback(_log.info, "stages stopped", action="stages-stopped", stages=running)
-        if any(stage.needs_history and stage.name in names for stage in STAGES):
-            history = await stack.enter_async_context(installation.history())
-            storage = await _storage(installation, history)
         view, process = None, None
         if installation.commits is not None:
             process, view = await installation.commits.process(early=SEEN_EARLY)
+        if any(stage.needs_history and stage.name in names for stage in STAGES):
+            history = await stack.enter_async_context(installation.history())
+            storage = await _storage(installation, history)
+            if installation.commits is not None and process is not None and ARCHIVER.name in names:
+                followers = {"recorder": partial(_recorded, history)}
+                commits = installation.commits.storage(process, installation.projections, key, followers)
+                storage = replace(storage, commits=commits)
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
@@ -356,10 +360,15 @@ async def _storage(installation: Installation, history: History) -> Storage:
         history=history,
         stored=installation.stored,
         streams=NatsStoredLog(connection, names),
-        purge=NatsStreamPurge(connection, names),
+        purge=NatsStreamPurge(connection, names, unused_durables() if installation.commits is not None else ()),
         archive=installation.archive,
         origin=Origin(installation=await installation.identity(), root=installation.settings.root, version=__version__),
     )
+
+
+async def _recorded(history: History) -> int:
+    """Return the number up to which the history has the events."""
+    return min([await history.offset(stream) for stream in RECORDED])
 
 
 def _raise_if_cancelled() -> None:

@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..archive.archive import Archive, Origin
+from ..archive.log_archive import LogArchive
+from ..domain.commit import Seal
 from ..domain.events import Message, Recorded
 from ..domain.trace_context import Sampling
 from ..ports import (
@@ -31,12 +33,16 @@ from ..ports import (
     StoredLog,
     StreamPurge,
 )
+from ..ports.commit_log import CommitLog
 from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .heartbeat import Heartbeat
 from .leader_election import LeaderElection
 from .states import StateStore
 from .step import Decide, Known, Scope, States, Step
+
+if TYPE_CHECKING:
+    from .snapshots import Folding, Snapshots
 
 H = TypeVar("H")
 """The object whose methods are the decisions and loops of a stage."""
@@ -237,6 +243,33 @@ class Elect(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CommitStorage:
+    """The log of commits of a process that archives it.
+
+    Attributes:
+        log: the commits, archived or not.
+        partition: the partition.
+        seal: what tells genuine commits apart.
+        key: the id of the key of the first commit.
+        archive: where commits go.
+        folding: returns what folds the log in this process; None: it does not yet.
+        snapshots: the snapshots of the fold.
+        takers: the stages that take each stream of inputs by the log of commits.
+        followers: returns the number of the newest event that each follower has.
+    """
+
+    log: CommitLog
+    partition: int
+    seal: Seal
+    key: str
+    archive: LogArchive
+    folding: "Callable[[], Folding | None]"
+    snapshots: "Snapshots"
+    takers: Mapping[Stream, frozenset[str]]
+    followers: Mapping[str, Callable[[], Awaitable[int]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Storage:
     """Storage for the stages that write the history and the archive."""
 
@@ -247,6 +280,8 @@ class Storage:
     purge: StreamPurge
     archive: Archive
     origin: Origin
+    commits: CommitStorage | None = None
+    """None: decisions are messages."""
 
 
 Calm: TypeAlias = Callable[[], Awaitable[None]]

@@ -288,6 +288,8 @@ def lease_standing_aside(key: str) -> str | None:
 
 ARCHIVE_STATE: Final = "archive"
 """The key in `cursors` that holds the progress of the archive."""
+LOG_ARCHIVE: Final = "log-archive"
+"""The key in `cursors` that holds the progress of the archive of commits and their inputs."""
 INSTALLATION_KEY: Final = "report-key"
 TIMEZONE_REQUEST: Final = "request"
 """The key in `timezones` whose changes make every process read its time-zone data again."""

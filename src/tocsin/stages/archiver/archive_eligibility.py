@@ -6,14 +6,14 @@ is younger than the oldest undecided message of any stream, less what the clocks
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
 from ...archive.segment_selection import SegmentSelection
-from ...ports import EventLog, Extent, History, StoredLog, StoredMessage, StreamPurge
-from ...subjects import INPUT_STREAMS, STREAMS, Stream
+from ...ports import EventLog, History, StoredLog, StoredMessage, StreamPurge
+from ...subjects import STREAMS, Stream
+from .log_archiver import Keeping
 
 CLOCK_SKEW: Final = timedelta(seconds=10)
 """The most by which the clocks of the streams' leaders may differ."""
@@ -21,30 +21,6 @@ MAX_KEYS: Final = 10_000
 """The most unique keys that leave the log with a segment."""
 PORTION: Final = 50_000
 """The approximate number of messages of a segment; they are held in memory meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """The retention of messages and history rows.
-
-    The streams keep messages younger than `hot_window`, unless they hold more than `max_messages`; they always keep messages
-    younger than `least`. A stream of inputs counts as too full from half of `max_input_bytes` on, and that of programs outside from half of `max_outside_messages` on (-1: unlimited). The history keeps executions that ended less than `history` ago.
-    """
-
-    hot_window: timedelta
-    max_messages: int
-    history: timedelta
-    max_input_bytes: int = -1
-    max_outside_messages: int = -1
-    least: timedelta = timedelta(minutes=2)
-    interval: float = 300.0
-    """Seconds between two runs of the archiver."""
-    settling: float = 2.0
-    """Seconds between publishing the cursors and purging the streams.
-
-    By then every process that remembers an older cursor (`archive.segment_selection.KEPT`) has read it again, and has finished the
-    messages that it was handling.
-    """
 
 
 class ArchiveEligibility:
@@ -139,7 +115,7 @@ class ArchiveEligibility:
         async for portion in self._streams.messages(stream, after=0, upto=last):
             for message in portion:
                 is_old = message.time <= now - self._keeping.hot_window
-                is_too_much = self._is_too_much(stream, extent, selection.size)
+                is_too_much = self._keeping.is_too_much(stream, extent, selection.size)
                 if message.time > latest or not (is_old or is_too_much):
                     return selection, at, True
                 if new >= PORTION:
@@ -148,12 +124,3 @@ class ArchiveEligibility:
                 new += message.sequence > before
                 at = max(at, message.sequence)
         return selection, at, True
-
-    def _is_too_much(self, stream: Stream, held: Extent, taken: int) -> bool:
-        """Return whether a stream holds too much without the messages that were taken of it."""
-        remaining = held.messages - taken
-        is_limited = stream in INPUT_STREAMS and self._keeping.max_input_bytes >= 0
-        is_half_full = is_limited and 2 * held.size * remaining > self._keeping.max_input_bytes * held.messages
-        most = self._keeping.max_outside_messages
-        is_half_full = is_half_full or (stream is Stream.INPUTS and 0 <= most < 2 * remaining)
-        return is_half_full or remaining > self._keeping.max_messages

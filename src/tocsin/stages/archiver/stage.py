@@ -26,9 +26,10 @@ from ...ports import (
     StreamPurge,
 )
 from ...settings import Settings
-from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
-from .archive_eligibility import ArchiveEligibility, Keeping
+from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, LOG_ARCHIVE, RECORDED, STREAMS, Bucket, Stream, cursor
+from .archive_eligibility import ArchiveEligibility
 from .finished_output import FinishedHeartbeats, FinishedOutput
+from .log_archiver import Keeping, LogArchiver
 from .unproven_reports import INTERVAL_S, UnprovenReports
 
 LEAST: Final = timedelta(minutes=2)
@@ -101,8 +102,10 @@ class Archiver:
         output: FinishedOutput | None,
         heartbeats: FinishedHeartbeats,
         unproven: UnprovenReports,
+        log_archiver: LogArchiver | None = None,
     ) -> None:
-        """`output`: None leaves the lines of handlers to their stream."""
+        """`output`: None leaves the lines of handlers to their stream. `log_archiver`: archives the log of commits; None: decisions are messages."""
+        self._log_archiver = log_archiver
         self._output = output
         self._unproven = unproven
         self._heartbeats = heartbeats
@@ -141,6 +144,9 @@ class Archiver:
     async def _note(self, error: Exception) -> None:
         """Count a failure, and store its reason where `tocsin doctor` reads it."""
         _failures.add(1)
+        if self._log_archiver is not None:
+            await self._log_archiver.note(error)
+            return
         reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
         try:
             state, revision = await self._archive.state()
@@ -176,6 +182,8 @@ class Archiver:
         is_more = False
         if obstacle := self._purge.obstacle():
             _log.warning("archiving is not possible", action="archiver-cannot", reason=obstacle)
+        elif self._log_archiver is not None:
+            is_more = await self._log_archiver.run_once(now)
         else:
             is_more = await self._archive_portion(now)
         forgotten = await self._history.expire(now, after=await self._retention())
@@ -262,6 +270,11 @@ def _start(context: StageContext) -> Archiver | None:
         output=lines if settings.archive.output else None,
         heartbeats=FinishedHeartbeats(context.log, storage.streams, storage.purge),
         unproven=UnprovenReports(context.log, storage.streams, context.report_key, limit=settings.archive.input_bytes),
+        log_archiver=None
+        if storage.commits is None
+        else LogArchiver(
+            storage.commits, storage.streams, storage.purge, context.clock, origin=storage.origin, keeping=keeping
+        ),
     )
 
 
@@ -276,6 +289,7 @@ ARCHIVER: Final = Stage(
         writes=(
             *lease_access(ARCHIVER_LEASE),
             (Bucket.CURSORS, ARCHIVE_STATE),
+            (Bucket.CURSORS, LOG_ARCHIVE),
             *((Bucket.CURSORS, cursor(stream)) for stream in STREAMS),
         ),
         removes=(Stream.REPORTS,),

@@ -1,0 +1,69 @@
+"""A log of commits whose beginning is in the archive: readers get the archived commits first, then those of the stream.
+
+The archiver stores a commit in the archive before it removes the commit from the stream. So where the stream begins after the place of a
+reader, or leaves sequences out, the archive has what is missing.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
+
+from ..archive.log_archive import LogArchive, commits_of
+from ..ports.commit_log import Bodies, CommitLog, StoredBody
+
+
+class ArchivedCommitLog:
+    """Implement `ports.CommitLog`."""
+
+    def __init__(self, log: CommitLog, archive: LogArchive) -> None:
+        self._log = log
+        self._archive = archive
+
+    async def append(self, partition: int, body: bytes, *, expect: int) -> int:
+        """Store a commit under the guard."""
+        return await self._log.append(partition, body, expect=expect)
+
+    async def next(self, partition: int, *, after: int) -> StoredBody | None:
+        """Return the first message after a sequence."""
+        stored = await self._log.next(partition, after=after)
+        if stored is not None and stored.sequence > after + 1:
+            async for batch in self._archived(partition, after=after, before=stored.sequence):
+                return batch.bodies[0]
+        return stored
+
+    async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
+        """Yield all messages after a sequence until closed."""
+        async for batch in self._archived(partition, after=after):
+            yield batch
+            after = batch.upto
+        follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(partition, after=after))
+        async with aclosing(follower) as batches:
+            async for batch in batches:
+                if batch.bodies and batch.bodies[0].sequence > after + 1:
+                    async for missing in self._archived(partition, after=after, before=batch.bodies[0].sequence):
+                        yield missing
+                yield batch
+                after = max(after, batch.upto)
+
+    async def purge(self, partition: int, *, upto: int) -> None:
+        """Remove messages up to a sequence, but never the newest."""
+        await self._log.purge(partition, upto=upto)
+
+    async def _archived(self, partition: int, *, after: int, before: int | None = None) -> AsyncIterator[Bodies]:
+        """Yield the archived messages between two sequences; None: to the end of the archive, which may grow meanwhile."""
+        source = commits_of(partition)
+        while True:
+            place = after
+            state, _ = await self._archive.state()
+            upto = state.last(source) if before is None else min(before - 1, state.last(source))
+            if upto <= after:
+                return
+            async for messages in self._archive.read(source, after=after, upto=upto):
+                yield Bodies(
+                    [StoredBody(each.sequence, each.time, each.body) for each in messages],
+                    caught_up=False,
+                    upto=messages[-1].sequence,
+                )
+                after = messages[-1].sequence
+            if before is not None or after == place:
+                return
