@@ -662,3 +662,16 @@ def test_flood_of_one_publisher_ends_its_own_window_only() -> None:
     assert "4999" in known
     known.expire(NOON + timedelta(days=3))
     assert (len(known), known._buckets, known._counts) == (0, {}, {})
+
+
+async def test_stage_has_no_position_of_a_stream_that_it_does_not_take() -> None:
+    """In a process of its own it would never move, and hold the inputs of others."""
+    work = Work()
+    await work.define("job")
+    await work.trigger("job", "one")
+    await work.finish()
+    await work.runner.rest()
+    sources = {stage: {source for by, source in work.fold.positions if by == stage} for stage in NAMES}
+    assert sources["ticker"] == {EVENTS}
+    assert sources["retrier"] == {EVENTS, "REPORTS"}
+    assert sources["planner"] == {EVENTS, "REQUESTS"}

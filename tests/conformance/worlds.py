@@ -18,7 +18,7 @@ from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin import subjects
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.commit_view import CommitView
-from tocsin.adapters.memory.archive import InMemoryStreamPurge
+from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStreamPurge
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
@@ -33,8 +33,10 @@ from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.adapters.system_clock import SystemClock
+from tocsin.archive.commit_reader import CommitReader
+from tocsin.archive.log_archive import LogArchive
 from tocsin.bootstrap.commit_process import KEY, PARTITION, CommitProcess
-from tocsin.domain.commit import CommitEvent, LogHead
+from tocsin.domain.commit import CommitEvent, LogHead, Seal
 from tocsin.domain.events import Message
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.snapshots import Snapshots
@@ -164,7 +166,13 @@ class CommitsWorld(MemoryWorld):
             return view
 
         self.log = RoutedLog(self.base, shown)  # type: ignore[assignment] # another event log
-        self.stored = CommitStoredLog(InMemoryStoredLog(self.base), shown)  # type: ignore[assignment]
+
+        async def sealed() -> Seal:
+            return process.seal
+
+        archive = LogArchive(InMemoryArchiveStore(), InMemoryProjections())
+        reader = CommitReader(self.commits, PARTITION, sealed, KEY)
+        self.stored = CommitStoredLog(InMemoryStoredLog(self.base), reader, archive, shown)  # type: ignore[assignment]
         async with process.running([], view) as self.loop:
             yield self
 

@@ -1,67 +1,116 @@
-"""The stored events of the log of commits, as messages of their streams, for archives, audits and other readers of the past."""
+"""The stored log of commits and its inputs with their archive, as messages of their streams, for audits and other readers of the past."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 
 from .. import subjects
+from ..archive.commit_reader import CommitReader
+from ..archive.log_archive import ArchivedMessage, LogArchive
 from ..ports import Extent, StoredLog, StoredMessage
-from ..subjects import DECISION_STREAMS, Stream
-from .commit_view import CommitView
+from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, Stream
 from .routed_log import View
 
 PORTION = 1_000
 
 
 class CommitStoredLog:
-    """Implement `ports.StoredLog`: events of commits, and the other streams of another log."""
+    """Implement `ports.StoredLog`: events of commits, and the other streams of another log.
 
-    def __init__(self, base: StoredLog, view: View) -> None:
-        self._base = base
+    Readers of events always get those of the archive too, so that no event counts as archived.
+    """
+
+    def __init__(self, streams: StoredLog, commits: CommitReader, archive: LogArchive, view: View) -> None:
+        """`streams`: the log without the archive."""
+        self._streams = streams
+        self.commits = commits
+        self._archive = archive
         self._view = view
 
     async def archived(self, stream: Stream) -> int:
-        """Return 0 for events: none left the log."""
-        return 0 if stream in DECISION_STREAMS else await self._base.archived(stream)
+        """Return the sequence up to which messages may be in the archive alone; 0 for events."""
+        if stream in DECISION_STREAMS:
+            return 0
+        state, _ = await self._archive.state()
+        return state.last(stream.value)
 
-    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - no event left the log
+    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - events of the log are those of the archive too
         """Return False."""
         return False
 
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
         """Return the lines of an execution that the archive keeps."""
-        return await self._base.archived_lines(execution_id)
+        return await self._streams.archived_lines(execution_id)
 
     async def extent(self, stream: Stream) -> Extent:
-        """Return the extent of a stream; events share their numbers."""
-        if stream not in DECISION_STREAMS:
-            return await self._base.extent(stream)
-        end = await (await self._view()).end(stream)
-        return Extent(1, end, end)
+        """Return the extent of a stream, archived messages included; events share their numbers."""
+        if stream in DECISION_STREAMS:
+            end = await (await self._view()).end(stream)
+            return Extent(1, end, end)
+        segments = await self._archive.segments(stream.value)
+        extent = await self._streams.extent(stream)
+        if not segments:
+            return extent
+        last = segments[-1].last
+        in_stream = extent.messages if extent.first > last else max(extent.last - last, 0)
+        messages = sum(segment.messages for segment in segments) + in_stream
+        return Extent(segments[0].first, extent.last, messages, extent.size)
 
     async def first(self, stream: Stream) -> int:
-        """Return the number of the first event."""
-        return 1 if stream in DECISION_STREAMS else await self._base.first(stream)
+        """Return the sequence of the first message in the stream itself, or the number of the first event."""
+        return 1 if stream in DECISION_STREAMS else await self._streams.first(stream)
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield all matching messages up to a sequence."""
-        if stream not in DECISION_STREAMS:
-            async for page in self._base.messages(stream, *filters, after=after, upto=upto):
-                yield page
-            return
-        view: CommitView = await self._view()
+        pages = self._events(stream, upto) if stream in DECISION_STREAMS else self._inputs(stream, after, upto)
+        takes = subjects.any_of(filters or STREAM_SUBJECTS[stream])
+        async with aclosing(pages) as all_of_them:
+            async for page in all_of_them:
+                wanted = [
+                    message
+                    for message in page
+                    if (message.sequence > after if isinstance(after, int) else message.time >= after)
+                    and takes(message.subject)
+                ]
+                if wanted:
+                    yield wanted
+
+    async def _events(self, stream: Stream, upto: int) -> AsyncGenerator[list[StoredMessage], None]:
         portion: list[StoredMessage] = []
-        since = after if isinstance(after, int) else 0
-        async for event in view.past(stream, filters, after=since, upto=upto):
-            if not isinstance(after, int) and event.time < after:
-                continue
-            subject = event.event.subject
-            scope = subjects.guard_of(subject) or subject
-            headers = {subjects.EXPECTED_SEQUENCE: "0", subjects.EXPECTED_SUBJECT: scope}
-            portion.append(StoredMessage(stream, event.number, event.time, subject, headers, bytes(event.event.body)))
-            if len(portion) >= PORTION:
-                yield portion
-                portion = []
+        async with aclosing(self.commits.events(upto=upto)) as events:
+            async for event in events:
+                if event.stream is stream:
+                    portion.append(event)
+                if len(portion) >= PORTION:
+                    yield portion
+                    portion = []
         if portion:
             yield portion
+
+    async def _inputs(
+        self, stream: Stream, after: int | datetime, upto: int
+    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
+        """Yield the messages of a stream, those of the archive first.
+
+        The archiver may run meanwhile: what a portion of the stream lacks is in the archive once the portion was read.
+        """
+        place, is_of_time = (0, True) if isinstance(after, datetime) else (after, False)
+        for segment in await self._archive.segments(stream.value, after=place):
+            place = segment.last
+            if not (is_of_time and isinstance(after, datetime) and segment.until < after):
+                yield [_stored(stream, each) for each in await self._archive.messages(segment) if each.sequence <= upto]
+        begin = after if is_of_time else place
+        async with aclosing(self._streams.messages(stream, after=begin, upto=upto)) as pages:
+            async for page in pages:
+                async for missing in self._archive.read(stream.value, after=place, upto=page[0].sequence - 1):
+                    yield [_stored(stream, each) for each in missing]
+                yield [message for message in page if message.sequence > place]
+                place = max(place, page[-1].sequence)
+        async for missing in self._archive.read(stream.value, after=place, upto=upto):
+            yield [_stored(stream, each) for each in missing]
+
+
+def _stored(stream: Stream, message: ArchivedMessage) -> StoredMessage:
+    return StoredMessage(stream, message.sequence, message.time, message.subject, message.headers, message.body)

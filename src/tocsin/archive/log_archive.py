@@ -252,7 +252,7 @@ class LogArchive:
         Raises:
             ArchiveDamaged: an object is missing or changed.
         """
-        for segment in await self.segments(source, after=after):
+        for segment in await self.segments(source, after=after) if after < upto else ():
             if segment.first > upto:
                 return
             yield [message for message in await self.messages(segment) if after < message.sequence <= upto]

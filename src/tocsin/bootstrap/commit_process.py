@@ -19,6 +19,7 @@ from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.commit_log import NatsCommitLog
 from ..adapters.nats.turn_channel import NatsTurnChannel
+from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.commit import LogHead, Seal
 from ..engine.causes import Effect, Notice, Proposals
@@ -297,6 +298,14 @@ class Commits:
         config |= {"allow_direct": True, "num_replicas": replicas}
         if await self._connection.find(f"STREAM.INFO.{self._stream}", b"", absent=wire.STREAM_NOT_FOUND) is None:
             await self._connection.manage(f"STREAM.CREATE.{self._stream}", json.dumps(config).encode())
+
+    @property
+    def reader(self) -> CommitReader:
+        """What reads the log from its beginning."""
+        return CommitReader(self._log, PARTITION, self._seal, KEY)
+
+    async def _seal(self) -> Seal:
+        return Seal(self._installation, PARTITION, {KEY: await self._key()})
 
     async def view(self) -> CommitView:
         """Return the events, once they are read."""

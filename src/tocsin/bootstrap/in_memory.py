@@ -28,6 +28,8 @@ from ..adapters.memory.turn_channel import InMemoryTurnChannel
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Archive, Origin
 from ..archive.combined_log import CombinedLog
+from ..archive.commit_reader import CommitReader
+from ..domain.commit import Seal
 from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
 from ..engine.delivery_policy import DeliveryPolicy
@@ -40,7 +42,7 @@ from ..settings.notifications import NatsChannel
 from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
-from .commit_process import CommitProcess
+from .commit_process import KEY, PARTITION, CommitProcess
 from .commits import read_durable, split
 from .installation import Ports
 from .leading import Leading
@@ -108,6 +110,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
     projections = InMemoryProjections(clock)
     archive = Archive(InMemoryArchiveStore(), projections)
     key = token_bytes(32)
+    commits = InMemoryCommitLog(clock) if engine == "commits" else None
     async with open_memory_history(installation=fingerprint(key)) as history:
         yield InMemoryInstallation(
             settings=settings,
@@ -122,7 +125,8 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
             events=InMemoryEventStreams(log, settings.opened_streams),
             recorded=history,
             report_key=key,
-            commits=InMemoryCommitLog(clock) if engine == "commits" else None,
+            commits=commits,
+            commit_reader=None if commits is None else _reader(commits, settings.root, key),
         )
 
 
@@ -189,6 +193,13 @@ async def _run(
         _log.info("stages running", action="stages-started", stages=[stage.name for stage in stages])
         if ready is not None:
             ready.set()
+
+
+def _reader(commits: InMemoryCommitLog, installation: str, key: bytes) -> CommitReader:
+    async def seal() -> Seal:
+        return Seal(installation, PARTITION, {KEY: key})
+
+    return CommitReader(commits, PARTITION, seal, KEY)
 
 
 @asynccontextmanager

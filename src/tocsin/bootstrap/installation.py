@@ -27,6 +27,7 @@ from ..adapters.s3.bucket import S3_EXTRA, Bucket
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog
+from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.ids import fingerprint
 from ..ports import ArchiveStore, Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
@@ -53,6 +54,8 @@ class Ports:
     stored: StoredLog
     """Every message ever stored, in the streams or in the archive."""
     archive: Archive
+    commit_reader: CommitReader | None = None
+    """The log of commits from its beginning; None: decisions are messages."""
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
     """The foreign messages that this process met."""
 
@@ -130,13 +133,16 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             connection, names, group_commit=settings.nats.group_commit, foreign=foreign, marks=marks
         )
         stored: StoredLog = CombinedLog(NatsStoredLog(connection, names), archive)
-        log, commits, clock = inputs, None, SystemClock()
+        log, commits, reader, clock = inputs, None, None, SystemClock()
         if is_on_commits():
             log_archive = LogArchive(store, projections)
             key = partial(_stored_key, connection, names)
             commits = Commits(connection, names, inputs, projections, clock, log_archive, key)
             await stack.enter_async_context(commits.reading())
-            log, stored = RoutedLog(inputs, commits.view), CommitStoredLog(stored, commits.view)
+            log = RoutedLog(inputs, commits.view)
+            streams = NatsStoredLog(connection, names)
+            reader = commits.reader
+            stored = CommitStoredLog(streams, reader, log_archive, commits.view)
         yield Installation(
             settings=settings,
             names=names,
@@ -144,6 +150,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             log=log,
             inputs=inputs,
             commits=commits,
+            commit_reader=reader,
             stored=stored,
             foreign=foreign,
             marks=marks,

@@ -357,6 +357,7 @@ class CommitLoop:
         newest = self._decider.first - 1
         self._watcher.undone(batch.scopes(), newest)
         self.pending.undo(batch, newest)
+        self._decider.batch.since = batch.since  # other processes' commits put no position off
         self._max_inputs = max(1, self._max_inputs // 2)
 
     async def _refresh(self) -> None:

@@ -30,6 +30,8 @@ class Pending:
         self._fold = fold
         self._agenda = agenda
         self._routes = routes_of(stages)
+        self._sources = {stage.name: {EVENTS, *(s.stream.value for s in stage.subscriptions)} for stage in stages}
+        """What each stage takes; of another stream it has no position, which would stand still in a process of its own."""
         self._events: deque[MessageCause] = deque()
         """Events of this process that are decided before all others, so that a cascade runs to its end."""
         self.proposals: deque[Proposal | Note] = deque()
@@ -145,9 +147,9 @@ class Pending:
         for stage in self._stages:
             if stage.name not in self._agenda.led:
                 continue
-            for source, seen in self._seen.items():
+            for source in self._seen.keys() & self._sources[stage.name]:
                 untaken = self._untaken_of((stage.name, source))
-                if ranges := untaken.ranges(seen, self._fold.position(stage.name, source)):
+                if ranges := untaken.ranges(self._seen[source], self._fold.position(stage.name, source)):
                     taken.setdefault(stage.name, {})[source] = Taken(ranges)
         return taken
 

@@ -6,6 +6,7 @@ Each report of a list is decided alone, with the proof of its own claim. One tha
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain.events import Message, Recorded, Report
-from ..ports import Publish, Publisher, Written
+from ..ports import Publish, Publisher, StoredMessage, Written
 from ..subjects import DecodeError
 
 MAX_REPORTS: Final = 64
@@ -22,6 +23,8 @@ MAX_LIST_BYTES: Final = 262_144
 """Bytes of the reports of one list; a longer report stands alone."""
 LISTS: Final = "report.list.*"
 """The filter over lists; the last token is the name of the worker."""
+
+_LIST: Final = LISTS.removesuffix("*")
 
 _log = telemetry.get_logger("tocsin.reports")
 _decode: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -107,7 +110,7 @@ class ListedReports:
 
 def decode(subject: str, body: bytes) -> Message:
     """Decode an input; a list is left to `listed`, and what cannot be read to the loop."""
-    if subject.startswith("report.list."):
+    if subject.startswith(_LIST):
         return Listed(body)
     try:
         return subjects.decode(subject, body)
@@ -156,3 +159,11 @@ def listed(recorded: Recorded[Message]) -> Iterator[Recorded[Message]]:
             )
             continue
         yield Recorded(report, subject, recorded.sequence, recorded.time, recorded.message_id)
+
+
+def unlisted(message: StoredMessage) -> Sequence[StoredMessage]:
+    """Return the reports of a stored list, each as if it had been stored alone; another message as it is."""
+    if not message.subject.startswith(_LIST):
+        return (message,)
+    recorded = Recorded[Message](Listed(message.body), message.subject, message.sequence, message.time)
+    return [replace(message, subject=one.subject, body=one.message.encode()) for one in listed(recorded)]

@@ -12,15 +12,17 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...archive import Export, ExportError, Selection, decoded, extents, open_export, read
+from ...archive import Export, ExportError, Selection, extents, open_export, read
 from ...archive.checkpoints import SignedCheckpoint, stored_checkpoints
+from ...archive.commit_reader import CommitReader
 from ...archive.signing_keys import PublicKey
 from ...domain.text import printable
 from ...ports import StoredLog, StoredMessage
 from ...services import audit as invariants
 from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
+from ...services.audit.commits import stored_log
 from ...services.log_verification import LogVerification, Proof
-from ...subjects import STREAMS, DecodeError
+from ...subjects import STREAMS
 from ..input.values import instant, length
 from ..installation.keys import public_keys, unreadable
 from ..output.format import local
@@ -41,6 +43,8 @@ class Source:
     selection: Selection
     stored: StoredLog | None = None
     """The log itself; None: an export."""
+    commits: CommitReader | None = None
+    """The log of commits; None: decisions are messages, or it is an export."""
     checkpoints: Sequence[SignedCheckpoint] = ()
 
 
@@ -60,7 +64,7 @@ async def source(
             checkpoints = await stored_checkpoints(installation.projections) if is_verified else ()
             upto = await extents(installation.stored, selection)
             log = installation.stored
-            yield Source(read(log, selection, upto), selection, log, checkpoints)
+            yield Source(read(log, selection, upto), selection, log, installation.commit_reader, checkpoints)
         return
     with opened(file) as export:
         subset = narrowed(export, selection)
@@ -193,30 +197,18 @@ async def _audit(
         verification = _verification(keys, log)
         auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=patience, key=key)
         auditor.judge_guards()
-        await _take_beginnings(auditor, log)
-        async for message in log.messages:
-            auditor.stored(message)
+        messages = log.messages
+        if log.stored is not None:
+            messages = stored_log(auditor, log.stored, log.selection, log.commits, patience=patience)
+        async for message in messages:
             verification.take(message)
-            try:
-                recorded = decoded(message)
-            except DecodeError:
-                auditor.unreadable(message)
-                continue
-            auditor.take(recorded)
-            if comparing is not None:
-                await comparing.take(recorded)
+            for recorded in auditor.read(message):
+                if comparing is not None:
+                    await comparing.take(recorded)
         if comparing is not None:
             auditor.compared(await comparing.finish())
         report = auditor.report()
         return _with_proof(report, verification.finish(None if file else datetime.now(UTC))) if keys else report
-
-
-async def _take_beginnings(auditor: Auditor, log: Source) -> None:
-    if log.stored is None:
-        return
-    for stream in STREAMS:
-        first = await log.stored.first(stream)  # before the archive, which may grow meanwhile
-        auditor.begins(stream, first=first, archived=await log.stored.archived(stream))
 
 
 def _verification(keys: Sequence[PublicKey], log: Source) -> LogVerification:

@@ -9,6 +9,8 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
+from ...archive.commit_reader import as_stored
+from ...archive.stream_reader import decoded
 from ...domain.daily_use import has_daily_quota
 from ...domain.events import (
     Admitted,
@@ -27,8 +29,18 @@ from ...domain.events import (
 from ...domain.events import Report as WorkerReport
 from ...domain.namespaces import namespace_of
 from ...domain.policy import NO_POLICY, policy_of
+from ...engine.report_lists import unlisted
 from ...ports import StoredMessage
-from ...subjects import DECISION_STREAMS, Stream, digest_of, foreign_reason, guard_of, junk_reason, publisher_of
+from ...subjects import (
+    DECISION_STREAMS,
+    DecodeError,
+    Stream,
+    digest_of,
+    foreign_reason,
+    guard_of,
+    junk_reason,
+    publisher_of,
+)
 from . import check
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation, on
 from .coordination import Agents, Locks
@@ -279,6 +291,18 @@ class Auditor:
             for handler in self._handlers.get(type(event.message), ()):
                 self._add(handler(event) or ())
 
+    def read(self, message: StoredMessage) -> Iterator[Recorded[Message]]:
+        """Take a message as it is stored, and yield what it holds, as the states have it."""
+        self.stored(message)
+        for one in unlisted(message):
+            try:
+                recorded = decoded(one)
+            except DecodeError:
+                self.unreadable(one)
+            else:
+                self.take(as_stored(recorded, one))
+                yield recorded
+
     def judge_guards(self) -> None:
         """Judge where messages came from too (I9), since `stored` will be called for each."""
         self._judged.append("I9")
@@ -303,15 +327,28 @@ class Auditor:
         """Take the beginning of a stream (`guards.removed`)."""
         self._add(removed(stream, first=first, archived=archived))
 
+    def found(self, violations: Iterable[Violation]) -> None:
+        """Take what is wrong with the log itself."""
+        self._add(violations)
+
+    def remark(self, remarks: Iterable[str]) -> None:
+        """Take what cannot be judged."""
+        self._remarks += remarks
+
     def compared(self, comparison: Comparison) -> None:
         """Take the result of the comparison with the read models (I8)."""
         self._judged.append("I8")
         self._remarks += comparison.remarks
         self._add(comparison.violations)
 
+    @property
+    def until(self) -> datetime | None:
+        """The time (UTC) up to which it judges: that of the newest message, unless it was told another."""
+        return self._until or self._latest
+
     def report(self) -> Report:
         """Return the report. No message can be taken afterwards."""
-        until = self._until or self._latest
+        until = self.until
         self._time.horizon = until
         voided = tuple(self._take_voided())
         self._add(violation for violation, _ in self._foreign.values())

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from ....archive.archive import ArchiveDamaged
-from ....archive.stream_reader import Selection, decoded, extents, read
+from ....archive.stream_reader import Selection
 from ....ports import StoredLog
 from ....services.audit import Auditor, Report
 from ....services.audit.check import PATIENCE
-from ....subjects import INSTALLATION_KEY, STREAMS, Bucket, DecodeError
+from ....services.audit.commits import stored_log
+from ....subjects import INSTALLATION_KEY, STREAMS, Bucket
 from . import folder as folders
 from .backup_log import bucket_value, whole_log
 from .folder import BackupManifest, FileRecord
@@ -109,13 +110,7 @@ def _damaged_snapshots(folder: Path, manifest: BackupManifest) -> Iterator[Damag
 async def _audited(log: StoredLog, patience: timedelta, key: bytes | None) -> Report:
     auditor = Auditor(patience=patience, key=key)
     auditor.judge_guards()
-    for stream in STREAMS:
-        auditor.begins(stream, first=await log.first(stream), archived=await log.archived(stream))
-    everything = Selection()
-    async for message in read(log, everything, await extents(log, everything)):
-        auditor.stored(message)
-        try:
-            auditor.take(decoded(message))
-        except DecodeError:
-            auditor.unreadable(message)
+    async for message in stored_log(auditor, log, Selection(), None, patience=patience):
+        for _ in auditor.read(message):
+            pass
     return auditor.report()

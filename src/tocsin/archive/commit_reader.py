@@ -1,0 +1,86 @@
+"""The log of commits as readers of the past see it: its messages, archived or not, and the events in them.
+
+An event has the time of its decision, as the states have it, and in a header the time at which the server stored its commit: what was late
+must not depend on the clock of a leader.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Final, cast
+
+from .. import subjects
+from ..domain.commit import Commit, CommitEvent, LogHead, Seal
+from ..domain.events import Message, Recorded
+from ..domain.log_events import is_log_event
+from ..domain.text import utc_text
+from ..ports import StoredMessage
+from ..ports.commit_log import Bodies, CommitLog, StoredBody
+
+
+class CommitReader:
+    """Reads the log of one partition from its beginning."""
+
+    def __init__(self, log: CommitLog, partition: int, seal: Callable[[], Awaitable[Seal]], key: str) -> None:
+        """`log`: with its archive. `seal` returns what tells genuine commits apart; `key`: the id of the key of the first commit."""
+        self._log = log
+        self._partition = partition
+        self.seal = seal
+        self.key = key
+
+    async def bodies(self) -> AsyncGenerator[StoredBody, None]:
+        """Yield all messages that are stored now, genuine or not."""
+        follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(self._partition, after=0))
+        async with aclosing(follower) as batches:
+            async for batch in batches:
+                for body in batch.bodies:
+                    yield body
+                if batch.caught_up:
+                    return
+
+    async def events(self, *, upto: int) -> AsyncGenerator[StoredMessage, None]:
+        """Yield the events up to a number as messages of the streams of their subjects.
+
+        Raises:
+            UnknownFormat: this version cannot read on.
+        """
+        seal, head = await self.seal(), LogHead(self.key)
+        async with aclosing(self.bodies()) as bodies:
+            async for stored in bodies:
+                head, commit = seal.read(head, stored.sequence, stored.body)
+                if isinstance(commit, Commit):
+                    for event in events_of(commit, stored.time):
+                        if event.sequence <= upto:
+                            yield event
+                if head.number >= upto:
+                    return
+
+
+STORED: Final = "Tocsin-Stored"
+"""The header with the server's time (UTC) of an event's commit."""
+
+
+def events_of(commit: Commit, stored: datetime) -> Iterator[StoredMessage]:
+    """Yield the events of a commit; `stored`: the server's time (UTC). Those of the log itself are no messages."""
+    for number, event in enumerate(commit.events, commit.first):
+        if not is_log_event(event.subject):
+            yield _message(event, number, commit.at, stored)
+
+
+def _message(event: CommitEvent, number: int, at: datetime, stored: datetime) -> StoredMessage:
+    stream, scope = subjects.stream_of(event.subject), subjects.guard_of(event.subject) or event.subject
+    headers = {
+        subjects.EXPECTED_SEQUENCE: "0",
+        subjects.EXPECTED_SUBJECT: scope,
+        STORED: utc_text(stored, "microseconds"),
+    }
+    return StoredMessage(stream, number, at, event.subject, headers, bytes(event.body))
+
+
+def as_stored(recorded: Recorded[Message], message: StoredMessage) -> Recorded[Message]:
+    """Return an event with the server's time."""
+    stored = message.headers.get(STORED)
+    if stored is None:
+        return recorded
+    time = datetime.fromisoformat(stored)
+    return Recorded(recorded.message, recorded.subject, recorded.sequence, time, recorded.message_id)
