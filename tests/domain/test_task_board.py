@@ -187,10 +187,11 @@ def test_success_of_any_claim_ends_a_claim() -> None:
 )
 def test_sole_step_that_completed_needs_no_notice(steps: int, *, is_completed: bool, noticed: int) -> None:
     board = TaskBoard()
-    for number in range(steps):
-        board.dispatch(of := task(number + 1, execution="e", step=f"s{number}"))
-        started(board, of, "a", number + 11)
-    board.end_execution(of.scope, is_completed=is_completed)
+    tasks = [task(number, execution="e", step=f"s{number}") for number in range(1, steps + 1)]
+    for each in tasks:
+        board.dispatch(each)
+        started(board, each, "a", each.sequence + 10)
+    board.end_execution(tasks[0].scope, is_completed=is_completed)
     assert (len(board.take_ended()), board.agents) == (noticed, ())
 
 
