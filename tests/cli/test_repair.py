@@ -140,9 +140,9 @@ def test_repair_after_a_crash_cancels_nothing_twice(world: World) -> None:
     subject = f"execution.{JOB}.e1.from-the-future"
     world.log.receive(subject, b'{"v": 9}', headers=guarded(subject, expect=1))
     found = world.do(repair.find(world.stored, unreadable=True))
-    assert world.do(repair.cancel_of(world.log, found)) == ["e1"]
-    assert world.do(repair.cancel_of(world.log, found)) == []
-    assert world.call("repair", "--unreadable", "--yes", "-o", "json").json["voided"] == 1
+    assert world.do(repair.void_unreadable(world.log, world.projections, found)) == (1, ["e1"])
+    assert world.do(repair.void_unreadable(world.log, world.projections, found)) == (0, [])
+    assert world.call("repair", "--unreadable", "--yes", "-o", "json").json["voided"] == 0
 
 
 def test_nothing_is_voided_without_consent(hurt: World) -> None:

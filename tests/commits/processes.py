@@ -3,6 +3,7 @@
 import random
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from unittest.mock import MagicMock
@@ -15,6 +16,7 @@ from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.domain.commit import Commit, CommitEvent, LogHead, Seal
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.log_events import is_log_event
+from tocsin.engine.broken_keys import StoredEvent
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
@@ -93,12 +95,14 @@ class Installation:
         return commits
 
     async def events(self) -> list[Recorded[Message]]:
-        return [
-            Recorded(subjects.decode(event.subject, bytes(event.body)), event.subject, number, commit.at)
-            for commit in await self.commits()
-            for number, event in enumerate(commit.events, commit.first)
-            if not is_log_event(event.subject)
-        ]
+        """All events that this version can read."""
+        found = list[Recorded[Message]]()
+        for commit in await self.commits():
+            for number, event in enumerate(commit.events, commit.first):
+                with suppress(subjects.DecodeError):
+                    if not is_log_event(event.subject):
+                        found.append(StoredEvent(number, event.subject, commit.at, event.body).read())
+        return found
 
     async def by_scope(self) -> dict[str, list[str]]:
         found = defaultdict[str, list[str]](list)

@@ -30,7 +30,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.events.message import validated
 from tocsin.domain.log_events import Began, LogEvent, Poison, Trying, decode
-from tocsin.engine.fold import LEDGER, BrokenKey
+from tocsin.engine.fold import LEDGER
 from tocsin.engine.poison import DecisionTooLarge
 from tocsin.engine.stage import BoundStage
 from tocsin.engine.step import DONE, Decide, Events, States, Step, again, done
@@ -123,7 +123,7 @@ async def test_decision_that_fails_on_a_wrong_fold_is_made_on_a_fresh_one() -> N
     installation = await installed("good")
     process = installation.process()
     await process.read_on()
-    process.fold.states[subjects.ledger("good")] = BrokenKey("it is wrong")
+    process.fold.states[subjects.ledger("good")] = "it is wrong"
     trigger(installation, "good")
     await process.run()
     assert await of_log(installation) == []
@@ -136,7 +136,7 @@ async def test_fresh_fold_goes_on_telling_what_leaves_it() -> None:
     process, left = installation.process(), list[str]()
     process.fold.departures.on_left = lambda scope, _: left.append(scope)
     await process.read_on()
-    process.fold.states[subjects.ledger("good")] = BrokenKey("it is wrong")
+    process.fold.states[subjects.ledger("good")] = "it is wrong"
     trigger(installation, "good")
     await process.run()
     [scope] = [scope for scope in await installation.by_scope() if scope.startswith("execution.good.")]

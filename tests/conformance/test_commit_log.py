@@ -16,7 +16,7 @@ from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.log.commit_log import NatsCommitLog
 from tocsin.adapters.system_clock import SystemClock
-from tocsin.domain.commit import CommitEvent, ForeignBody, LogHead, Seal
+from tocsin.domain.commit import CommitEvent, LogHead, Seal
 from tocsin.engine.commit_writer import Appended, Chain, CommitWriter
 from tocsin.ports import Clock, LogUnavailable, MessageTooLarge
 from tocsin.ports.commit_log import Bodies, CommitLog, CommitRefused, StoredBody
@@ -209,9 +209,9 @@ class Process:
 
     def __init__(self, place: Place, name: str) -> None:
         self.name = name
-        self.foreign = list[ForeignBody]()
+        self.foreign = list[int]()
         self.log = Faulty(place.log)
-        self.chain = Chain(SEAL, LogHead("k1"), self.foreign.append)
+        self.chain = Chain(SEAL, LogHead("k1"), lambda stored, _: self.foreign.append(stored.sequence))
         self.writer = CommitWriter(cast("CommitLog", self.log), 0, self.chain, cast("Clock", _Hasty()))
 
     async def append(self, *subjects: str) -> Appended:

@@ -17,15 +17,16 @@ import msgspec
 from .. import subjects, telemetry
 from ..domain import lock
 from ..domain.commit import CommitEvent, Seal
-from ..domain.events import Dispatched, Message, Recorded
+from ..domain.events import Dispatched, Message, Recorded, Voided
 from ..domain.log_events import is_log_event
+from ..engine.broken_keys import Broken
 from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
 from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written, check_scopes
 from ..ports.commit_log import Bodies, CommitLog
-from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
+from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream, UnreadableMessage
 from .decision_lines import note as note_line
 from .memory.clock import AlarmClock
 from .memory.durable import InMemoryDurable
@@ -60,12 +61,17 @@ class _Event:
             DecodeError: it cannot.
         """
         subject = self.event.subject
-        if decode is not subjects.decode:
-            return Recorded(decode(subject, bytes(self.event.body)), subject, self.number, self.time)
-        if self.recorded is None:
-            message = subjects.decode(subject, bytes(self.event.body))
-            self.recorded = Recorded(message, subject, self.number, self.time)
-        return self.recorded
+        if decode is subjects.decode and self.recorded is not None:
+            return self.recorded
+        try:
+            recorded = Recorded(decode(subject, bytes(self.event.body)), subject, self.number, self.time)
+        except DecodeError as error:
+            digest = subjects.digest_of(bytes(self.event.body))
+            error.stored = UnreadableMessage(subjects.stream_of(subject), subject, self.number, self.time, digest)
+            raise
+        if decode is subjects.decode:
+            self.recorded = recorded
+        return recorded
 
 
 class _Feed:
@@ -179,16 +185,18 @@ class CommitView:
         first: int,
         at: datetime,
         events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message]],
+        recorded: Sequence[Recorded[Message] | None],
         /,
         *,
         is_own: bool,
     ) -> None:
         """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
         if is_own:
-            note_decisions(recorded)
+            note_decisions([one for one in recorded if one is not None])
         for place, event in enumerate(events):
             self._number = first + place
+            if event.subject.startswith("repair."):
+                self._learn(_Event(event, self._number, at, None))
             feeds = self._routes.to(event.subject)
             if feeds or self._known:
                 one = _Event(event, self._number, at, recorded[place] if recorded else None)
@@ -206,6 +214,11 @@ class CommitView:
             feed.events.append(one)
         if (known := self._known.get(_scope_of(one.event.subject))) is not None:
             known.append(_read(one))
+
+    def _learn(self, one: _Event) -> None:
+        """Let the readers of this process skip an unreadable event that an operator set aside."""
+        if isinstance(message := getattr(_read(one), "message", None), Voided):
+            subjects.set_aside(message)
 
     def _keep_for_durables(self, first: int, at: datetime, events: Sequence[CommitEvent]) -> None:
         for number, event in enumerate(events, first):
@@ -361,22 +374,35 @@ class CommitView:
             return []
         return _needed(await self._events_of(scope), after)
 
-    async def _events_of(self, scope: str) -> Sequence[Recorded[Message]]:
-        known: Sequence[Recorded[Message] | DecodeError] | None = self._in_memory(scope)
+    async def _known_of(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError]":
+        known = self._in_memory(scope)
         if known is None and self.is_folding and scope not in self.fold.numbers:
             return []
-        if known is None and is_standing(scope):
+        if known is None and not self.is_folding and is_standing(scope):
             known = await self._tails.standing(scope, self._number)
-        if known is None:
-            known = await self._scan(scope)
-        for one in known:
-            if isinstance(one, DecodeError):
+        return await self._scan(scope) if known is None else known
+
+    async def _events_of(self, scope: str) -> Sequence[Recorded[Message]]:
+        events = list[Recorded[Message]]()
+        for one in await self._known_of(scope):
+            if not isinstance(one, DecodeError):
+                events.append(one)
+            elif not await self._is_set_aside(one):
                 raise one
-        return cast("Sequence[Recorded[Message]]", known)
+        return events
+
+    async def _is_set_aside(self, error: DecodeError) -> bool:
+        """Return whether an operator set an unreadable event aside; the newest of such decisions are remembered."""
+        if (unreadable := error.stored) is None or subjects.is_set_aside(unreadable):
+            return unreadable is not None
+        for recorded in await self._events_of(_scope_of(subjects.voided(unreadable.stream, unreadable.sequence))):
+            if isinstance(recorded.message, Voided):
+                subjects.set_aside(recorded.message)
+        return subjects.is_set_aside(unreadable)
 
     def _in_memory(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError] | None":
         """Return all events of a scope; None: they must be read."""
-        if self.is_folding and are_in_fold((scope,)):
+        if self.is_folding and are_in_fold((scope,)) and type(self.fold.states.get(scope)) is not Broken:
             return newest_events(self.fold, (scope,))
         for known in (self.fold.all_events(scope), self._left.get(scope), self._known.get(scope)):
             if known is not None:
@@ -414,7 +440,7 @@ class CommitView:
             return number
         if not self.is_folding and "*" not in scope and _scope_of(scope) == scope:
             return await self._tails.newest(scope)
-        return max((recorded.sequence for recorded in await self._load(scope, 0)), default=0)
+        return max((one.sequence or 0 for one in await self._known_of(scope)), default=0)
 
     async def end(self, stream: Stream) -> int:  # noqa: ARG002 - all streams share their numbers
         """Return the number of the newest event."""
@@ -438,8 +464,11 @@ class CommitView:
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return the event with a number."""
         await self._catch_up()
-        known = self.fold.events.get(_scope_of(subject)) or await self._read_each(subject)
-        return next((recorded for recorded in known if recorded.sequence == sequence), None)
+        known: Sequence[Recorded[Message] | DecodeError] = self.fold.all_events(_scope_of(subject)) or ()
+        one = next((one for one in known or await self._scan(subject) if one.sequence == sequence), None)
+        if isinstance(one, DecodeError):
+            raise one
+        return one
 
     async def read(
         self,

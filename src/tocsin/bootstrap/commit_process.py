@@ -22,6 +22,7 @@ from ..adapters.nats.turn_channel import NatsTurnChannel
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.commit import LogHead, Seal
+from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
@@ -36,10 +37,11 @@ from ..engine.step import Send
 from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
 from ..ports import Clock, EventLog, LogUnavailable, Projections, RequestRefused
-from ..ports.commit_log import CommitLog
+from ..ports.commit_log import CommitLog, StoredBody
 from ..ports.turn_channel import TurnChannel
 from ..stages.planner import PLANNER
-from ..subjects import Stream, covers
+from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
+from ..telemetry.foreign import ForeignMessages
 from .commits import takers
 from .leading import Leading
 from .log_starts import LogStarts, Start
@@ -104,8 +106,9 @@ class CommitProcess:
         turns: TurnChannel,
         wake_at: Any = None,
         projections: Projections | None = None,
+        foreign: ForeignMessages | None = None,
     ) -> None:
-        """`name`: that of no other process. `turns`: requests of processes that store commits.
+        """`name`: that of no other process. `turns`: requests of processes that store commits. `foreign` takes what is no commit.
 
         `projections`: where snapshots and heads are; None: there are none, and the process begins at the beginning of the log.
         """
@@ -113,6 +116,7 @@ class CommitProcess:
         """Whether the process folds the log although it has no stages that decide."""
         self.folding: Folding | None = None
         """What folds the log; None: it is not folded yet."""
+        self._foreign = foreign or ForeignMessages()
         self._log = log
         self._inputs = inputs
         self._clock = clock
@@ -179,7 +183,8 @@ class CommitProcess:
         turns: WriteTurns,
         leading: Leading | None,
     ) -> "_Folded":
-        chain = Chain(self.seal, start.head, earlier=start.earlier)
+        chain = Chain(self.seal, start.head, self._report_foreign, start.earlier)
+        start.fold.on_broken = self._report_broken
         view.fold, view.is_folding = start.fold, bool(stages) or self.folds
         view.begin(chain, start.number)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
@@ -203,6 +208,14 @@ class CommitProcess:
         following = group.create_task(self._follow(loop, start.head.sequence, folded))
         await folded.wait()
         return _Folded(loop, leases, following)
+
+    def _report_foreign(self, stored: StoredBody, reason: str) -> None:
+        self._foreign.report(f"commits.{PARTITION}", stored.sequence, stored.time, reason, stream=COMMITS)
+
+    def _report_broken(self, event: StoredEvent, reason: str, does_decode: bool) -> None:  # noqa: FBT001 - a callback
+        digest = digest_of(bytes(event.body))
+        stored = UnreadableMessage(stream_of(event.subject), event.subject, event.number, event.time, digest)
+        self._foreign.report_unreadable(stored, reason, does_decode=does_decode)
 
     async def _follow(self, loop: CommitLoop, after: int, folded: asyncio.Event) -> None:
         async for batch in self._log.follow(PARTITION, after=after):
@@ -275,9 +288,11 @@ class Commits:
         clock: Clock,
         archive: LogArchive,
         key: Callable[[], Awaitable[bytes]],
+        foreign: ForeignMessages,
     ) -> None:
+        self._foreign = foreign
         self._connection = connection
-        self._stream = f"{names.root}_COMMITS"
+        self._stream = f"{names.root}_{COMMITS}"
         self._log = ArchivedCommitLog(NatsCommitLog(connection, self._stream, f"{names.root}.commits"), archive)
         self.archive = archive
         self._inputs = inputs
@@ -329,6 +344,7 @@ class Commits:
             name=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
             turns=NatsTurnChannel(self._connection, f"{self._installation}.turn"),
             projections=self._projections,
+            foreign=self._foreign,
         )
         snapshots = Snapshots(self._projections, b"")
         return process, CommitView(self._log, PARTITION, process.seal, LoopClock(), snapshots, early=early)

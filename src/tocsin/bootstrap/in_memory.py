@@ -166,6 +166,7 @@ async def run_stages_in_memory(
                 installation=installation.settings.root,
                 name=f"memory-{token_hex(4)}",
                 turns=installation.turns,
+                foreign=installation.foreign,
                 wake_at=installation.clock.at,
             )
             pure, stages = split(stages)

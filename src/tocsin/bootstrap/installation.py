@@ -137,7 +137,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         if is_on_commits():
             log_archive = LogArchive(store, projections)
             key = partial(_stored_key, connection, names)
-            commits = Commits(connection, names, inputs, projections, clock, log_archive, key)
+            commits = Commits(connection, names, inputs, projections, clock, log_archive, key, foreign)
             await stack.enter_async_context(commits.reading())
             log = RoutedLog(inputs, commits.view)
             streams = NatsStoredLog(connection, names)

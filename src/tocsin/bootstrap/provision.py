@@ -1,17 +1,19 @@
 """The streams, buckets and durables that an installation needs in NATS."""
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from ..adapters.nats.admin.desired_state import CaptureLimits, InputLimits, OutputLimits, durable_specs
 from ..adapters.nats.admin.inspection import NatsInspection
 from ..adapters.nats.admin.provision import Change, Mode, provision
-from ..engine.stage import AnyStage
+from ..engine.stage import AnyStage, Subscription
 from ..ports import DurableSpec
 from ..services.health import HealthTarget
 from ..settings import Settings
 from ..stages import STAGES
-from ..subjects import RECORDED, Stream
+from ..subjects import DECISION_STREAMS, RECORDED, Stream
+from .commit_process import is_on_commits
+from .commits import PURE
 from .installation import Installation, is_set_up
 
 KEY_TIMEOUT_S: Final = 3.0
@@ -45,10 +47,18 @@ def installed_stages(settings: Settings) -> list[AnyStage]:
     return [stage for stage in STAGES if stage.is_installed(settings)]
 
 
+def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]]]:
+    """Return the subscriptions with a durable, each with its stage; the log of commits has positions for the others."""
+    subscribed = [(stage, one) for stage in installed_stages(settings) for one in stage.subscriptions]
+    if not is_on_commits():
+        return subscribed
+    return [(stage, one) for stage, one in subscribed if stage.name not in PURE and one.stream not in DECISION_STREAMS]
+
+
 def durables_of(settings: Settings) -> list[DurableSpec]:
     """Return every durable of an installation: those of its stages and that of MQ executors."""
     return durable_specs(
-        [subscription.spec(settings) for stage in installed_stages(settings) for subscription in stage.subscriptions],
+        [subscription.spec(settings) for _, subscription in _subscriptions(settings)],
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
         teams=settings.mq_teams,
@@ -77,7 +87,7 @@ def health_target(installation: Installation) -> HealthTarget:
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
         durables=durables,
-        owners={(s.stream, s.durable): stage.name for stage in installed_stages(settings) for s in stage.subscriptions},
+        owners={(s.stream, s.durable): stage.name for stage, s in _subscriptions(settings)},
         recorded=RECORDED[Stream.LOG],
     )
 

@@ -21,6 +21,8 @@ class ForeignReport(BaseModel):
     """The reason why no stage can have stored it, or why the process cannot read it."""
     is_unreadable: bool = False
     """Whether a stage stored it, and the process cannot read it."""
+    does_decode: bool = False
+    """Whether it can be read, and the state of its scope does not accept it."""
 
     @property
     def place(self) -> str:

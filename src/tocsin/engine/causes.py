@@ -13,7 +13,8 @@ from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
 from ..subjects import Stream
-from .fold import EVENTS, KINDS, BrokenKey, Fold
+from .broken_keys import Broken
+from .fold import EVENTS, KINDS, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
 from .step import Put, Send
 
@@ -247,7 +248,7 @@ class Agenda:
                 alarms = tuple(
                     DeadlineCause(stage, deadlines, scope, deadline)
                     for stage, deadlines in declared
-                    if not isinstance(state, BrokenKey)
+                    if type(state) is not Broken
                     for deadline in deadlines.of(state)
                 )
             except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other

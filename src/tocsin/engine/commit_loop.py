@@ -15,14 +15,15 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
-from .. import subjects, telemetry
+from .. import telemetry
 from ..domain.commit import Commit, LogHead, Taken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Began, Left, LogEvent, Waits, decode, is_log_event
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
-from ..subjects import Stream
+from ..subjects import DecodeError, Stream
 from .batch import Batch
+from .broken_keys import StoredEvent, changed_scope
 from .causes import DECISIONS, Agenda, Alarm, Effect, Note, Proposal
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
@@ -170,8 +171,8 @@ class CommitLoop:
         """Take the events of a commit that the fold has, for stages that have not taken them."""
         for number, event in enumerate(commit.events, commit.first):
             if not is_log_event(event.subject):
-                message = subjects.decode(event.subject, bytes(event.body))
-                self.pending.arrive(EVENTS, Recorded(message, event.subject, number, commit.at))
+                with suppress(DecodeError):  # its key is broken in the fold
+                    self.pending.arrive(EVENTS, StoredEvent(number, event.subject, commit.at, event.body).read())
 
     @property
     def head(self) -> LogHead:
@@ -218,7 +219,7 @@ class CommitLoop:
         """
         self._undo_open()
         self._write_turns.seen(commit.writer)
-        recorded = list[Recorded[Message]]()
+        recorded = list[Recorded[Message] | None]()
         if isinstance(self.fold, ScopeNumbers):
             self.fold.take_commit(commit)
         else:
@@ -226,7 +227,10 @@ class CommitLoop:
             self.pending.forget_taken(commit.taken)
             for one, event in zip(recorded, commit.events, strict=True):
                 if not is_log_event(event.subject):
-                    self.agenda.note(self.fold, (subjects.scope_of(one.message),))
+                    self.agenda.note(self.fold, (changed_scope(event.subject, one),))
+                if one is None:
+                    continue
+                if not is_log_event(event.subject):
                     self.pending.arrive(EVENTS, one)
                 elif isinstance(change := decode(event), Left):
                     self._leadership.take_left(change)

@@ -1,12 +1,12 @@
 """The end of a partition's log in one process: a chain that tells genuine commits apart, and appends under its guard."""
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from .. import telemetry
-from ..domain.commit import Commit, CommitDraft, ForeignBody, LogHead, Seal
+from ..domain.commit import Commit, CommitDraft, LogHead, Seal
 from ..ports import Clock, LogUnavailable, MessageTooLarge, RequestRefused
 from ..ports.commit_log import CommitLog, CommitRefused, StoredBody
 from .heads import Heads
@@ -35,6 +35,10 @@ class Appended(NamedTuple):
     others: tuple[StoredCommit, ...] = ()
 
 
+OnForeign: TypeAlias = Callable[[StoredBody, str], None]
+"""Takes a foreign message of the log, and the reason."""
+
+
 class Chain:
     """The commits of a partition from a head on, read once each, by whoever brings them first."""
 
@@ -42,10 +46,13 @@ class Chain:
         self,
         seal: Seal,
         head: LogHead,
-        on_foreign: Callable[[ForeignBody], None] | None = None,
+        on_foreign: OnForeign | None = None,
         earlier: Iterable[LogHead] = (),
     ) -> None:
-        """`head`: where the chain begins, as a snapshot or a saved place names it. `earlier`: heads before it."""
+        """`head`: where the chain begins, as a snapshot or a saved place names it. `earlier`: heads before it.
+
+        `on_foreign` takes each foreign message, and the reason.
+        """
         self.seal = seal
         self.head = head
         self.newest = head
@@ -71,9 +78,8 @@ class Chain:
             self.advance(head)
             return content
         self.head = head
-        _log.warning("foreign message in the log, skipped", action="foreign-commit", **content._asdict())
         if self._on_foreign is not None:
-            self._on_foreign(content)
+            self._on_foreign(stored, content.reason)
         return None
 
 
@@ -96,7 +102,7 @@ class CommitWriter:
         """Store the commit that follows the chain's head; send the same bytes until they are stored, or overtaken.
 
         A lost answer is no reason to decide again: the commit may be stored. Only what is read behind the expected sequence says so.
-        ForeignBody messages alone change nothing: the same bytes go behind them.
+        Foreign messages alone change nothing: the same bytes go behind them.
 
         Raises:
             UnknownFormat: the log has a commit that this process cannot read.

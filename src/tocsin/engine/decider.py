@@ -1,5 +1,6 @@
 """Decides on one cause after another within a batch: with limits, and so that a decision that fails stops no other."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,6 +11,8 @@ from ..domain.commit import CommitEvent
 from ..domain.events import Message, PoisonMessage, Recorded
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
 from .batch import Batch, Mark
+from .broken_keys import PATIENCE as KEY_PATIENCE
+from .broken_keys import Broken, BrokenKey, changed_scope
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Notice, Proposal
 from .fold import EVENTS, Fold
 from .fold_view import View
@@ -92,6 +95,11 @@ class Decider:
                 self._pending.first = cause
             elif isinstance(cause, Proposal | Note):
                 cause.fail(error)
+            elif isinstance(error, BrokenKey):  # a fresh fold has it too
+                self.batch.calls.append(cause)
+                if not self._waits_for_key(cause, error, now):
+                    self._give_up(cause, error, now)
+                return True
             else:
                 _log.exception(
                     "decision failed; making it again", action="decision-failed", stage=cause.by, place=place_of(cause)
@@ -112,12 +120,16 @@ class Decider:
         except Exception as error:  # noqa: BLE001 - as in `attempt`
             self._take_back(mark, length)
             self.batch.calls.append(cause)
-            if isinstance(cause, MessageCause):
-                self._end(cause, error, now)
-                return
-            place = place_of(cause)
-            _log.error("deadline put off", action="deadline-failed", stage=cause.by, place=place, error=str(error))
-            self._agenda.look_again(cause, now + LOOK_AGAIN)
+            self._give_up(cause, error, now)
+
+    def _give_up(self, cause: MessageCause | DeadlineCause, error: Exception, now: datetime) -> None:
+        """End the key of a message that cannot be decided; put off a deadline."""
+        if isinstance(cause, MessageCause):
+            self._end(cause, error, now)
+            return
+        place = place_of(cause)
+        _log.error("deadline put off", action="deadline-failed", stage=cause.by, place=place, error=str(error))
+        self._agenda.look_again(cause, now + LOOK_AGAIN)
 
     def _end(self, cause: MessageCause | DeadlineCause, error: Exception, now: datetime) -> None:
         """End the key of a decision that nobody makes any more."""
@@ -129,7 +141,8 @@ class Decider:
         _log.error("decision is poison", action="poison", **msgspec.structs.asdict(poison))
         self.append_of_log(poison, now, cause)
         for event in end:
-            self._append(cause, event, now)
+            with suppress(BrokenKey):  # the key is broken, and so is its end
+                self._append(cause, event, now)
         if isinstance(cause, MessageCause):
             self._end_wait(cause, now)
             self._close(cause)
@@ -200,6 +213,18 @@ class Decider:
             self._append(cause, _dead_letter(cause, step), now)
         self._end_wait(cause, now)
 
+    def _waits_for_key(self, cause: MessageCause | DeadlineCause, error: BrokenKey, now: datetime) -> bool:
+        """Have a message wait until a key is whole; False: it may wait no longer, or the decision itself would break the key."""
+        if isinstance(cause, DeadlineCause) or type(self._fold.states.get(error.scope)) is not Broken:
+            return False
+        waits = wait_for(cause, {error.repair}, now, KEY_PATIENCE)
+        if waits.until <= now or (cause.waits is None and not self._fold.waiting.has_room(waits)):
+            return False
+        if waits != cause.waits:
+            self.append_of_log(waits, now, cause)
+        self._close(cause)
+        return True
+
     def _end_wait(self, cause: MessageCause, now: datetime) -> None:
         if cause.waits is not None:
             self.append_of_log(Waited(*cause.waits.name), now, cause)
@@ -265,9 +290,12 @@ class Decider:
         batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
         batch.recorded.append(recorded)
         batch.size += len(body) + len(recorded.subject) + len(cause.cause) + EVENT_BYTES
-        self._agenda.note(self._fold, (self._fold.evolve(recorded),))
+        scope = self._fold.evolve(recorded)
+        self._agenda.note(self._fold, (changed_scope(recorded.subject, recorded),))
         self._pending.arrive(EVENTS, recorded, is_own=True)
         self.may_propose |= self._watcher.decided(batch.events[-1], recorded)
+        if type(state := self._fold.states.get(scope)) is Broken and state.number == recorded.sequence:
+            raise BrokenKey(state)
 
 
 def _dead_letter(call: MessageCause, step: Step) -> PoisonMessage:

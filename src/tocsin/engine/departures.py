@@ -44,6 +44,7 @@ from ..domain.ids import KEYED, time_of
 from ..domain.ledger import Ledger
 from ..domain.lock import Lock
 from ..domain.uniqueness import UniqueKey
+from .broken_keys import Broken
 from .request_ids import DEDUP_WINDOW, RequestIds
 
 if TYPE_CHECKING:
@@ -369,7 +370,7 @@ class Departures:
 
     def _definitions(self) -> Iterator[tuple[str, int]]:
         for state in self._fold.states.values():
-            match state:
+            match state.before if type(state) is Broken else state:
                 case Ledger():
                     yield from ((state.job, number) for number in state.definitions)
                 case Execution(requested=asked) if asked is not None:

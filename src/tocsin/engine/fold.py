@@ -8,13 +8,14 @@ decision can ask for leaves the fold (`departures`).
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import msgspec
 
 from .. import subjects, telemetry
 from ..domain import ledger
 from ..domain.commit import LogHead, Position, Taken
 from ..domain.definition import JobDefinition
-from ..domain.errors import TocsinError
 from ..domain.events import (
     CronTriggered,
     Defined,
@@ -28,8 +29,10 @@ from ..domain.events import (
     Resumed,
     Shard,
     ShardsDefined,
+    Voided,
 )
 from ..domain.log_events import LogEvent, NamedSnapshot, Waited, Waits
+from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent, nobody_listens
 from .departures import LEFT, Departures
 from .folds import UNKNOWN_TIME
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
@@ -65,12 +68,6 @@ _ABSENT: Final = object()
 _APPENDED: Final = object()
 
 _log = telemetry.get_logger("tocsin.engine")
-
-
-class BrokenKey(TocsinError):
-    """An event of a key cannot be applied: no decision may rest on this key."""
-
-    code = "broken-key"
 
 
 class Journal:
@@ -182,6 +179,7 @@ class Fold:
         self.standing: dict[str, dict[str, Recorded[Message]]] = {}
         """The newest event of each subject of a standing scope, oldest first."""
         self.waiting = WaitingInputs(self.journal)
+        self.on_broken: OnBroken = nobody_listens
         self._snapshots: dict[str, tuple[str, ...]] = {}
         self._heads: dict[str, tuple[LogHead, ...]] = {}
         self.departures = Departures(self, key)
@@ -194,23 +192,25 @@ class Fold:
         scope = subjects.scope_of(message)
         first, put = scope.partition(".")[0], self.journal.put
         kind = KINDS.get(first)
+        before = self.states.get(scope)
+        if type(before) is Broken:
+            self._break(scope, StoredEvent.of(recorded), before.error)
+            return scope
         put(self.numbers, scope, number)
         if kind is None:
             if first in STANDING:
                 self._put_standing(scope, recorded)
-            return scope
-        if first == "execution":
-            self.journal.append(self.events, scope, recorded)
-        before = self.states.get(scope, kind.initial)
-        if isinstance(before, BrokenKey):
+            if isinstance(message, Voided):
+                self._mend(message)
             return scope
         try:
-            state = kind.evolve(before, recorded)
+            state = kind.evolve(kind.initial if before is None else before, recorded)
         except Exception as error:  # noqa: BLE001 - any error breaks this key alone
-            _log.exception("event cannot be applied", action="broken-key", scope=scope, number=number)
-            put(self.states, scope, BrokenKey(f"{scope}: event {number:,} cannot be applied: {error!r}"))
+            self._break(scope, StoredEvent.of(recorded), repr(error), does_decode=True)
             return scope
         put(self.states, scope, state)
+        if first == "execution":
+            self.journal.append(self.events, scope, recorded)
         if first == "ledger":
             put(self.ledgers, scope, self.ledgers.get(scope, LedgerTail()).add(recorded, state))
         elif first == "cron":
@@ -227,6 +227,52 @@ class Fold:
         self.journal.put(self.standing, scope, others | {recorded.subject: recorded})
         if isinstance(message := recorded.message, ShardsDefined):
             self.journal.put(self.shard_maps, recorded.sequence, message.shards)
+
+    def take_event(self, event: StoredEvent) -> Recorded[Message] | None:
+        """Apply the event with the next number as it is stored, and return it; None: this version cannot read it."""
+        try:
+            recorded = event.read()
+        except Exception as error:  # noqa: BLE001 - any error breaks its key alone
+            self._break(event.scope, event, str(error))
+            return None
+        self.evolve(recorded)
+        return recorded
+
+    def _break(self, scope: str, event: StoredEvent, error: str, *, does_decode: bool = False) -> None:
+        """Note that an event cannot be applied, or comes after such an event."""
+        put, before = self.journal.put, self.states.get(scope)
+        put(self.numbers, scope, event.number)
+        if type(before) is Broken:
+            put(self.states, scope, before.add(event))
+            return
+        put(self.states, scope, Broken(before, (event,), (), error))
+        _log.error("event cannot be applied", action="broken-key", scope=scope, number=event.number, error=error)
+        self.on_broken(event, error, does_decode)
+
+    def _mend(self, voided: Voided) -> None:
+        """Apply the events of a broken key again, one of which an operator set aside."""
+        scope = subjects.guard_of(voided.subject) or voided.subject
+        broken = self.states.get(scope)
+        if type(broken) is Broken and (mended := broken.without(voided)) is not broken:
+            self.apply_again(scope, mended)
+
+    def apply_again(self, scope: str, broken: Broken) -> None:
+        """Apply the events of a broken key again, but for those that are set aside and cannot be applied."""
+        self._put_state(scope, broken.before)
+        for event in broken.since:
+            self.take_event(event)
+            state = self.states.get(scope)
+            if type(state) is Broken and event.number == state.number and event.number in broken.aside:
+                self._put_state(scope, state.before)
+        state = self.states.get(scope)
+        if type(state) is Broken:
+            self.journal.put(self.states, scope, msgspec.structs.replace(state, aside=broken.aside))
+
+    def _put_state(self, scope: str, state: object) -> None:
+        if state is not None:
+            self.journal.put(self.states, scope, state)
+        elif scope in self.states:
+            self.journal.remove(self.states, scope)
 
     def evolve_log(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
         """Apply an event of the log itself, which a process stored."""
@@ -250,8 +296,9 @@ class Fold:
             for key in mine.keys() | others.keys()
             if mine.get(key) != others.get(key)
         }
-        on_left = self.departures.on_left
+        on_left, on_broken = self.departures.on_left, self.on_broken
         vars(self).update(vars(other))
+        self.on_broken = on_broken
         self.departures.belong_to(self, on_left)
         return differing
 
@@ -294,14 +341,23 @@ class Fold:
         Raises:
             BrokenKey: an event of it cannot be applied.
         """
-        state: T | BrokenKey | None = self.states.get(scope)
+        state: T | Broken | None = self.states.get(scope)
         if state is None:
             if kind.name == EXECUTION.name and self.departures.knows(scope):
                 return LEFT  # type: ignore[return-value] # the state of an execution
             return kind.initial
-        if isinstance(state, BrokenKey):
-            raise state
-        return state
+        if type(state) is Broken:
+            raise BrokenKey(state)
+        return cast("T", state)
+
+    def check(self, scope: str) -> None:
+        """Check that all events of a scope are applied.
+
+        Raises:
+            BrokenKey: one cannot be applied.
+        """
+        if type(state := self.states.get(scope)) is Broken:
+            raise BrokenKey(state)
 
     def terms(self, stage: str) -> Terms:
         """Return who leads a stage, and who died."""
@@ -339,12 +395,14 @@ class Fold:
                 known.append(Recorded(newest, subject, last, UNKNOWN_TIME))  # its execution is over
             return known
         scope = subject if subject in self.events else subjects.guard_of(subject) or ""
+        self.check(scope)
         newer = list(takewhile(lambda recorded: recorded.sequence > number, reversed(self.events.get(scope, ()))))
         return [one for one in reversed(newer) if scope == subject or subjects.matches(subject, one.subject)]
 
     def all_events(self, scope: str) -> list[Recorded[Message]] | None:
         """Return all events of an execution; None: some have left the fold, or there are none."""
-        return None if scope in self.departures.partial else self.events.get(scope)
+        is_whole = scope not in self.departures.partial and type(self.states.get(scope)) is not Broken
+        return self.events.get(scope) if is_whole else None
 
     def allows(self, scope: str, expect: int, known_upto: int) -> bool:
         """Return whether the event with a number is the newest of a scope; 0: it has none.

@@ -91,6 +91,7 @@ def _acquisitions(fold: Fold, key: tuple[str, str | None, int]) -> list[Recorded
 
 
 def _newest_shard_map(fold: Fold) -> tuple[int, Any]:
+    fold.check(subjects.shard_map())
     version = max(fold.shard_maps)
     return version, fold.shard_maps[version]
 

@@ -109,6 +109,8 @@ async def _is_readable(log: EventLog, report: ForeignReport) -> bool:
 
     A process of an older version may have met it.
     """
+    if report.does_decode:
+        return False
     try:
         await log.get(report.subject, report.sequence)
     except DecodeError:

@@ -3,11 +3,11 @@
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
-from .. import subjects
 from ..domain.commit import Commit, LogHead, Seal
 from ..domain.events import Message, Recorded
 from ..domain.log_events import ABOUT_THE_LOG, decode, is_log_event
 from ..ports.commit_log import Bodies, CommitLog
+from .broken_keys import StoredEvent
 from .commit_writer import Chain
 from .fold import Fold
 from .snapshots import Snapshots
@@ -57,17 +57,15 @@ async def _fold_on(log: CommitLog, partition: int, chain: Chain, end: LogHead, f
     raise AssertionError("a follower ends only when it is closed")
 
 
-def apply(fold: Fold, commit: Commit) -> list[Recorded[Message]]:
-    """Fold a stored commit; return its events, as those who watch them see them."""
-    recorded = list[Recorded[Message]]()
+def apply(fold: Fold, commit: Commit) -> list[Recorded[Message] | None]:
+    """Fold a stored commit; return its events, as those who watch them see them. None: this version cannot read it."""
+    recorded = list[Recorded[Message] | None]()
     for stage, sources in commit.taken.items():
         for source, taken in sources.items():
             fold.take(stage, source, taken)
     for number, event in enumerate(commit.events, commit.first):
         if not is_log_event(event.subject):
-            message = subjects.decode(event.subject, bytes(event.body))
-            recorded.append(Recorded(message, event.subject, number, commit.at))
-            fold.evolve(recorded[-1])
+            recorded.append(fold.take_event(StoredEvent(number, event.subject, commit.at, event.body)))
             continue
         recorded.append(Recorded(ABOUT_THE_LOG, event.subject, number, commit.at))
         if (change := decode(event)) is not None:

@@ -95,11 +95,11 @@ def _cause(stage: BoundStage, subscription: BoundSubscription, waits: Waits) -> 
     return MessageCause(stage, subscription, waits.source, waits.place, recorded, waits)
 
 
-def wait_for(cause: MessageCause, scopes: set[str], now: datetime) -> Waits:
+def wait_for(cause: MessageCause, scopes: set[str], now: datetime, patience: timedelta = PATIENCE) -> Waits:
     """Return the event that an input waits for events of scopes; one that waited waits no longer than before."""
     on = tuple(sorted(scopes))
     if cause.waits is not None:
         return msgspec.structs.replace(cause.waits, on=on)
     recorded, body = cause.recorded, msgspec.Raw(cause.recorded.message.encode())
     place = cause.stage.name, cause.subscription.durable, cause.source, cause.place
-    return Waits(*place, recorded.subject, body, recorded.time, recorded.message_id, now + PATIENCE, on)
+    return Waits(*place, recorded.subject, body, recorded.time, recorded.message_id, now + patience, on)

@@ -42,8 +42,9 @@ from ..domain.lock import Lock, LockQueue, Waiter
 from ..domain.log_events import Waits
 from ..domain.queue import Queue
 from ..domain.uniqueness import UniqueKey
+from .broken_keys import Broken, StoredEvent
 from .departures import RESTS
-from .fold import KINDS, BrokenKey, Fold, LedgerTail
+from .fold import KINDS, Fold, LedgerTail
 from .request_ids import KnownIds
 from .terms import Terms
 from .waiting import Entry
@@ -53,15 +54,6 @@ Line: TypeAlias = tuple[str, bytes]
 
 
 NOTHING: Final = msgspec.Raw(b"null")
-
-
-class StoredEvent(msgspec.Struct, array_like=True, frozen=True):
-    """An event: its number, its subject, its time (UTC), and its body."""
-
-    number: int
-    subject: str
-    time: datetime
-    body: msgspec.Raw
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,7 +128,7 @@ def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case a
         yield _line(*_state_row(copy, scope, state))
     for (job, number), defined in copy.definitions.items():
         scope = subjects.ledger(job)
-        tail = None if isinstance(copy.states[scope], BrokenKey) else copy.ledgers[scope]
+        tail = copy.ledgers.get(scope)
         if tail is None or all(change.sequence != number for change in tail.changes):
             yield _line("definition", Row(scope, number, (_stored(defined),)))
     for scope, newest in copy.standing.items():
@@ -167,8 +159,9 @@ _KNOWN: Final = ("requests", "ends")
 def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  # noqa: PLR0911 - one case a kind
     number, first = copy.numbers.get(scope, 0), scope.partition(".")[0]
     match state:
-        case BrokenKey():
-            return "broken", Row(scope, number, tuple(map(_stored, copy.events.get(scope, ()))), _value(str(state)))
+        case Broken(before=before):
+            whole = None if before is None else _state_row(copy, scope, before)
+            return "broken", Row(scope, number, state.since, _value((whole, state.aside)))
         case Execution() if scope not in copy.events:
             return "rest", Row(scope, 0, (), _value(state.status.value))
         case Execution():
@@ -260,9 +253,7 @@ class FoldBuilder:
             case "rest":
                 fold.states[row.key] = RESTS[Status(_read(row, str))]
             case "broken":
-                fold.states[row.key], fold.numbers[row.key] = BrokenKey(_read(row, str)), row.number
-                if row.events:
-                    fold.events[row.key] = [recorded_of(event) for event in row.events]
+                self._add_broken(row)
             case "other" if bytes(row.value) == b"null":
                 fold.numbers[row.key] = row.number
             case "other":
@@ -297,6 +288,13 @@ class FoldBuilder:
         fold.snapshots = tuple(digest for _, digest in sorted(self._snapshots.items()))
         fold.shard_maps = dict(sorted(fold.shard_maps.items()))
         return fold
+
+    def _add_broken(self, row: Row) -> None:
+        """Apply the events of a broken key again: this version may read more of them."""
+        fold, (whole, aside) = self.fold, _read(row, tuple[tuple[str, msgspec.Raw] | None, tuple[int, ...]])
+        if whole is not None:
+            self.add(whole[0], bytes(whole[1]))
+        fold.apply_again(row.key, Broken(fold.states.get(row.key), row.events, aside, ""))
 
     def _put_definition(self, event: Recorded[Message]) -> None:
         if isinstance(defined := event.message, Defined):

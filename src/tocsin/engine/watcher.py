@@ -24,12 +24,12 @@ class Watcher(Protocol):
         first: int,
         at: datetime,
         events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message]],
+        recorded: Sequence[Recorded[Message] | None],
         /,
         *,
         is_own: bool,
     ) -> None:
-        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded.
+        """Take the events of the next commit; `recorded` are the decoded events, None for an unreadable one, or none is decoded.
 
         Events of the log itself (`domain.log_events`) are among them.
         """
@@ -52,7 +52,7 @@ class NobodyWatches:
         first: int,
         at: datetime,
         events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message]],
+        recorded: Sequence[Recorded[Message] | None],
         /,
         *,
         is_own: bool,

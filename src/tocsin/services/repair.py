@@ -15,8 +15,9 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Actor, Message, Recorded, Voided
 from ..domain.execution import Status
-from ..ports import EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage, pages
-from ..subjects import DECISION_STREAMS, Bucket, DecodeError, Stream, digest_of
+from ..domain.foreign_report import ForeignReport
+from ..ports import Append, EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage, pages
+from ..subjects import COMMITS, DECISION_STREAMS, Bucket, DecodeError, Stream, digest_of
 
 TRIES = 5
 """Attempts to store an event whose scope has foreign messages itself."""
@@ -26,7 +27,7 @@ TRIES = 5
 class FoundMessage:
     """A foreign message or an unreadable event that is not voided."""
 
-    stream: Stream
+    stream: str
     sequence: int
     subject: str
     stored_at: datetime
@@ -41,20 +42,24 @@ class FoundMessage:
         return cls(message.stream, message.sequence, message.subject, message.time, found, digest)
 
     @property
-    def key(self) -> tuple[Stream, int]:
+    def key(self) -> tuple[str, int]:
         """The stream and the position."""
         return self.stream, self.sequence
 
 
-async def find(log: StoredLog, *, unreadable: bool = False) -> list[FoundMessage]:
+async def find(
+    log: StoredLog, *, unreadable: bool = False, reported: Collection[ForeignReport] = ()
+) -> list[FoundMessage]:
     """Return all foreign messages that are not voided, from the streams and the archive.
 
-    `unreadable`: return the events instead that this version cannot read.
+    `unreadable`: return the events instead that this version cannot read. `reported`: what processes met: also messages in the log of commits,
+    which these alone judge, and events that no state accepts.
 
     Raises:
         LogUnavailable: the log did not answer.
     """
     ends = {stream: (await log.extent(stream)).last for stream in DECISION_STREAMS}
+    unapplied = {(one.stream, one.sequence): one.reason for one in reported if one.does_decode}
     found: dict[tuple[str, int], FoundMessage] = {}
     voided: set[tuple[str, int, str]] = set()
     for stream, end in ends.items():
@@ -62,6 +67,7 @@ async def find(log: StoredLog, *, unreadable: bool = False) -> list[FoundMessage
             reason = subjects.foreign_reason(message.subject, message.headers, stream=stream)
             reason = reason or subjects.junk_reason(message.subject, message.body)
             wrong = _unreadable(message) if unreadable and reason is None else None
+            wrong = wrong or (unapplied.get((stream, message.sequence)) if unreadable else None)
             if wrong is not None:
                 found[stream, message.sequence] = FoundMessage.of(message, wrong)
             elif reason is not None and not unreadable:
@@ -70,6 +76,10 @@ async def find(log: StoredLog, *, unreadable: bool = False) -> list[FoundMessage
                 event = subjects.decode(message.subject, message.body)
                 if isinstance(event, Voided):
                     voided.add((event.stream, event.sequence, event.digest))
+    for report in () if unreadable else reported:
+        if report.stream == COMMITS:
+            place = report.stream, report.sequence
+            found[place] = FoundMessage(*place, report.subject, report.stored_at, report.reason, "")
     return [one for key, one in sorted(found.items()) if (*key, one.digest) not in voided]
 
 
@@ -93,7 +103,7 @@ async def void(
     return number
 
 
-async def reasons_to_keep(log: EventLog, messages: Collection[FoundMessage]) -> dict[tuple[Stream, int], str]:
+async def reasons_to_keep(log: EventLog, messages: Collection[FoundMessage]) -> dict[tuple[str, int], str]:
     """Return why unreadable events may not be voided, by their keys; the others may be.
 
     Without the beginning of an execution, its input would begin it again. Without the newest event of a lock, a unique key or an
@@ -102,51 +112,76 @@ async def reasons_to_keep(log: EventLog, messages: Collection[FoundMessage]) -> 
     Raises:
         LogUnavailable: the log did not answer.
     """
-    reasons: dict[tuple[Stream, int], str] = {}
+    reasons: dict[tuple[str, int], str] = {}
     for message in messages:
-        if message.stream is not Stream.LOG:
+        if message.stream != Stream.LOG:
             continue
         scope = subjects.guard_of(message.subject)
         if scope is None or not message.subject.startswith("execution."):
             reasons[message.key] = "it decides who is let in: only a version that reads it may go on"
-        elif execution.fold(await _readable(log, scope)).status is Status.UNKNOWN:
+        elif execution.fold(await _readable(log, scope, messages)).status is Status.UNKNOWN:
             reasons[message.key] = "its execution has no readable beginning, and would begin again"
     return reasons
 
 
-async def cancel_of(
-    log: EventLog, messages: Collection[FoundMessage], *, by: Actor | None = None, reason: str | None = None
-) -> list[str]:
-    """Cancel the open executions with unreadable events, and return their ids.
+async def void_unreadable(
+    log: EventLog,
+    projections: Projections,
+    messages: Collection[FoundMessage],
+    *,
+    by: Actor | None = None,
+    reason: str | None = None,
+) -> tuple[int, list[str]]:
+    """Void unreadable events together with the cancellation of each execution that is open.
+
+    Return how many were not voided before, and the ids of the executions.
 
     Raises:
         LogUnavailable: the log did not answer, or other writers changed an execution meanwhile.
     """
-    scopes = {subjects.guard_of(message.subject) for message in messages if message.subject.startswith("execution.")}
-    return [id_ for scope in sorted(filter(None, scopes)) if (id_ := await _cancel(log, scope, by, reason)) is not None]
+    by_scope: dict[str, list[FoundMessage]] = {}
+    for message in messages:
+        by_scope.setdefault(subjects.guard_of(message.subject) or message.subject, []).append(message)
+    number, cancelled = 0, list[str]()
+    for scope, of_scope in sorted(by_scope.items()):
+        if scope.startswith("execution."):
+            voided, id_ = await _void_with(log, scope, of_scope, by, reason)
+            number += voided
+            cancelled += [] if id_ is None else [id_]
+        else:
+            number += sum([await _void(log, message, by, reason) for message in of_scope])
+    await _clear(projections, messages)
+    return number, cancelled
 
 
-async def _cancel(log: EventLog, scope: str, by: Actor | None, reason: str | None) -> str | None:
-    """Cancel an execution by its readable events; return its id.
+async def _void_with(
+    log: EventLog, scope: str, messages: Collection[FoundMessage], by: Actor | None, reason: str | None
+) -> tuple[int, str | None]:
+    """Cancel an execution by its other events, and void some, at once: it must not go on in between.
 
-    None: it is over.
+    Return how many were voided, and the id of the execution; None: it is over.
     """
+    number = 0
     for _ in range(TRIES):
         tail = await log.tail(scope)
-        state = execution.fold(await _readable(log, scope))
+        state = execution.fold(await _readable(log, scope, messages))
         ends = execution.cancel(state, reason=reason, by=by)
-        try:
-            for end in ends:
-                await log.append(end, expect=tail)
-        except OutdatedState:
-            continue
-        return ends[0].execution_id if ends else None
+        voids = [Append((_voided(message, by, reason),), 0) for message in messages]
+        written = await log.write([*([Append(tuple(ends), tail)] if ends else []), *voids])
+        number += sum(one.error is None for one in written[len(written) - len(voids) :])
+        for one in written:
+            if one.error is not None and not isinstance(one.error, OutdatedState):
+                raise one.error
+        if not ends or written[0].error is None:
+            number += sum([await _void(log, message, by, reason) for message in messages])
+            return number, ends[0].execution_id if ends else None
     raise LogUnavailable(f"{scope}: other writers changed it {TRIES} times")
 
 
-async def _readable(log: EventLog, scope: str) -> list[Recorded[Message]]:
-    """Return the events of a scope that this version can read, oldest first."""
-    return [recorded async for page in pages(log, scope) for recorded in page]
+async def _readable(log: EventLog, scope: str, without: Collection[FoundMessage]) -> list[Recorded[Message]]:
+    """Return the events of a scope that this version can read, oldest first, but for some."""
+    gone = {message.sequence for message in without}
+    return [recorded async for page in pages(log, scope) for recorded in page if recorded.sequence not in gone]
 
 
 def _unreadable(message: StoredMessage) -> str | None:
@@ -174,8 +209,8 @@ async def _messages(log: StoredLog, stream: Stream, end: int) -> AsyncIterator[S
             yield message
 
 
-async def _void(log: EventLog, message: FoundMessage, by: Actor | None, reason: str | None) -> bool:
-    event = Voided(
+def _voided(message: FoundMessage, by: Actor | None, reason: str | None) -> Voided:
+    return Voided(
         stream=message.stream,
         sequence=message.sequence,
         subject=message.subject,
@@ -185,6 +220,10 @@ async def _void(log: EventLog, message: FoundMessage, by: Actor | None, reason: 
         by=by,
         reason=reason,
     )
+
+
+async def _void(log: EventLog, message: FoundMessage, by: Actor | None, reason: str | None) -> bool:
+    event = _voided(message, by, reason)
     expect = 0
     for _ in range(TRIES):
         try:

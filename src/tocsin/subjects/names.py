@@ -70,6 +70,8 @@ A reader of all of them reads their ends in reverse, so that the cause of every 
 end. The stream of the MQ bridge is a queue: the log has what it holds.
 """
 
+COMMITS: Final = "COMMITS"
+"""The stream of the log of commits, by the part of its name after the root."""
 DECISION_STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 """The streams of decisions, which only stages, the API and operators store."""
 INPUT_STREAMS: Final = frozenset({Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS})

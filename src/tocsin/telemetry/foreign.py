@@ -43,9 +43,11 @@ class ForeignMessages:
             trace_ids.note(recorded.message)
         return recorded
 
-    def report(self, subject: str, sequence: int, stored_at: datetime, reason: str) -> None:
-        """Report a foreign message unless it was reported before."""
-        stream = stream_of(subject)
+    def report(
+        self, subject: str, sequence: int, stored_at: datetime, reason: str, *, stream: str | None = None
+    ) -> None:
+        """Report a foreign message unless it was reported before. `stream`: None: that of its subject."""
+        stream = stream or stream_of(subject)
         report = ForeignReport(stream=stream, sequence=sequence, subject=subject, stored_at=stored_at, reason=reason)
         if not self._is_new(report):
             return
@@ -60,8 +62,11 @@ class ForeignMessages:
             reason=reason,
         )
 
-    def report_unreadable(self, message: UnreadableMessage, reason: str) -> None:
-        """Report a decision that this version cannot read unless it was reported before."""
+    def report_unreadable(self, message: UnreadableMessage, reason: str, *, does_decode: bool = False) -> None:
+        """Report a decision that this version cannot read unless it was reported before.
+
+        `does_decode`: it can be read, and the state of its scope does not accept it.
+        """
         if guard_of(message.subject) is None:
             return
         report = ForeignReport(
@@ -71,6 +76,7 @@ class ForeignMessages:
             stored_at=message.time,
             reason=reason[:MAX_REASON],
             is_unreadable=True,
+            does_decode=does_decode,
         )
         if self._is_new(report):
             self._unseen.append(report)

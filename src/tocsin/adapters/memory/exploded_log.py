@@ -39,13 +39,13 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
         first: int,
         at: datetime,
         events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message]],
+        recorded: Sequence[Recorded[Message] | None],
         /,
         *,
         is_own: bool,
     ) -> None:
         if is_own:
-            note_decisions(recorded)
+            note_decisions([one for one in recorded if one is not None])
         for number, (event, decoded) in enumerate(zip_longest(events, recorded), first):
             if number <= self.number:
                 continue  # it was read again

@@ -7,6 +7,7 @@ import typer
 from rich.text import Text
 
 from ...domain.text import counted
+from ...engine.foreign_reports import not_voided
 from ...services import repair as repairs
 from ...services.repair import FoundMessage
 from ..input.values import Yes, check, confirm
@@ -45,7 +46,8 @@ def repair(
 
     async def find() -> tuple[list[FoundMessage], list[tuple[FoundMessage, str]]]:
         async with session.installation() as installation:
-            messages = await repairs.find(installation.stored, unreadable=unreadable)
+            reported = await not_voided(installation.log, installation.projections)
+            messages = await repairs.find(installation.stored, unreadable=unreadable, reported=reported)
             reasons = await repairs.reasons_to_keep(installation.log, messages) if unreadable else {}
         return (
             [message for message in messages if message.key not in reasons],
@@ -55,8 +57,9 @@ def repair(
     async def void() -> tuple[int, list[str]]:
         async with session.installation() as installation:
             log, projections = installation.log, installation.projections
-            cancelled = await repairs.cancel_of(log, found, by=actor(), reason=reason) if unreadable else []
-            return await repairs.void(log, projections, found, by=actor(), reason=reason), cancelled
+            if unreadable:
+                return await repairs.void_unreadable(log, projections, found, by=actor(), reason=reason)
+            return await repairs.void(log, projections, found, by=actor(), reason=reason), []
 
     if not dry_run:
         check("void messages?", yes=yes)
@@ -76,12 +79,12 @@ def repair(
         lambda: [
             table(
                 ("STREAM", "SEQUENCE", "STORED", "SUBJECT", "REASON"),
-                [(m.stream.value, m.sequence, local(m.stored_at), m.subject, m.found) for m in found],
+                [(m.stream, m.sequence, local(m.stored_at), m.subject, m.found) for m in found],
                 empty="no unreadable events" if unreadable else "no foreign messages",
                 least=("REASON", "STORED"),
             ),
             *(Text(f"cancelled execution {execution_id}") for execution_id in cancelled),
-            *(Text(f"kept {m.stream.value} {m.sequence} {m.subject}: {why}") for m, why in kept),
+            *(Text(f"kept {m.stream} {m.sequence} {m.subject}: {why}") for m, why in kept),
             *([Text(f"{'would void' if dry_run else 'voided'} {len(found) if dry_run else number}")] if found else []),
         ],
     )
@@ -90,4 +93,4 @@ def repair(
 
 
 def _plain(message: FoundMessage) -> dict[str, Any]:
-    return asdict(message) | {"stream": message.stream.value}
+    return asdict(message) | {"stream": str(message.stream)}
