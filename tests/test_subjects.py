@@ -223,6 +223,11 @@ def test_opening_and_ending_subjects_lead_to_the_scope(end: str) -> None:
     assert subjects.is_ending(subject) is (end in subjects.ENDINGS)
 
 
+@pytest.mark.parametrize("kind", ["dispatched.top.1.default", "started.top.1.1", "advanced.top", "exhausted.top.2"])
+def test_event_of_a_step_ends_no_execution(kind: str) -> None:
+    assert not subjects.is_ending(f"execution.{JOB}.{ID}.{kind}")
+
+
 def test_empty_trigger_requests_a_plain_run() -> None:
     assert subjects.decode("trigger.j", b"").document(exclude_none=True) == {
         "v": 1,
