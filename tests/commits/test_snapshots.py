@@ -252,6 +252,24 @@ async def test_two_snapshots_stay() -> None:
     assert len(kept) <= 3
 
 
+async def test_same_snapshot_of_two_processes_leaves_a_place_for_the_next() -> None:
+    place = Place(await work_of_all_kinds())
+    process = place.work.process
+    await process.run()
+    loop, copy, head = process.loop, FoldCopy.of(process.fold), process.chain.head
+
+    async def name(named: NamedSnapshot) -> None:
+        stored = loop.note("snapshots", named)
+        await process.run()
+        await stored
+
+    for _ in range(2):
+        await place.snapshots.save(copy, head, head, name)
+    heads = [await place.save() for _ in range(3)]
+    kept = [loaded.head async for loaded in place.snapshots.candidates()]
+    assert kept[:2] == [heads[2], heads[1]]
+
+
 @pytest.mark.parametrize("is_damaged", [False, True])
 async def test_process_begins_where_earlier_commits_were_removed(is_damaged: bool) -> None:  # noqa: FBT001
     place = Place(await work_of_all_kinds())

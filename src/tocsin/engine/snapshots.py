@@ -240,13 +240,14 @@ class Snapshots:
         parts.append((kind, _digest(body)))
 
     async def _slot(self, kept: Sequence[str]) -> int:
-        """Return a place without a snapshot that stays, the oldest of these."""
+        """Return a place without a snapshot that stays, the oldest of these.
+
+        Two processes that wrote at the same number have the same snapshot in two places: one of them stays.
+        """
         heads = dict(await self._heads())
-        numbers = {slot: heads[slot].log.number if slot in heads else -1 for slot in range(SLOTS)}
-        return min(
-            (slot for slot in numbers if slot not in heads or _digest(_encode(heads[slot])) not in kept),
-            key=lambda slot: numbers[slot],
-        )
+        stay = {_digest(_encode(head)): slot for slot, head in heads.items()}
+        free = set(range(SLOTS)) - {stay[digest] for digest in kept if digest in stay}
+        return min(free, key=lambda slot: (heads[slot].log.number if slot in heads else -1, slot))
 
     # --- read ----------------------------------------------------------------------------------------------------------
 
