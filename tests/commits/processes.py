@@ -1,10 +1,12 @@
 """The pure stages on the log of commits in memory, in processes of any layout."""
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -167,7 +169,7 @@ class Process:
             leases=leases,  # type: ignore[arg-type] # what the loop asks of them
             on_effects=self._take_effects,
             reload=self._reload,
-            is_cut_after_each_call=cut,
+            steady=count().__next__ if cut else time.perf_counter,  # a second passes in each decision
             snapshot=snapshot,
         )
         self._offered: dict[Stream, int] = defaultdict(int)
@@ -226,9 +228,10 @@ class Runner:
             self._order.shuffle(self._processes)
             for number, process in enumerate(self._processes):
                 await process.read_on()
+                head = process.chain.head
                 if await process.loop.run_once():
                     is_idle = False
-                    if self._restarts:
+                    if self._restarts and process.chain.head != head:
                         fresh = self._installation.process([s.name for s in process.loop._stages], cut=self._cut)
                         await fresh.read_on()
                         assert same_state(fresh.fold, process.fold)

@@ -10,6 +10,10 @@ import pytest
 from tests.commits.processes import bound, same_state
 from tests.conformance.worlds import NatsWorld, nats_world
 from tocsin import subjects
+from tocsin.adapters.memory.archive import InMemoryProjections
+from tocsin.adapters.memory.clock import LoopClock
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
+from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
 from tocsin.adapters.nats.log.commit_log import NatsCommitLog
 from tocsin.adapters.system_clock import SystemClock
@@ -22,6 +26,7 @@ from tocsin.engine.commit_writer import Chain
 from tocsin.engine.fold import Fold
 from tocsin.engine.snapshots import Snapshots
 from tocsin.engine.watcher import NobodyWatches
+from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 
 KEY = b"k" * 32
@@ -131,6 +136,36 @@ async def test_process_begins_with_a_snapshot_where_the_log_begins_later(place: 
         assert loop.head.number - events <= 4  # those of the third alone
         await place.save(loop)
     assert start < loop.head.sequence
+
+
+class Silent(InMemoryProjections):
+    """Buckets that do not answer the first requests."""
+
+    silent = 3
+
+    async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
+        if self.silent:
+            self.silent -= 1
+            raise LogUnavailable("no answer")
+        return await super().get(bucket, key)
+
+
+async def test_process_waits_until_snapshots_can_be_read() -> None:
+    clock = LoopClock()
+    inputs = InMemoryEventLog(clock)
+    buckets = Silent(clock)
+    process = CommitProcess(
+        InMemoryCommitLog(clock),
+        inputs,
+        clock,
+        KEY,
+        installation="i",
+        name="process",
+        turns=InMemoryTurnChannel(),
+        projections=buckets,
+    )
+    async with asyncio.timeout(20), process.running(bound(), Watching()):
+        assert buckets.silent == 0
 
 
 async def test_older_snapshot_is_used_instead_of_a_damaged_one(place: Place) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -105,12 +106,14 @@ class CommitProcess:
         name: str,
         turns: TurnChannel,
         wake_at: Any = None,
+        steady: Callable[[], float] = time.perf_counter,
         projections: Projections | None = None,
         foreign: ForeignMessages | None = None,
     ) -> None:
-        """`name`: that of no other process. `turns`: requests of processes that store commits. `foreign` takes what is no commit.
+        """`name`: that of no other process. `turns`: requests of processes that store commits. `wake_at`, `steady`: as in `CommitLoop`.
 
         `projections`: where snapshots and heads are; None: there are none, and the process begins at the beginning of the log.
+        `foreign` takes what is no commit.
         """
         self.folds = False
         """Whether the process folds the log although it has no stages that decide."""
@@ -125,6 +128,7 @@ class CommitProcess:
         self._name = name
         self._turns = turns
         self._wake_at = wake_at
+        self._steady = steady
         self.snapshots = None if projections is None else Snapshots(projections, key)
         self._heads = None if projections is None else SharedHeads(projections, self.seal)
         self._starts = LogStarts(log, PARTITION, LogHead(KEY), self.snapshots, self._heads)
@@ -165,14 +169,18 @@ class CommitProcess:
         leading: Leading | None,
     ) -> "_Folded":
         """Fold the log, from the best place that is genuine."""
-        async with aclosing(self._starts.find(stages, self._key, folds=bool(stages) or self.folds)) as starts:
-            async for start in starts:
-                folded = await self._fold_from(start, stages, view, group, turns, leading)
-                if start.is_genuine:
-                    return folded
-                start.refuse()
-                folded.following.cancel()
-        raise AssertionError("the beginning of the log is genuine")
+        while True:
+            try:
+                async with aclosing(self._starts.find(stages, self._key, folds=bool(stages) or self.folds)) as starts:
+                    async for start in starts:
+                        folded = await self._fold_from(start, stages, view, group, turns, leading)
+                        if start.is_genuine:
+                            return folded
+                        start.refuse()
+                        folded.following.cancel()
+            except LogUnavailable as error:
+                _log.info("snapshots not readable yet", action="log-unavailable", error=str(error))
+                await self._clock.sleep(PAUSE_S)
 
     async def _fold_from(
         self,
@@ -198,6 +206,7 @@ class CommitProcess:
             on_effects=self._send,
             watcher=view,
             wake_at=self._wake_at,
+            steady=self._steady,
             leases=leases,
             turns=turns,
             ends=partial(self._ends, stages) if stages else None,

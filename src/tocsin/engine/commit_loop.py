@@ -82,7 +82,7 @@ class CommitLoop:
         turns: WriteTurns | None = None,
         ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
         reload: Callable[[], Awaitable[Fold | None]] | None = None,
-        is_cut_after_each_call: bool = False,
+        steady: Callable[[], float] = time.perf_counter,
         snapshot: Loaded | None = None,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
@@ -91,7 +91,8 @@ class CommitLoop:
         the time itself, which may step. With a fold without states, it only takes proposals. `leases`: those of its stages; None: it decides for all
         of them. `turns`: those of this process among the writers; None: there are no others. `ends` returns the ends of the streams that
         are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the log up to the chain's
-        head, for decisions that fail; None: its own is as fresh as can be. `snapshot`: that of the fold, whose chain begins at its start.
+        head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the deciding for a commit.
+        `snapshot`: that of the fold, whose chain begins at its start.
         """
         self._wake_at = wake_at
         self.fold = fold
@@ -103,7 +104,7 @@ class CommitLoop:
         self._name = name
         self._on_effects = on_effects
         self._watcher: Watcher = watcher or NobodyWatches()
-        self._is_cut_after_each_call = is_cut_after_each_call
+        self._steady = steady
         self._max_inputs = MAX_INPUTS
         self._arrived: deque[StoredBody] = deque()
         self._changed = asyncio.Event()
@@ -393,7 +394,7 @@ class CommitLoop:
             return True
         is_reading = self._must_read or self.intake.is_reading
         has_deaths = any(self.fold.terms(stage).deaths for stage in self.agenda.led)
-        until = time.perf_counter() + MAX_DECIDING_S
+        until = self._steady() + MAX_DECIDING_S
         while not self._is_full(decider.batch):
             if (following := pending.next(now, is_reading=is_reading, only_proposals=self._is_blind)) is None:
                 return False
@@ -401,7 +402,7 @@ class CommitLoop:
                 break
             if not decider.attempt(following, now):
                 break
-            if (self._is_cut_after_each_call and decider.batch.events) or time.perf_counter() > until:
+            if self._steady() > until:
                 break
         return True
 
