@@ -11,20 +11,21 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import get_args
 
 from .focus import seeds_from
 from .mutations import CAUGHT_BY_TESTS, MUTATIONS, judged_by_focus
-from .simulation import Result, play, play_lightly
+from .simulation import Engine, Result, play, play_lightly
 
 
 def main() -> int:
     """Play what the command line says."""
     options = _options()
     if options.seed is not None:
-        return _show(play(options.seed), trace=options.trace, only=re.compile(options.only))
+        return _show(play(options.seed, options.engine), trace=options.trace, only=re.compile(options.only))
     if options.mutations:
         return _mutations(options.first, options.seeds, options.jobs, options.only)
-    return _many(seeds_from(options.first, options.seeds), options.jobs)
+    return _many(seeds_from(options.first, options.seeds), options.jobs, options.engine)
 
 
 def _options() -> argparse.Namespace:
@@ -33,6 +34,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play them")
     parser.add_argument("--mutations", action="store_true", help="what each bug of the table costs until it is caught")
+    parser.add_argument("--engine", default="messages", choices=get_args(Engine), help="decisions as messages, or as commits of processes")
     parser.add_argument("--seed", type=int, help="play this one only")
     parser.add_argument("--trace", action="store_true", help="tell all that happened in it")
     parser.add_argument(
@@ -41,10 +43,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _many(seeds: Sequence[int], jobs: int) -> int:
+def _many(seeds: Sequence[int], jobs: int, engine: Engine) -> int:
     begun, failed, facts = time.perf_counter(), 0, 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for result in pool.imap_unordered(play_lightly, seeds, chunksize=20):
+        for result in pool.imap_unordered(partial(play_lightly, engine=engine), seeds, chunksize=5):
             facts += result.facts
             if result.violations:
                 failed += 1
@@ -79,7 +81,7 @@ def told(result: Result) -> str:
     """A result in words, with the command that plays it again."""
     if not result.violations:
         return f"seed {result.seed}: {result.facts} facts in {result.seconds:.0f} s, all well (trace {result.digest})"
-    again = f"python -m tests.simulation --seed {result.seed} --trace"
+    again = f"python -m tests.simulation --engine {result.engine} --seed {result.seed} --trace"
     return "\n  ".join((f"seed {result.seed}: {again}", *result.violations))
 
 

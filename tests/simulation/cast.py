@@ -1,5 +1,6 @@
 """The simulated processes: nodes with the product's stages, workers, and users."""
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,9 +11,11 @@ from typing import Any, Final, cast
 from zlib import crc32
 
 from tests.domain.given import KEY
-from tocsin import bootstrap, subjects
+from tocsin import bootstrap, subjects, telemetry
+from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.archive.segment_selection import Cursors
+from tocsin.bootstrap.commits import read_durable, split
 from tocsin.bootstrap.stage_runner import candidate
 from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError, JobDefinition
@@ -20,10 +23,11 @@ from tocsin.domain.events import CancelRequest, Shard, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.report_lists import ListedReports
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
-from tocsin.ports import DurableSpec, LogUnavailable, OutdatedState
+from tocsin.ports import DurableSpec, EventLog, LogUnavailable, OutdatedState
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, dead_letters
 from tocsin.services.operations.errors import OperationError
@@ -33,7 +37,7 @@ from tocsin.settings import Leader, Queue, Settings
 from tocsin.settings.model import Recovery, Stages
 from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from tocsin.stages.recorder.stage import RECORDER, Recorder, Recorders
-from tocsin.subjects import ARCHIVER_LEASE, Stream
+from tocsin.subjects import ARCHIVER_LEASE, DECISION_STREAMS, Stream
 from tocsin.testing import ManualClock
 from tocsin.worker.connection import Connection, Options
 from tocsin.worker.handlers import Handlers
@@ -43,6 +47,7 @@ from tocsin.worker.shutdown import Shutdown
 from . import mq
 from .agents import Hall, SimulatedChannel
 from .attic import LATE, Attic
+from .commits import CommitServer, FrequentSnapshots, Member
 from .forger import Forger
 from .history import InMemoryHistory
 from .mq import Handed, MqExecutor
@@ -98,11 +103,105 @@ class Surroundings:
     outside: Outside = field(init=False)
     handed: Handed = field(init=False)
     decided: Decided = field(default_factory=Decided)
+    commits: CommitServer | None = None
+    """The log of commits; None: each decision is a message."""
+    named: dict[str, int] = field(default_factory=dict)
+    """How often a process had each name."""
+    pure: dict[str, BoundStage] = field(default_factory=dict)
+    """The stages for which the loop of commits decides."""
+    has_snapshots: bool = False
+    """Processes begin with snapshots, and write them."""
 
     def __post_init__(self) -> None:
         """Have executors outside tell of what they do in the same place."""
         object.__setattr__(self, "outside", Outside(self.seed, self.work.runs, self.fetched))
         object.__setattr__(self, "handed", Handed(self.seed))
+
+
+def member(around: Surroundings, process: Process) -> Member:
+    """Return a process on the log of commits, under a name that no other process has."""
+    assert around.commits is not None
+    around.named[process.name] = number = around.named.get(process.name, 0) + 1
+    return Member(around.commits, around.network, process, f"{process.name}-{number}")
+
+
+def log_of(around: Surroundings, process: Process) -> EventLog:
+    """Return the log of a process that reads decisions, and may make some."""
+    if around.commits is None:
+        return SimulatedLog(around.server, around.network, process)
+    return member(around, process).log
+
+
+class CommitNode:
+    """One process of stages on the log of commits."""
+
+    def __init__(self, around: Surroundings, process: Process, names: Collection[str]) -> None:
+        """Start it."""
+        self._around = around
+        self._process = process
+        self._names = [name for name in names if name != DEPENDENCY_KEEPER.name or around.is_dependent]
+        self._member = member(around, process)
+        self._is_asked = asyncio.Event()
+        self._chance = Random(f"{around.seed}/{process.name}/commits")
+        process.spawn("node", self._run)
+
+    async def _run(self) -> None:
+        around, process, clock = self._around, self._process, self._member.clock
+        view = self._member.new_view()
+        self._member.view.give(view)
+        log = self._member.log
+        projections = SimulatedProjections(around.buckets, around.network, process)
+        attic = Attic(around.server, around.store, projections, around.network, process)
+        ports = bootstrap.Ports(
+            settings=around.settings,
+            stored=attic.whole,
+            archive=cast("Any", None),
+            log=log,
+            projections=projections,
+            clock=clock,
+        )
+        states = StateStore(Sources.of(log, projections, clock))
+        channel = _channel(around, process)
+        stages = bootstrap.compose(ports, self._names, states, key=KEY, agents=channel, fetches=channel)
+        if "recorder" in self._names:
+            history = SimulatedHistory(around.history, around.network, process)
+            recorder = partial(Recorder, log, cast("Any", history), clock, past=attic.whole)
+            stages.append(RECORDER.bind(Recorders(recorder(Stream.LOG), recorder(Stream.LEDGER), None)))
+        pure, others = split(stages)
+        around.pure.update({stage.name: stage for stage in pure})
+        policy = DeliveryPolicy(states, chance=Random(f"{around.seed}/{process.name}"))
+        snapshots = FrequentSnapshots(projections, self._chance) if around.has_snapshots and pure else None
+        async with self._member.running(pure, projections, around.settings.leader, snapshots, view):
+            tasks = [
+                self._start(stage, partial(self._read, stage, one, policy, view))
+                for stage in others
+                for one in stage.subscriptions
+            ]
+            tasks += [self._start(stage, partial(_for_ever, stage, loop)) for stage in others for loop in stage.loops]
+            await self._is_asked.wait()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks or [asyncio.ensure_future(asyncio.sleep(0))])
+
+    def _start(self, stage: BoundStage, start: Callable[[], Coroutine[Any, Any, None]]) -> "asyncio.Task[None]":
+        with telemetry.bound(stage=stage.name):
+            return self._process.spawn(stage.name, start)
+
+    async def _read(
+        self, stage: BoundStage, subscription: BoundSubscription, policy: DeliveryPolicy, view: CommitView
+    ) -> None:
+        spec = spec_of(subscription)
+        if subscription.stream in DECISION_STREAMS:
+            await read_durable(stage, subscription, view.durable(spec), policy)
+            return
+        intake = Intake(self._around.server, spec, self._around.network, self._process)
+        while not self._process.is_stopping:
+            await policy.apply(subscription, await intake.take(256, wait=None))
+
+    def stop(self) -> None:
+        """In good order: end the terms, free the leases, finish what is in hand."""
+        self._process.is_stopping = True
+        self._is_asked.set()
 
 
 class Node:
@@ -184,10 +283,11 @@ class WorkerProcess:
         handlers.add(FUNCTION, handler(around.seed, process, around.work, around.temper))
         log = SimulatedLog(around.server, around.network, process)
         noise = Random(f"{around.seed}/{process.name}/noise")
-        connection = Connection(
-            log, _channel(around, process), ProcessClock(process), noise=lambda: f"{noise.getrandbits(128):x}"
-        )
         name = process.name.partition("#")[0] if around.is_operated else safe_name(process.name)
+        reports = ListedReports(log, subjects.token(name)) if around.commits is not None else log
+        connection = Connection(
+            reports, _channel(around, process), ProcessClock(process), noise=lambda: f"{noise.getrandbits(128):x}"
+        )
         shards = around.declared if process.name.partition("#")[0] != FIRST_WORKER else ()
         options = Options(
             (*QUEUES, ASSIGNED), concurrency=3, shutdown_timeout=3.0, name=name, nats_url=None, shards=shards
@@ -206,7 +306,7 @@ def _channel(around: Surroundings, process: Process) -> SimulatedChannel:
 
 def outside(around: Surroundings, process: Process) -> OutsideExecutor:
     """One process of executors outside."""
-    log = SimulatedLog(around.server, around.network, process)
+    log = log_of(around, process)
     return OutsideExecutor(around.outside, log, _channel(around, process), process)
 
 
@@ -218,7 +318,7 @@ def forger(around: Surroundings, process: Process) -> Forger:
 
 def operator(around: Surroundings, process: Process) -> Operator:
     """One operator."""
-    log = SimulatedLog(around.server, around.network, process)
+    log = log_of(around, process)
     return Operator(around.decided, log, SimulatedProjections(around.buckets, around.network, process), process)
 
 
@@ -234,7 +334,7 @@ class User:
 
     def __init__(self, around: Surroundings, process: Process) -> None:
         """With the registry that the command line uses."""
-        self._log = SimulatedLog(around.server, around.network, process)
+        self._log = log_of(around, process)
         self._server = around.server
         self._process = process
         projections = SimulatedProjections(around.buckets, around.network, process)

@@ -50,6 +50,12 @@ class Faults:
     """Seconds for which an event is in flight among replicas, at most: other guard strings do not see it."""
     batched: float = 0.0
     """The decisions of a write are stored as an atomic batch."""
+    lagging_leader: float = 0.0
+    """A commit is refused by a leader of the stream that lags, and names a lower sequence."""
+    cut: float = 0.0
+    """A commit ends after a decision."""
+    foreign: float = 0.0
+    """A copy of a commit, a forged one, or anything else is stored in the log of commits."""
 
 
 NONE: Final = Faults()
@@ -75,6 +81,9 @@ _WORST: Final = Faults(
     distant=0.3,
     replicating=0.1,
     batched=1.0,
+    lagging_leader=0.1,
+    cut=0.5,
+    foreign=0.3,
 )
 _CHOSEN: Final = 0.45
 
@@ -90,4 +99,4 @@ def draw(chance: Random) -> Faults:
     return Faults(**drawn)
 
 
-_MEAN_SECONDS: Final = frozenset({"deploys", "server_restarts", "redeliveries", "clock_steps"})
+_MEAN_SECONDS: Final = frozenset({"deploys", "server_restarts", "redeliveries", "clock_steps", "foreign"})

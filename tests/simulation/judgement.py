@@ -12,11 +12,13 @@ from tocsin.archive.stream_reader import decoded
 from tocsin.domain import dead_letter, execution, history, ledger
 from tocsin.domain.events import ExecutionFact, Message, Recorded
 from tocsin.domain.job_record import Registration
+from tocsin.engine import report_lists
 from tocsin.ports import StoredMessage
 from tocsin.subjects import Bucket, DecodeError, Stream
 from tocsin.testing import InMemoryStoredLog
 
 from .cast import Surroundings
+from .commits import StoredCommits, untaken
 from .forger import broken_by_forgery, honest
 from .network import at_once
 from .rules import beyond_the_audit
@@ -44,6 +46,8 @@ def everything(around: Surroundings) -> StoredEvents:
         stream: [*_readable(one for one in at_once(_stored(log, stream)) if one.subject.startswith(prefixes))]
         for stream, prefixes in kinds.items()
     }
+    if around.commits is not None:
+        return StoredCommits(*found.values(), stored_at=around.commits.stored_at)
     return StoredEvents(*found.values())
 
 
@@ -51,7 +55,11 @@ def _readable(messages: Iterable[StoredMessage]) -> Iterator[Recorded[Message]]:
     """Decode messages; reports may be anything, because any worker may store them."""
     for message in messages:
         try:
-            yield decoded(message)
+            if message.subject.startswith("report.list."):
+                body = report_lists.decode(message.subject, message.body)
+                yield from report_lists.listed(Recorded(body, message.subject, message.sequence, message.time))
+            else:
+                yield decoded(message)
         except DecodeError:
             if message.stream is not Stream.REPORTS:
                 raise
@@ -69,6 +77,8 @@ def left_over(around: Surroundings) -> list[str]:
     left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if not d.progress.is_idle]
     log = server._streams[Stream.LOG]
     left += [f"a timer waits: {entry.subject}" for entry in server._streams[Stream.TIMERS].matching(("delay.>",), 0)]
+    if around.commits is not None:
+        left += untaken(around.commits, around.pure.values())
     recorded = around.history.offset_now(Stream.LOG)
     if recorded != log.last_sequence and log.matching(("execution.>", "dead-letter.>"), recorded):
         left.append(f"recorded up to {recorded} of {log.last_sequence}")
@@ -90,6 +100,7 @@ def violations(around: Surroundings) -> list[str]:
     """Return every violation."""
     everything_ = everything(around)
     return [
+        *(() if around.commits is None else dict.fromkeys(around.commits.violations)),
         *(str(one) for one in everything_.audited(key=KEY).violations),
         *_not_archived(around),
         *_wrong_history(around, everything_),
@@ -130,6 +141,8 @@ def _wrong_history(around: Surroundings, everything_: StoredEvents) -> list[str]
 
 def is_registered(around: Surroundings) -> bool:
     """Whether every change of a definition was projected."""
+    if around.commits is not None:
+        return not wrong_definitions(around)
     progress = at_once(around.server.progress(Stream.LEDGER, "registrar"))
     return progress is not None and progress.is_idle
 

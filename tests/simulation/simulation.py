@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from itertools import pairwise
 from random import Random
-from typing import Any, Final, TypeAlias
+from string import ascii_lowercase
+from typing import Any, Final, Literal, TypeAlias
 
 import structlog
 
@@ -16,8 +18,9 @@ from tocsin.bootstrap import STAGE_NAMES
 from . import faults as faults_
 from . import judgement
 from .agents import Hall
-from .cast import SETTINGS, Node, Surroundings, User, WorkerProcess, forger, mq_executor, operator, outside
+from .cast import SETTINGS, CommitNode, Node, Surroundings, User, WorkerProcess, forger, mq_executor, operator, outside
 from .clock import ServerClock
+from .commits import CommitServer, foreign_body
 from .focus import Focus, focus_of
 from .forger import Forger
 from .history import InMemoryHistory
@@ -36,10 +39,14 @@ TROUBLE: Final = (6.0, 25.0)
 PEACE: Final = 400.0
 """Seconds within which all must be over, once nothing goes wrong any more."""
 LOOK: Final = 1.0
+SNAPSHOTS: Final = 0.4
+"""The share of schedules in which processes begin with snapshots."""
 FAR: Final = "node-1"
 """The machine that is far away, where one is."""
 
-Played: TypeAlias = Node | WorkerProcess | OutsideExecutor | MqExecutor | Forger
+Engine: TypeAlias = Literal["messages", "fused", "separate", "mixed"]
+"""Each decision is a message; or decisions are commits of processes with all stages, with one each, or with random ones."""
+Played: TypeAlias = Node | CommitNode | WorkerProcess | OutsideExecutor | MqExecutor | Forger
 _PARTS: Final = (
     ("registrar", "ticker", "planner", "recorder"),
     tuple(name for name in STAGE_NAMES if name not in {"registrar", "ticker", "planner", "recorder"}),
@@ -56,6 +63,7 @@ class Result:
     facts: int
     seconds: float
     trace: Trace
+    engine: Engine = "messages"
 
     def without_trace(self) -> "Result":
         """The same, lighter to carry about."""
@@ -78,6 +86,7 @@ class Simulation:
     """One schedule, from its seed on."""
 
     seed: int
+    engine: Engine = "messages"
     trace: Trace = field(default_factory=Trace)
     defects: list[str] = field(default_factory=list)
     tasks: "list[asyncio.Task[Any]]" = field(default_factory=list)
@@ -98,20 +107,24 @@ class Simulation:
         self.focus = focus_of(self.seed)
         self.faults = self.focus.troubled(faults_.draw(Random(f"{self.seed}/faults")))
         network = Network(self.loop, Random(f"{self.seed}/network"), self.trace, self.faults, on_crash=self._replace)
+        server = SimulatedServer(self.clock, network)
+        is_on_commits = self.engine != "messages"
         self.around = Surroundings(
             self.seed,
             network,
-            SimulatedServer(self.clock, network),
+            server,
             SimulatedBuckets(self.clock),
             InMemoryHistory(),
             self.focus.temper,
-            self.focus.is_archived,
+            self.focus.is_archived and not is_on_commits,
             SETTINGS.model_copy(update={"queues": {**SETTINGS.queues, **self.focus.queues}}),
             self.focus.fetched,
             self.focus.decisions is not None,
             hall=Hall(*self.focus.loss),
             is_dependent=self.focus.is_dependent,
             declared=self.focus.declared,
+            commits=CommitServer(self.clock, network, server) if is_on_commits else None,
+            has_snapshots=Random(f"{self.seed}/snapshots").random() < SNAPSHOTS,
         )
 
     def run(self) -> Result:
@@ -126,7 +139,7 @@ class Simulation:
             violations.append(f"plumbing: {task} does not end")
         found = (*dict.fromkeys(self.defects), *self.loop.errors, *violations)
         facts = sum(stream.last_sequence for stream in self.around.server._streams.values())
-        return Result(self.seed, found, self.trace.digest(), facts, self.loop.time(), self.trace)
+        return Result(self.seed, found, self.trace.digest(), facts, self.loop.time(), self.trace, self.engine)
 
     # --- the schedule ------------------------------------------------------------------------------------------------
 
@@ -157,7 +170,8 @@ class Simulation:
 
     async def _shown(self) -> list[str]:
         """Return differences in the definitions as projected, while there are any."""
-        while not judgement.is_registered(self.around):
+        deadline = self.loop.time() + PEACE / 4
+        while self.loop.time() < deadline and not judgement.is_registered(self.around):
             await self._sleep(LOOK)
         return judgement.wrong_definitions(self.around)
 
@@ -186,10 +200,12 @@ class Simulation:
 
     def _cast(self, chance: Random) -> None:
         nodes = chance.choice(self.focus.nodes)
-        parts = (tuple(STAGE_NAMES),) if chance.random() < 0.6 else _PARTS
+        parts: Sequence[tuple[str, ...]] = (tuple(STAGE_NAMES),) if chance.random() < 0.6 else _PARTS
         for number in range(nodes):
+            if self.engine != "messages":
+                parts = _layout(self.engine, Random(f"{self.seed}/{number}/layout"))
             for part, names in enumerate(parts):
-                name = f"node-{number + 1}" + ("" if len(parts) == 1 else "ab"[part])
+                name = f"node-{number + 1}" + ("" if len(parts) == 1 else ascii_lowercase[part])
                 self.seats.append(Seat(name, partial(self._node, names)))
         for number in range(chance.choice(self.focus.workers)):
             self.seats.append(Seat(f"worker-{number + 1}", lambda process: WorkerProcess(self.around, process)))
@@ -202,8 +218,8 @@ class Simulation:
         for seat in self.seats:
             self._seat(seat)
 
-    def _node(self, names: tuple[str, ...], process: Process) -> Node:
-        return Node(self.around, process, names)
+    def _node(self, names: tuple[str, ...], process: Process) -> Node | CommitNode:
+        return (Node if self.around.commits is None else CommitNode)(self.around, process, names)
 
     def _seat(self, seat: Seat) -> None:
         if seat.process is not None and seat.process.is_alive:
@@ -270,6 +286,8 @@ class Simulation:
             (faults.redeliveries, self._redeliver),
             (faults.clock_steps, self._step_clock),
         )
+        if self.around.commits is not None:
+            happening = (*happening, (faults.foreign, self._store_foreign))
         return [self._every(mean, event) for mean, event in happening if mean]
 
     async def _every(self, mean: float, event: Callable[[], None]) -> None:
@@ -309,6 +327,11 @@ class Simulation:
         if durable._upto:
             durable.again(self.chance.randint(1, durable._upto))
 
+    def _store_foreign(self) -> None:
+        if (commits := self.around.commits) is not None:
+            self._note("server", "** a foreign message is stored in the log")
+            commits.publish(foreign_body(commits.stored, self.chance))
+
     def _step_clock(self) -> None:
         process = self.chance.choice(self.seats).process
         if process is not None:
@@ -333,19 +356,31 @@ class Simulation:
         self.trace.note(self.loop.time(), who, what)
 
 
-def play(seed: int) -> Result:
+def _layout(engine: Engine, chance: Random) -> Sequence[tuple[str, ...]]:
+    """Return the stages of each process of a node on the log of commits."""
+    names = list(STAGE_NAMES)
+    if engine == "fused":
+        return [tuple(names)]
+    if engine == "separate":
+        return [(name,) for name in names]
+    chance.shuffle(names)
+    ends = sorted(chance.sample(range(1, len(names)), chance.randint(1, 5)))
+    return [tuple(names[first:last]) for first, last in pairwise((0, *ends, len(names)))]
+
+
+def play(seed: int, engine: Engine = "messages") -> Result:
     """Play the schedule of a seed."""
     with quiet():
         try:
             gc.disable()  # a third of the time would go into looking for garbage that the end of the schedule brings anyway
-            return Simulation(seed).run()
+            return Simulation(seed, engine).run()
         finally:
             gc.enable()
 
 
-def play_lightly(seed: int) -> Result:
+def play_lightly(seed: int, engine: Engine = "messages") -> Result:
     """The same, without its trace."""
-    return play(seed).without_trace()
+    return play(seed, engine).without_trace()
 
 
 class quiet:  # noqa: N801 - a context manager, used as a verb
