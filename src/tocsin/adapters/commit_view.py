@@ -266,12 +266,13 @@ class CommitView:
                     newest.pop(event.event.subject, None)
                     newest[event.event.subject] = event
                 past = [*newest.values()]
-            yield past, upto, ()
+            yield past, max(upto, after or 0), ()  # another process has read more
             while True:
                 events = await feed.take()
                 undone = tuple(feed.undone)
                 feed.undone.clear()
-                yield [event for event in events if event.number > (after or 0)], self._number, undone
+                newer = [event for event in events if event.number > (after or 0)]
+                yield newer, max(self._number, after or 0), undone
 
     @contextmanager
     def _fed(self, feed: _Feed) -> Iterator[None]:
