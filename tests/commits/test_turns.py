@@ -1,6 +1,7 @@
 """Shares of a commit: floods of one kind or job delay no other."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -289,6 +290,38 @@ async def test_new_leader_reads_requests_to_their_end_before_instants() -> None:
     process.loop.intake.note_read(Stream.REQUESTS, 7)
     assert await process.loop.run_once()
     assert len(await scopes(installation, "execution.tick.")) > 0
+
+
+async def test_new_leader_sleeps_while_it_reads_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    installation = await given({"name": "tick", "schedule": "* * * * * *"})
+    process: Process = installation.process(NAMES)
+    await process.read_on()
+    loop, looks = process.loop, list[None]()
+
+    async def ends() -> dict[Stream, int]:
+        looks.append(None)
+        return {Stream.REQUESTS: 7}
+
+    monkeypatch.setattr(loop, "_ends", ends)
+    monkeypatch.setattr(loop, "_must_read", True)
+    monkeypatch.setattr(loop, "run_once", counted := Counted(loop.run_once))
+    installation.clock.advance(3)
+    running = asyncio.create_task(loop.run())
+    for _ in range(300):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(looks) == 1
+    assert counted.calls < 5
+
+
+class Counted:
+    def __init__(self, call: Callable[[], Awaitable[bool]]) -> None:
+        self._call = call
+        self.calls = 0
+
+    async def __call__(self) -> bool:
+        self.calls += 1
+        return await self._call()
 
 
 async def test_inputs_that_give_nothing_are_taken_in_full_commits() -> None:

@@ -259,11 +259,11 @@ class CommitLoop:
     async def _wait(self) -> None:
         """Wait for something to decide on."""
         since = self._decider.batch.since
-        times = [self.pending.next_at, None if since is None else since + RIDES_FOR]
+        times = [None if since is None else since + RIDES_FOR]
         if self.agenda.unknown:
             times.append(self._look_at_unknown)
-        if self.intake.is_reading:
-            times.append(self._ask_again_at)
+        # No deadline is decided until the streams are read: one that is due is no reason to wake up.
+        times.append(self._ask_again_at if self.intake.is_reading else self.pending.next_at)
         until = min((at for at in times if at is not None), default=None)
         now = self._leadership.now()
         if until is None or self._is_blind:
