@@ -34,7 +34,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play them")
     parser.add_argument("--mutations", action="store_true", help="what each bug of the table costs until it is caught")
-    parser.add_argument("--engine", default="messages", choices=get_args(Engine), help="decisions as messages, or as commits of processes")
+    parser.add_argument(
+        "--engine",
+        default="messages",
+        choices=get_args(Engine),
+        help="decisions as messages, or as commits of processes",
+    )
     parser.add_argument("--seed", type=int, help="play this one only")
     parser.add_argument("--trace", action="store_true", help="tell all that happened in it")
     parser.add_argument(

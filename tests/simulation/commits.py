@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from random import Random
 from typing import Final
 
-from tests.commits.processes import same_state
+from tests.commits.processes import bound, same_state
 from tests.domain.given import KEY
 from tests.stored_events import StoredEvents
 from tocsin import subjects
@@ -27,8 +27,10 @@ from tocsin.domain.events import Message, Recorded, Started
 from tocsin.domain.log_events import is_log_event
 from tocsin.engine.commit_loop import MAX_SLEEP_S
 from tocsin.engine.commit_writer import Chain
+from tocsin.engine.decide_again import DecideAgain, Input
 from tocsin.engine.fold import Fold
 from tocsin.engine.fresh_fold import apply
+from tocsin.engine.report_lists import decode, listed
 from tocsin.engine.snapshots import Folding, Snapshots
 from tocsin.engine.stage import BoundStage
 from tocsin.ports import Batch, Clock, Decode, LogUnavailable, Projections, Write, Written
@@ -45,6 +47,7 @@ from .process import Process, ProcessClock
 from .server import SimulatedServer
 
 INSTALLATION: Final = "tocsin"
+FOLD_KEY: Final = KEY.ljust(32, b"0")
 FAR_BEHIND: Final = 3
 """Messages that a lagging leader of the stream lacks, at most."""
 SNAPSHOT_S: Final = (0.5, 4.0)
@@ -54,7 +57,7 @@ A_DAY: Final = timedelta(days=1)
 
 def seal() -> Seal:
     """Return the seal of the installation."""
-    return Seal(INSTALLATION, PARTITION, {KEY_ID: KEY.ljust(32, b"0")})
+    return Seal(INSTALLATION, PARTITION, {KEY_ID: FOLD_KEY})
 
 
 @dataclass(slots=True)
@@ -67,14 +70,13 @@ class CommitServer:
     stored: list[StoredBody] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    fold: Fold = field(default_factory=lambda: Fold(KEY.ljust(32, b"0")))
+    again: DecideAgain = field(default_factory=lambda: DecideAgain(bound, FOLD_KEY))
+    """Decides each commit again as it is stored, by equality (b) of the design."""
     chain: Chain = field(init=False)
     foreign: int = 0
     stored_at: dict[int, datetime] = field(default_factory=dict)
     """When the server stored each event (UTC), by its number."""
     turns: "list[tuple[Process, ReceiveTurn]]" = field(default_factory=list)
-    on_commit: Callable[[Commit, Fold], Iterable[str]] = lambda _commit, _fold: ()
-    """Judges a commit by the fold before it."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _in_flight: int = 0
 
@@ -118,16 +120,32 @@ class CommitServer:
         self.stored.append(StoredBody(self.last + 1, self.clock.now(), body))
         number = self.chain.head.number
         if (commit := self.chain.take(self.stored[-1])) is not None:
-            self.violations += self.on_commit(commit, self.fold)
             try:
-                apply(self.fold, commit)
+                differences = self.again.take(commit, self._inputs_of(commit))
             except OverlappingRanges as error:
                 self.violations.append(f"I3: something was decided twice: {commit.writer}, after {number}: {error}")
+            else:
+                self.violations += (
+                    f"AGAIN: {commit.writer} stored {one.number} of {one.stage} on {one.cause}: {one.reason}"
+                    for one in differences
+                )
             self.commits.append(commit)
             self._explode(commit)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         return self.last
+
+    @property
+    def fold(self) -> Fold:
+        """The fold of all commits."""
+        return self.again.fold
+
+    def _inputs_of(self, commit: Commit) -> dict[Input, list[Recorded[Message]]]:
+        found: dict[Input, list[Recorded[Message]]] = {}
+        for source, place in self.again.inputs_of(commit):
+            if (entry := self.exploded.stream(Stream(source)).get(place)) is not None:
+                found[source, place] = list(listed(entry.recorded(decode)))
+        return found
 
     def _explode(self, commit: Commit) -> None:
         for number, event in enumerate(commit.events, commit.first):
@@ -148,7 +166,7 @@ class CommitServer:
 
     def differs(self, fold: Fold, number: int) -> bool:
         """Return whether a fold is not that of the log up to an event; commits without events may be in it or not."""
-        fresh = Fold(KEY.ljust(32, b"0"))
+        fresh = Fold(FOLD_KEY)
         fresh.stages = fold.stages
         is_known = False
         for commit in self.commits:
@@ -253,7 +271,7 @@ class FrequentSnapshots(Snapshots):
     """Snapshots of which one is written after some seconds, whether it is time or not."""
 
     def __init__(self, projections: Projections, chance: Random) -> None:
-        super().__init__(projections, KEY.ljust(32, b"0"))
+        super().__init__(projections, FOLD_KEY)
         self._chance = chance
 
     async def keep(self, folding: Folding, clock: Clock, may_write: Callable[[], bool] = lambda: True) -> None:
@@ -359,7 +377,7 @@ class Member:
             self._commits,
             self.inputs,
             self.clock,
-            KEY.ljust(32, b"0"),
+            FOLD_KEY,
             installation=INSTALLATION,
             name=self._name,
             turns=SimulatedTurns(self._server, self._network, self.process),

@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -262,6 +262,13 @@ class Agenda:
             for alarm in alarms:
                 if alarm not in before:
                     self.again(alarm)
+
+    def alarms(self, stage: str, scope: str) -> Iterator[DeadlineCause]:
+        """Yield the alarms of a stage, those of a scope first."""
+        yield from (alarm for alarm in self._alarms.get(scope, ()) if alarm.by == stage)
+        for other, alarms in tuple(self._alarms.items()):
+            if other != scope:
+                yield from (alarm for alarm in alarms if alarm.by == stage)
 
     def again(self, alarm: DeadlineCause) -> None:
         """Note an alarm, or note again one whose decision was undone."""

@@ -88,9 +88,9 @@ class Decider:
         mark, length = self.batch.mark(), len(self._fold.journal)
         self.batch.calls.append(cause)
         try:
-            self._decide_on(cause, now)
+            self.decide_on(cause, now)
         except Exception as error:  # noqa: BLE001 - a defect of a decision stops no other
-            self._take_back(mark, length)
+            self.take_back(mark, length)
             if mark.events and isinstance(error, DecisionTooLarge):
                 self._pending.first = cause
             elif isinstance(cause, Proposal | Note):
@@ -116,9 +116,9 @@ class Decider:
         mark, length = self.batch.mark(), len(self._fold.journal)
         self.batch.calls.append(cause)
         try:
-            self._decide_on(cause, now)
+            self.decide_on(cause, now)
         except Exception as error:  # noqa: BLE001 - as in `attempt`
-            self._take_back(mark, length)
+            self.take_back(mark, length)
             self.batch.calls.append(cause)
             self._give_up(cause, error, now)
 
@@ -147,7 +147,7 @@ class Decider:
             self._end_wait(cause, now)
             self._close(cause)
 
-    def _take_back(self, mark: Mark, length: int) -> None:
+    def take_back(self, mark: Mark, length: int) -> None:
         """Forget what a decision that failed has changed."""
         scopes = self.batch.scopes(mark.events)
         self._agenda.note(self._fold, self._fold.undo(length))
@@ -158,7 +158,7 @@ class Decider:
 
     # --- one cause -----------------------------------------------------------------------------------------------------
 
-    def _decide_on(self, cause: Cause, now: datetime) -> None:
+    def decide_on(self, cause: Cause, now: datetime) -> None:
         """Decide on one cause to its end.
 
         Raises:

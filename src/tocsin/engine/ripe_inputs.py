@@ -70,7 +70,7 @@ class RipeInputs:
             if waits is None or waits.stage not in led or name in self._in_turns:
                 continue
             if (subscribed := self._subscriptions.get((waits.stage, waits.durable))) is not None:
-                calls.append(_cause(*subscribed, waits))
+                calls.append(cause_of(*subscribed, waits))
                 self._in_turns.add(name)
         self._changed.clear()
         return calls
@@ -89,7 +89,8 @@ class RipeInputs:
         self._in_turns.add(waits.name)
 
 
-def _cause(stage: BoundStage, subscription: BoundSubscription, waits: Waits) -> MessageCause:
+def cause_of(stage: BoundStage, subscription: BoundSubscription, waits: Waits) -> MessageCause:
+    """Return what is decided again: an input that waited."""
     message = subjects.decode(waits.subject, bytes(waits.body))
     recorded = Recorded(message, waits.subject, waits.place, waits.time, waits.message_id)
     return MessageCause(stage, subscription, waits.source, waits.place, recorded, waits)

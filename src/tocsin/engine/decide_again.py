@@ -1,0 +1,234 @@
+"""Decides again what commits hold: from the fold before each commit, and from the causes that its events name.
+
+A stage is a pure function of the fold, so a fresh process gives the same events. One that does not keeps a state of its own, or its
+code was another one. Only what the loop of commits decides is compared: parts that propose decide by themselves, and events about
+processes have no cause in the log.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from .. import subjects
+from ..domain.commit import Commit, CommitEvent
+from ..domain.events import Message, Recorded
+from ..domain.log_events import ABOUT_THE_LOG, SUBJECTS, Poison, Waited, Waits, decode, is_log_event
+from .causes import Agenda, DeadlineCause, MessageCause, Routes, routes_of
+from .decider import Decider
+from .fold import EVENTS, Fold
+from .ripe_inputs import cause_of
+from .stage import BoundStage, BoundSubscription
+from .watcher import NobodyWatches
+
+Input = tuple[str, int]
+"""A stream of inputs, and the sequence of a message."""
+_DECIDED: Final = frozenset({SUBJECTS[Waits], SUBJECTS[Waited]})
+"""Events of the log itself that a decision on a message yields."""
+
+
+class Difference(NamedTuple):
+    """An event that a fresh process does not decide."""
+
+    number: int
+    stage: str
+    cause: str
+    reason: str
+
+
+class DecideAgain:
+    """Decides each commit of a log again, in order."""
+
+    def __init__(self, stages: Callable[[], Sequence[BoundStage]], key: bytes) -> None:
+        """`stages` returns new stages, which remember nothing. `key`: that of the fold."""
+        self.fold = Fold(key)
+        self._stages = stages
+        bound = stages()
+        self.fold.stages = frozenset(stage.name for stage in bound)
+        self._rules = {stage.name: stage.deadlines for stage in bound}
+        self._agenda = Agenda(bound)
+        self._events: dict[int, Recorded[Message]] = {}
+        """The events that a stage may decide on."""
+
+    def inputs_of(self, commit: Commit) -> set[Input]:
+        """Return the inputs that a commit was decided on, as far as `take` needs them."""
+        causes = {event.cause for event in commit.events if event.by in self.fold.stages}
+        named = (cause.rpartition("-") for cause in causes if not cause.startswith(("@", "0-")))
+        return {(source, int(place)) for source, _, place in named if source}
+
+    def take(self, commit: Commit, inputs: Mapping[Input, Sequence[Recorded[Message]]]) -> list[Difference]:
+        """Decide the next commit again, fold it, and return what differs.
+
+        `inputs`: its inputs; a list of reports has several messages. One that is gone is no difference.
+        """
+        again = _Again(self.fold, self._agenda, self._stages(), self._rules, commit, inputs, self._events)
+        differences = list(again.differences())
+        for stage, sources in commit.taken.items():
+            for source, taken in sources.items():
+                self.fold.take(stage, source, taken)
+        self.fold.keep(commit.at)
+        floor = self.fold.floor
+        for number in [number for number in self._events if number <= floor]:
+            del self._events[number]
+        return differences
+
+
+class _Again:
+    """One commit, decided again."""
+
+    def __init__(
+        self,
+        fold: Fold,
+        agenda: Agenda,
+        stages: Sequence[BoundStage],
+        rules: Mapping[str, Sequence[object]],
+        commit: Commit,
+        inputs: Mapping[Input, Sequence[Recorded[Message]]],
+        events: dict[int, Recorded[Message]],
+    ) -> None:
+        self._fold = fold
+        self._agenda = agenda
+        self._stages = {stage.name: stage for stage in stages}
+        self._routes = routes_of(stages)
+        self._rules = rules
+        self._commit = commit
+        self._inputs = inputs
+        self._events = events
+        self._arrived = _Arrived(events)
+        self._decider = Decider(fold, agenda, self._arrived, NobodyWatches(), commit.writer)  # type: ignore[arg-type]
+        self._decider.first = commit.first
+        self._used: set[tuple[str, str, str, int, str, int]] = set()
+
+    def differences(self) -> Iterator[Difference]:
+        """Fold the events of the commit, each by the decision that gives it."""
+        events, place = self._commit.events, 0
+        poisoned: tuple[str, str] | None = None
+        while place < len(events):
+            event = events[place]
+            decision = event.by, event.cause
+            if event.subject == SUBJECTS[Poison]:
+                poisoned = decision  # what follows ends its key
+            if not self._is_decided(event) or decision == poisoned:
+                self._adopt(event)
+                place += 1
+                continue
+            made = self._decide(place)
+            if isinstance(made, int):
+                place += made
+                continue
+            if made:
+                yield Difference(self._commit.first + place, *decision, made)
+            while place < len(events) and (events[place].by, events[place].cause) == decision:
+                self._adopt(events[place])
+                place += 1
+
+    def _is_decided(self, event: CommitEvent) -> bool:
+        return event.by in self._stages and (not is_log_event(event.subject) or event.subject in _DECIDED)
+
+    def _adopt(self, event: CommitEvent) -> None:
+        """Take an event as it is."""
+        decider, batch = self._decider, self._decider.batch
+        number, at = decider.newest + 1, self._commit.at
+        if is_log_event(event.subject):
+            recorded: Recorded[Message] = Recorded(ABOUT_THE_LOG, event.subject, number, at)
+            if (change := decode(event)) is not None:
+                self._fold.evolve_log(change, writer=self._commit.writer, number=number, at=at)
+        else:
+            recorded = Recorded(subjects.decode(event.subject, bytes(event.body)), event.subject, number, at)
+            self._agenda.note(self._fold, (self._fold.evolve(recorded),))
+            self._events[number] = recorded
+        batch.events.append(event)
+        batch.recorded.append(recorded)
+
+    def _decide(self, place: int) -> int | str:
+        """Return how many events from a place on one decision gives, or why none gives them; empty: it cannot be made."""
+        decider, events = self._decider, self._commit.events
+        reason, tried = "", False
+        for cause in self._causes(events[place]):
+            tried = True
+            mark, length = decider.batch.mark(), len(self._fold.journal)
+            try:
+                decider.decide_on(cause, self._commit.at)
+            except Exception as error:  # noqa: BLE001 - a decision that fails is a difference
+                made, reason = [], f"the decision fails: {error!r}"
+            else:
+                made = decider.batch.events[mark.events :]
+            if made and made == list(events[place : place + len(made)]):
+                self._used.add(_name(cause))
+                return len(made)
+            reason = reason or _told(made, events[place])
+            decider.take_back(mark, length)
+        if not tried and not self._is_gone(events[place].cause):
+            return "its stage has no such input, event or deadline"
+        return reason
+
+    def _is_gone(self, cause: str) -> bool:
+        """Return whether what a decision was made on was not handed to this process."""
+        source, _, place = cause.rpartition("-")
+        return source != "0" and not cause.startswith("@") and (source, int(place)) not in self._inputs
+
+    # --- causes --------------------------------------------------------------------------------------------------------
+
+    def _causes(self, event: CommitEvent) -> Iterator[MessageCause | DeadlineCause]:
+        """Yield what the cause of an event may be: a place may have several messages, each for several subscriptions."""
+        if event.cause.startswith("@"):
+            yield from self._deadlines(event)
+            return
+        source, _, place = event.cause.rpartition("-")
+        yield from (cause for cause in self._messages(event.by, source, int(place)) if _name(cause) not in self._used)
+
+    def _messages(self, by: str, source: str, place: int) -> Iterator[MessageCause]:
+        stage = self._stages[by]
+        for subscription in stage.subscriptions:
+            if (waits := self._fold.waiting.get((by, subscription.durable, source, place))) is not None:
+                yield cause_of(stage, subscription, waits)
+        key, known = source, self._inputs.get((source, place), ())
+        if source == "0":
+            key, known = EVENTS, [self._events[place]] if place in self._events else []
+        for recorded in known:
+            for target, subscription in self._targets(key, recorded.subject):
+                if target is stage:
+                    yield MessageCause(stage, subscription, key, place, recorded)
+
+    def _targets(self, source: str, subject: str) -> Sequence[tuple[BoundStage, BoundSubscription]]:
+        routes: Routes[tuple[BoundStage, BoundSubscription]] | None = self._routes.get(source)
+        return () if routes is None else routes.to(subject)
+
+    def _deadlines(self, event: CommitEvent) -> Iterator[DeadlineCause]:
+        stage = self._stages[event.by]
+        for alarm in self._agenda.alarms(event.by, subjects.guard_of(event.subject) or event.subject):
+            if alarm.cause == event.cause:
+                rule = stage.deadlines[list(self._rules[event.by]).index(alarm.deadlines)]
+                yield DeadlineCause(stage, rule, alarm.scope, alarm.deadline)
+
+
+class _Arrived:
+    """What a commit's own events are to the decisions on them (`pending.Pending`)."""
+
+    def __init__(self, events: dict[int, Recorded[Message]]) -> None:
+        self._events = events
+
+    def arrive(self, source: str, recorded: Recorded[Message], *, is_own: bool = False) -> None:
+        del source, is_own
+        self._events[recorded.sequence] = recorded
+
+    def forget_newer(self, newest: int) -> None:
+        while self._events and (last := next(reversed(self._events))) > newest:
+            del self._events[last]
+
+    def close(self, call: MessageCause) -> None:
+        """Do nothing: positions are taken from the commit."""
+
+    def note_wait(self, waits: Waits, number: int) -> None:
+        """Do nothing: the commit names what is decided."""
+
+
+def _name(cause: MessageCause | DeadlineCause) -> tuple[str, str, str, int, str, int]:
+    if isinstance(cause, DeadlineCause):
+        return cause.by, cause.cause, cause.scope, 0, "", 0
+    return cause.by, cause.subscription.durable, cause.source, cause.place, cause.recorded.subject, cause.waits is None
+
+
+def _told(made: Sequence[CommitEvent], event: CommitEvent) -> str:
+    if not made:
+        return "a fresh process decides nothing"
+    other = next((one for one in made if one.subject != event.subject), made[0])
+    return f"a fresh process decides {other.subject}: {bytes(other.body)[:300].decode(errors='replace')}"
