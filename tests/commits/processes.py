@@ -28,6 +28,7 @@ from tocsin.engine.snapshots import Loaded
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 from tocsin.stages.dead_letter_sink import DEAD_LETTER_SINK, DeadLetterSink
+from tocsin.stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMITS, Waits
 from tocsin.stages.lease_keeper import LEASE_KEEPER, LeaseKeeper
 from tocsin.stages.lock_keeper import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
@@ -37,13 +38,17 @@ from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
 
 SEAL = Seal("tocsin", 0, {"k1": b"1" * 32})
-NAMES = ("ticker", "planner", "lock_keeper", "dag_advancer", "retrier", "dead_letter_sink", "lease_keeper")
+NAMES = (
+    *("ticker", "planner", "dependency_keeper", "lock_keeper", "dag_advancer"),
+    *("retrier", "dead_letter_sink", "lease_keeper"),
+)
 
 
 def bound(names: Collection[str] = NAMES) -> list[BoundStage]:
     projection: Any = LockProjection(None, None, None)  # type: ignore[arg-type] # it shows locks, which no decision needs
     stages = {
         "ticker": lambda: TICKER_OF_COMMITS.bind(Instants()),
+        "dependency_keeper": lambda: DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()),
         "lease_keeper": lambda: LEASE_KEEPER.bind(LeaseKeeper(KEY)),
         "planner": lambda: PLANNER.bind(Planner(projection, KEY)),
         "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(projection, KEY)),
@@ -257,5 +262,7 @@ def same_state(one: Fold, other: Fold) -> bool:
         "heads",
         "terms_by_stage",
         "snapshots",
+        "upstream",
+        "held",
     )
     return [*one.waiting] == [*other.waiting] and all(getattr(one, name) == getattr(other, name) for name in tables)

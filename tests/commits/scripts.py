@@ -116,12 +116,14 @@ class Present:
             await self.given(*(ledger.decide_instants(state, self.clock.now()) or ledger.complete(state)))
 
     async def run(self) -> None:
-        await self._world.run(*(getattr(self._world, name) for name in NAMES if name != "ticker"))
+        await self._world.run(*(getattr(self._world, name) for name in NAMES if name not in WITHOUT_DURABLES))
 
     async def events(self) -> list[Recorded[Message]]:
         return [r for r in await self._world.recorded(Message) if not isinstance(r.message, _INPUTS)]
 
 
+WITHOUT_DURABLES = {"ticker", "dependency_keeper"}
+"""Stages that have no durables on the log of messages."""
 _INPUTS = (Trigger, CancelRequest, Enqueued, Report, Timer)
 
 

@@ -368,7 +368,9 @@ def environment_of(settings_: Settings) -> dict[str, str]:
 
 
 def _foreign_environment() -> dict[str, str]:
-    return {variable: value for variable, value in os.environ.items() if not variable.startswith("TOCSIN_")}
+    """Return the variables of this process that are no settings; a child has its engine."""
+    kept = {"TOCSIN_ENGINE"}
+    return {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_") or name in kept}
 
 
 def _variables(of: Settings) -> Iterator[tuple[str, str]]:

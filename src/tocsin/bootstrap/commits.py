@@ -11,6 +11,9 @@ from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.stage import BoundStage, BoundSubscription
 from ..stages.dag_advancer.stage import DAG_ADVANCER
 from ..stages.dead_letter_sink import DEAD_LETTER_SINK
+from ..stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMITS, Waits
+from ..stages.dependency_keeper.past_runs import PastRuns
+from ..stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from ..stages.lease_keeper import LEASE_KEEPER
 from ..stages.lock_keeper import LOCK_KEEPER
 from ..stages.matcher.stage import Matcher
@@ -18,10 +21,14 @@ from ..stages.planner import PLANNER
 from ..stages.retrier import RETRIER
 from ..stages.ticker import TICKER, TICKER_OF_COMMITS, Instants
 from ..subjects import INPUT_STREAMS, Stream
+from .commit_process import View
+from .installation import Ports
 
 _PURE: Final = (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
 PURE: Final = frozenset(stage.name for stage in _PURE)
 """The stages whose decisions the loop of commits makes. The others read events by themselves, and propose theirs."""
+OF_COMMITS: Final = frozenset({TICKER.name, DEPENDENCY_KEEPER.name})
+"""The stages that have another declaration on the log of commits."""
 FOLLOWS_REPORTS: Final = Matcher.follow_reports.__name__
 
 BATCH: Final = 256
@@ -43,10 +50,14 @@ def unused_durables() -> frozenset[str]:
     return frozenset(subscription.durable for stage in (*_PURE, TICKER) for subscription in stage.subscriptions)
 
 
-def split(stages: Sequence[BoundStage]) -> tuple[list[BoundStage], list[BoundStage]]:
-    """Return the stages that the loop of commits decides for, and those that run by themselves."""
+def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[BoundStage], list[BoundStage]]:
+    """Return the stages that the loop of commits decides for, and those that run by themselves.
+
+    `view`: the events of the process. `ports`: with its log.
+    """
+    names = {stage.name for stage in stages}
     pure = [stage for stage in stages if stage.name in PURE]
-    others = [stage for stage in stages if stage.name not in {*PURE, TICKER.name}]
+    others = [stage for stage in stages if stage.name not in {*PURE, *OF_COMMITS}]
     # The lock keeper shows its locks; the timers of the others are deadlines.
     others += [
         BoundStage(stage.name, loops=stage.loops) for stage in pure if stage.name in {PLANNER.name, LOCK_KEEPER.name}
@@ -61,8 +72,12 @@ def split(stages: Sequence[BoundStage]) -> tuple[list[BoundStage], list[BoundSta
         )
         for stage in others
     ]
-    if any(stage.name == TICKER.name for stage in stages):
+    if TICKER.name in names:
         pure.append(TICKER_OF_COMMITS.bind(Instants()))
+    if DEPENDENCY_KEEPER.name in names:
+        pure.append(DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()))
+        past = PastRuns(view, ports.log, ports.stored, ports.clock)
+        others.append(BoundStage(DEPENDENCY_KEEPER.name, loops=(past.run,)))
     return pure, others
 
 

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -67,7 +67,8 @@ def window(dependency: JobDependency, dependent: JobDefinition, at: datetime) ->
 class Run(msgspec.Struct, frozen=True):
     """A run of a job.
 
-    `ended` is None until it has ended; `sequence` and `since` (UTC) are those of the first event known of it.
+    `ended` is None until it has ended; `sequence` and `since` (UTC) are those of the first event known of it. `is_occurrence`: the schedule
+    began it, and no operator or program.
     """
 
     execution_id: str
@@ -75,6 +76,26 @@ class Run(msgspec.Struct, frozen=True):
     sequence: int
     since: datetime
     ended: Ended | None = None
+    is_occurrence: bool = False
+
+
+def run_of(recorded: Recorded[Message]) -> Run | None:
+    """Return the run that an event begins or ends, as this event alone shows it; None: it does neither."""
+    admission = admission_of(recorded)
+    message = recorded.message if admission is None else admission.message
+    if not isinstance(message, Requested | Terminal | Skipped):
+        return None
+    ended: Ended | None = "skipped" if isinstance(message, Skipped) else _ENDS.get(type(message))
+    is_occurrence = message.trigger == "cron"
+    return Run(message.execution_id, message.scheduled_time, recorded.sequence, recorded.time, ended, is_occurrence)
+
+
+class LastRuns(Protocol):
+    """The runs of a job of which the last in a window is known."""
+
+    def last(self, window: Window, /) -> Run | None:
+        """Return the last run in a window; None: no run has a time in it."""
+        ...
 
 
 class Runs:
@@ -93,19 +114,16 @@ class Runs:
 
         Return the run, or None if nothing changed. An event may come twice, and an end without its beginning.
         """
-        admission = admission_of(recorded)
-        message = recorded.message if admission is None else admission.message
-        if not isinstance(message, Requested | Terminal | Skipped):
+        if (run := run_of(recorded)) is None:
             return None
-        ended: Ended | None = "skipped" if isinstance(message, Skipped) else _ENDS.get(type(message))
-        known = self._runs.get(message.execution_id)
-        if known is not None and (ended is None or known.ended is not None):
+        known = self._runs.get(run.execution_id)
+        if known is not None and (run.ended is None or known.ended is not None):
             return None
-        sequence, since = (recorded.sequence, recorded.time) if known is None else (known.sequence, known.since)
-        run = Run(message.execution_id, message.scheduled_time, sequence, since, ended)
+        if known is not None:
+            run = msgspec.structs.replace(known, ended=run.ended)
         self._runs[run.execution_id] = run
         if known is None:
-            insort(self._order, (run.scheduled_time, sequence, run.execution_id))
+            insort(self._order, (run.scheduled_time, run.sequence, run.execution_id))
             if len(self._order) > MOST_RUNS + _SPARE:
                 for _, _, oldest in self._order[:_SPARE]:
                     del self._runs[oldest]
@@ -119,7 +137,7 @@ class Runs:
         index = bisect_left(self._order, (scheduled_time, 0, ""))
         return index < len(self._order) and self._order[index][0] == scheduled_time
 
-    def last(self, window: Window) -> Run | None:
+    def last(self, window: Window, /) -> Run | None:
         """Return the last run in a window; None: no run has a time in it."""
         for index in range(bisect_right(self._order, (window.until + _INSTANT, 0, "")) - 1, -1, -1):
             scheduled_time, _, execution_id = self._order[index]
@@ -146,7 +164,7 @@ class Upstream(NamedTuple):
 
     dependency: JobDependency
     window: Window
-    runs: Runs
+    runs: LastRuns
     is_hidden: bool = False
     """Whether the execution may learn of no run."""
 

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from .commit import CommitEvent, LogHead
+from .dependency import Run, Window
 from .events import Foreign
 
 PREFIX: Final = "log."
@@ -109,7 +110,15 @@ class NamedSnapshot(msgspec.Struct, frozen=True):
     kinds: dict[str, str]
 
 
-LogEvent: TypeAlias = Began | Left | Trying | Poison | Waits | Waited | NamedSnapshot
+class RunFound(msgspec.Struct, frozen=True):
+    """The last run of a job in a window, as it was read of the time that the fold does not know; None: there is none."""
+
+    job: str
+    window: Window
+    run: Run | None
+
+
+LogEvent: TypeAlias = Began | Left | Trying | Poison | Waits | Waited | NamedSnapshot | RunFound
 
 SUBJECTS: Final[dict[type, str]] = {
     Began: "log.began",
@@ -119,6 +128,7 @@ SUBJECTS: Final[dict[type, str]] = {
     Waits: "log.waits",
     Waited: "log.waited",
     NamedSnapshot: "log.snapshot",
+    RunFound: "log.run-found",
 }
 _TYPES: Final = {subject: kind for kind, subject in SUBJECTS.items()}
 

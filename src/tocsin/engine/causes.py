@@ -155,6 +155,14 @@ class Proposals(Protocol):
         """
         ...
 
+    def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
+        """Have an event of the log itself stored with the next commit."""
+        ...
+
+    def leads(self, stage: str) -> bool:
+        """Return whether this process decides for a stage."""
+        ...
+
 
 class Proposal:
     """Events of one scope that a part of the process decided by itself, on the events of the scope up to a number."""

@@ -200,6 +200,10 @@ class CommitLoop:
         self._changed.set()
         return note.stored
 
+    def leads(self, stage: str) -> bool:
+        """Return whether this process decides for a stage."""
+        return stage in self.agenda.led
+
     def propose(
         self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
     ) -> "asyncio.Future[tuple[int, ...]]":
@@ -237,6 +241,7 @@ class CommitLoop:
                     self._leadership.take_left(change)
                 elif isinstance(change, Waits):
                     self.pending.note_wait(change, one.sequence)
+            self.agenda.note(self.fold, self.fold.take_changed_runs())
         self.intake.free()
         self._watcher.explode(commit.first, commit.at, commit.events, recorded, is_own=False)
 

@@ -31,7 +31,7 @@ from ..domain.events import (
     ShardsDefined,
     Voided,
 )
-from ..domain.log_events import LogEvent, NamedSnapshot, Waited, Waits
+from ..domain.log_events import LogEvent, NamedSnapshot, RunFound, Waited, Waits
 from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent, nobody_listens
 from .departures import LEFT, Departures
 from .folds import UNKNOWN_TIME
@@ -41,6 +41,7 @@ from .step import Scope
 from .terms import NO_TERMS, Terms
 from .terms import evolve as evolve_terms
 from .unique_keys import UNIQUE_KEY
+from .upstream import RUNS, on_execution, on_found, on_ledger
 from .waiting import WaitingInputs
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ KINDS: Final[Mapping[str, Scope[Any]]] = {
     "queue": QUEUE,
     "dead-letter": DEAD_LETTER,
     "cron": PUBLIC_EVENT,
+    "runs": RUNS,
 }
 """The kind of the state of a scope, by the first token of its subjects."""
 STANDING: Final = frozenset({"agent", "ownership", "shards", "policy", "namespaces", "silences", "repair"})
@@ -180,6 +182,12 @@ class Fold:
         """The newest event of each subject of a standing scope, oldest first."""
         self.waiting = WaitingInputs(self.journal)
         self.on_broken: OnBroken = nobody_listens
+        self.upstream: dict[str, None] = {}
+        """The scopes of the runs of jobs that others need."""
+        self.held: dict[tuple[str, bool], tuple[str, ...]] = {}
+        """The executions that wait for other jobs, by kind (`upstream.kind_of`)."""
+        self.changed_runs = set[str]()
+        """Runs of jobs that have changed and whose deadlines are not noted yet."""
         self._snapshots: dict[str, tuple[str, ...]] = {}
         self._heads: dict[str, tuple[LogHead, ...]] = {}
         self.departures = Departures(self, key)
@@ -211,15 +219,25 @@ class Fold:
         put(self.states, scope, state)
         if first == "execution":
             self.journal.append(self.events, scope, recorded)
-        if first == "ledger":
-            put(self.ledgers, scope, self.ledgers.get(scope, LedgerTail()).add(recorded, state))
+            on_execution(self, recorded, scope, kind.initial if before is None else before, state)
+        elif first == "ledger":
+            self._keep_ledger(recorded, scope, kind.initial if before is None else before, state)
         elif first == "cron":
             if (about := self.announcements.get(scope)) is None:
                 put(self.announcements, scope, about := {})
             put(about, message.data.job_id if isinstance(message, CronTriggered) else str(number), recorded)
-        if isinstance(message, Defined):
-            put(self.definitions, (message.job, number), Recorded(message, recorded.subject, number, recorded.time))
         return scope
+
+    def _keep_ledger(
+        self, recorded: Recorded[Message], scope: str, before: ledger.Ledger, state: ledger.Ledger
+    ) -> None:
+        """Keep what decisions need of a change of a ledger beside its state."""
+        message, number = recorded.message, recorded.sequence
+        self.journal.put(self.ledgers, scope, self.ledgers.get(scope, LedgerTail()).add(recorded, state))
+        on_ledger(self, recorded, before, state)
+        if isinstance(message, Defined):
+            defined = Recorded(message, recorded.subject, number, recorded.time)
+            self.journal.put(self.definitions, (message.job, number), defined)
 
     def _put_standing(self, scope: str, recorded: Recorded[Message]) -> None:
         before = self.standing.get(scope, {})
@@ -279,6 +297,9 @@ class Fold:
         if isinstance(event, Waits | Waited):
             self.waiting.evolve(event, number)
             return
+        if isinstance(event, RunFound):
+            on_found(self, event, number)
+            return
         if isinstance(event, NamedSnapshot):
             self.journal.put(self._snapshots, "", (*self.snapshots[-1:], event.digest))
             heads = (*self.heads, event.log)
@@ -327,6 +348,11 @@ class Fold:
     def undo(self, length: int = 0) -> set[str]:
         """Forget what happened since the last stored commit, or a length of the journal; return the scopes of states that changed."""
         return self.journal.undo(self.states, length)
+
+    def take_changed_runs(self) -> set[str]:
+        """Return the runs of jobs that have changed since the last call."""
+        changed, self.changed_runs = self.changed_runs, set()
+        return changed
 
     def take(self, stage: str, source: str, taken: Taken) -> None:
         """Apply the positions that a commit takes for a stage."""

@@ -14,6 +14,7 @@ inputs that wait, and hashes of ids.
     unique        unique.<job>.<key>.>                                                  its holders
     dead-letter   dead-letter.<job>….>  all, without attempts
     queue         queue.<name>.>        the newest pause and purge
+    runs          runs.<job>.>                                                          the runs (`job_runs.JobRuns`)
     cron          cron.….               the newest, and those of open executions        what each of these is about
     standing      agent.… ownership.…   the newest of each subject (`fold.STANDING`)
     other         any other scope                                                       the shards, of a map
@@ -38,6 +39,7 @@ from ..domain.commit import LogHead, Position
 from ..domain.dead_letter import DeadLetter
 from ..domain.events import Defined, DefinitionFact, Due, KeyHolder, Message, Passed, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution, Status
+from ..domain.job_runs import JobRuns
 from ..domain.lock import Lock, LockQueue, Waiter
 from ..domain.log_events import Waits
 from ..domain.queue import Queue
@@ -47,6 +49,7 @@ from .departures import RESTS
 from .fold import KINDS, Fold, LedgerTail
 from .request_ids import KnownIds
 from .terms import Terms
+from .upstream import restore
 from .waiting import Entry
 
 Line: TypeAlias = tuple[str, bytes]
@@ -156,7 +159,7 @@ def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case a
 _KNOWN: Final = ("requests", "ends")
 
 
-def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  # noqa: PLR0911 - one case a kind
+def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  # noqa: C901, PLR0911 - one case a kind
     number, first = copy.numbers.get(scope, 0), scope.partition(".")[0]
     match state:
         case Broken(before=before):
@@ -173,6 +176,8 @@ def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  #
             return first, Row(scope, number, (), _value(holders))
         case DeadLetter():
             return first, Row(scope, number, tuple(map(_stored, _letter_events(state))))
+        case JobRuns():
+            return first, Row(scope, 0, (), _value(state))
         case Queue():
             events: list[Any] = [event for event in (state.pause, state.purge) if event is not None]
             return first, Row(scope, number, tuple(map(_stored, sorted(events, key=_number))))
@@ -284,6 +289,7 @@ class FoldBuilder:
         for ids, name in zip(fold.departures.ids, _KNOWN, strict=True):
             ids.load(sorted(self._known[name], key=lambda known: known.at))
         fold.departures.needed_definitions = needed_definitions
+        restore(fold)
         fold.departures.restore(at)
         fold.snapshots = tuple(digest for _, digest in sorted(self._snapshots.items()))
         fold.shard_maps = dict(sorted(fold.shard_maps.items()))
@@ -307,6 +313,9 @@ class FoldBuilder:
             fold.numbers[scope] = row.number
         if kind == "lock":
             fold.states[scope] = _lock(_read(row, _Lock))
+            return
+        if kind == "runs":
+            fold.states[scope] = _read(row, JobRuns)
             return
         if kind == "unique":
             fold.states[scope] = UniqueKey(tuple(_read(row, list[KeyHolder])))

@@ -108,7 +108,7 @@ class Execution(msgspec.Struct, frozen=True):
     `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `deaths`
     are the workers that were lost with a task, by step, oldest first. `decided` is the event that admitted, skipped
     or fanned out the execution, as stored. `settled` says how the wait for other jobs ended, and `quorum` which agents acknowledged the
-    execution, until it is admitted.
+    execution, until it is admitted. `planned_at` is the time (UTC) since which it waits for these, or for its lock.
     """
 
     status: Status = Status.UNKNOWN
@@ -121,6 +121,7 @@ class Execution(msgspec.Struct, frozen=True):
     decided: Recorded[Message] | None = None
     settled: DependenciesSettled | None = None
     quorum: Quorum = quorum.initial
+    planned_at: datetime | None = None
 
     @property
     def request(self) -> Requested:
@@ -275,7 +276,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
         case Admitted():
             return _admitted(state, Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
         case Planned():
-            return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
+            return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan), planned_at=recorded.time)
         case DependenciesSettled():
             return msgspec.structs.replace(state, settled=fact)
         case Proposed() | Acknowledged() | QuorumSettled():

@@ -1,0 +1,138 @@
+"""The runs of jobs for which executions of other jobs wait, as states of the fold.
+
+A job has such a state (`runs.<job>.>`) as long as a definition in force names it in `depends_on`, or an execution waits for it. It follows from
+the events of definitions and executions, so it has no events of its own but `log.run-found`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .. import subjects
+from ..domain.definition import upstream_jobs
+from ..domain.events import COMPENSATING_TRIGGERS, Message, Recorded, Requested
+from ..domain.execution import Execution
+from ..domain.job_runs import Found, JobRuns
+from ..domain.ledger import Ledger
+from ..domain.log_events import RunFound
+from .step import Reading, Scope, Sources
+
+if TYPE_CHECKING:
+    from .fold import Fold
+
+RUNS: Final[Scope[JobRuns | None]] = Scope("runs", None, lambda state, _: state)
+"""The runs of a job that others need; None: no other needs them."""
+
+
+async def _none(sources: Sources, keys: Sequence[Any]) -> dict[Any, tuple[str, ...]]:
+    raise NotImplementedError("only the fold of commits knows which executions wait")
+
+
+HELD: Final = Reading("executions that wait for other jobs", _none)
+"""The scopes of the executions of a kind (`kind_of`) that wait for other jobs, the oldest first."""
+
+
+def runs_scope(job: str) -> str:
+    """Return the scope of the runs of a job."""
+    return f"runs.{subjects.token(job)}.>"
+
+
+def kind_of(request: Requested) -> tuple[str, bool]:
+    """Return the job of an execution, and whether it is a replay or a backfill: these are counted apart."""
+    return request.job, request.trigger in COMPENSATING_TRIGGERS
+
+
+def on_ledger(fold: "Fold", recorded: Recorded[Message], before: Ledger, after: Ledger) -> None:
+    """Apply a change of a job's ledger."""
+    job = after.job or before.job
+    if fold.upstream and (runs := fold.states.get(runs_scope(job))) is not None:
+        _put(fold, runs_scope(job), msgspec.structs.replace(runs, changed=recorded.sequence))
+    if before.definition is after.definition:
+        return
+    old, new = _upstream(before), _upstream(after)
+    for name in sorted(old - new):
+        if (runs := fold.states.get(runs_scope(name))) is not None:
+            others = tuple(other for other in runs.named_by if other != job)
+            _put(fold, runs_scope(name), msgspec.structs.replace(runs, named_by=others))
+    for name in sorted(new - old):
+        runs = _needed(fold, name, recorded)
+        _put(fold, runs_scope(name), msgspec.structs.replace(runs, named_by=(*runs.named_by, job)))
+
+
+def on_execution(fold: "Fold", recorded: Recorded[Message], scope: str, before: Execution, after: Execution) -> None:
+    """Apply an event of an execution."""
+    if fold.upstream:
+        own = f"runs.{scope.split('.', 2)[1]}.>"
+        if (runs := fold.states.get(own)) is not None and (learnt := runs.learn(recorded)) is not runs:
+            _put(fold, own, learnt)
+    if after.is_dependent:
+        if not before.is_dependent:
+            _begin(fold, recorded, scope, after.request)
+    elif before.is_dependent:
+        _end(fold, scope, before.request)
+
+
+def on_found(fold: "Fold", event: RunFound, number: int) -> None:
+    """Apply what was read of a job's runs."""
+    scope = runs_scope(event.job)
+    if (runs := fold.states.get(scope)) is not None:
+        _put(fold, scope, runs.note(Found(event.window, event.run), number))
+
+
+def restore(fold: "Fold") -> None:
+    """Find again what follows from the states of a fold that was loaded."""
+    fold.upstream = {scope: None for scope, state in fold.states.items() if isinstance(state, JobRuns)}
+    waiting = [scope for scope, state in fold.states.items() if isinstance(state, Execution) and state.is_dependent]
+    for scope in sorted(waiting, key=lambda scope: fold.events[scope][0].sequence):
+        kind = kind_of(fold.states[scope].request)
+        fold.held[kind] = (*fold.held.get(kind, ()), scope)
+
+
+def _upstream(state: Ledger) -> set[str]:
+    return set() if state.definition is None else set(upstream_jobs(state.definition.depends_on))
+
+
+def _needed(fold: "Fold", job: str, recorded: Recorded[Message]) -> JobRuns:
+    """Return the runs of a job that are known, from now on if none were needed."""
+    known = fold.states.get(runs_scope(job))
+    if isinstance(known, JobRuns):
+        return known
+    ledger = fold.states.get(subjects.ledger(job))
+    planned = ledger.last_fired if isinstance(ledger, Ledger) else None
+    return JobRuns(since=recorded.time, planned=planned, changed=recorded.sequence)
+
+
+def _put(fold: "Fold", scope: str, runs: JobRuns) -> None:
+    if runs.is_needed:
+        fold.journal.put(fold.states, scope, runs)
+        if scope not in fold.upstream:
+            fold.journal.put(fold.upstream, scope, None)
+    elif scope in fold.upstream:
+        fold.journal.remove(fold.states, scope)
+        fold.journal.remove(fold.upstream, scope)
+    fold.changed_runs.add(scope)
+
+
+def _begin(fold: "Fold", recorded: Recorded[Message], scope: str, request: Requested) -> None:
+    kind = kind_of(request)
+    fold.journal.put(fold.held, kind, (*fold.held.get(kind, ()), scope))
+    for job in _jobs(request):
+        runs = _needed(fold, job, recorded)
+        _put(fold, runs_scope(job), msgspec.structs.replace(runs, waiting=(*runs.waiting, scope)))
+
+
+def _end(fold: "Fold", scope: str, request: Requested) -> None:
+    kind = kind_of(request)
+    if rest := tuple(other for other in fold.held.get(kind, ()) if other != scope):
+        fold.journal.put(fold.held, kind, rest)
+    elif kind in fold.held:
+        fold.journal.remove(fold.held, kind)
+    for job in _jobs(request):
+        if (runs := fold.states.get(runs_scope(job))) is not None:
+            waiting = tuple(other for other in runs.waiting if other != scope)
+            _put(fold, runs_scope(job), msgspec.structs.replace(runs, waiting=waiting))
+
+
+def _jobs(request: Requested) -> Iterable[str]:
+    return dict.fromkeys(dependency.job for dependency in request.plan.depends_on)

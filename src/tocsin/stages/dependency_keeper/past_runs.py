@@ -1,0 +1,98 @@
+"""Reads the runs of jobs that the fold does not know, and notes the last in each window for which an execution waits.
+
+The fold knows the runs of a job from when on another job first named it. The windows of a backfill, or of a job that was registered just now,
+begin before.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import aclosing
+from typing import Final, Protocol
+
+from ... import subjects, telemetry
+from ...archive import decoded
+from ...domain.dependency import Runs, Window
+from ...domain.execution import Execution
+from ...domain.job_runs import SLACK, JobRuns
+from ...domain.log_events import RunFound
+from ...engine.causes import Proposals
+from ...engine.fold import Fold
+from ...engine.upstream import runs_scope
+from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, StoredLog
+from ...subjects import DecodeError, Stream
+from .decisions import DEPENDENCY_KEEPER_OF_COMMITS, windows_of
+
+TICK_S: Final = 0.5
+RETRY_S: Final = 5.0
+
+_log = telemetry.get_logger("tocsin.dependency_keeper")
+
+
+class _View(Protocol):
+    proposals: Proposals
+    fold: Fold
+
+
+class PastRuns:
+    """Reads what is missing, in the process that leads the dependency keeper."""
+
+    def __init__(self, view: _View, log: EventLog, stored: StoredLog, clock: Clock) -> None:
+        """`stored`: the log and its archive."""
+        self._view = view
+        self._log = log
+        self._stored = stored
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            await self._clock.sleep(TICK_S)
+            try:
+                await self.run_once()
+            except (LogUnavailable, OutdatedState) as error:
+                _log.info("runs of other jobs wait for JetStream", action="log-unavailable", error=str(error))
+                await self._clock.sleep(RETRY_S)
+            except Exception as error:  # noqa: BLE001 - a read that fails once may succeed later
+                _log.error("runs of other jobs not read; retrying", action="undecidable", exc_info=error)
+                await self._clock.sleep(RETRY_S)
+
+    async def run_once(self) -> None:
+        """Read the windows that are missing now."""
+        name = DEPENDENCY_KEEPER_OF_COMMITS.name
+        if not self._view.fold.upstream or not self._view.proposals.leads(name):
+            return
+        missing: defaultdict[str, dict[Window, None]] = defaultdict(dict)
+        for job, window in self._missing():
+            missing[job][window] = None
+        for job, windows in missing.items():
+            runs = await self._read(job, windows)
+            notes = [RunFound(job, window, runs.last(window)) for window in windows]
+            for stored in [self._view.proposals.note(name, note) for note in notes]:
+                await stored
+
+    def _missing(self) -> Iterator[tuple[str, Window]]:
+        fold = self._view.fold
+        for scope in fold.upstream:
+            runs = fold.states[scope]
+            for waiting in runs.waiting if isinstance(runs, JobRuns) else ():
+                state = fold.states.get(waiting)
+                if not isinstance(state, Execution) or not state.is_dependent:
+                    continue
+                definition = fold.definitions[state.request.job, state.request.plan.definition].message.definition
+                for dependency, window in windows_of(state, definition):
+                    if runs_scope(dependency.job) == scope and not runs.knows(window):
+                        yield dependency.job, window
+
+    async def _read(self, job: str, windows: Collection[Window]) -> Runs:
+        runs, upto = Runs(), await self._log.end(Stream.LOG)
+        since = min(window.since for window in windows) - SLACK
+        messages = self._stored.messages(Stream.LOG, *subjects.runs(job), after=since, upto=upto)
+        async with aclosing(messages) as portions:
+            async for portion in portions:
+                for message in portion:
+                    try:
+                        runs.learn(decoded(message))
+                    except DecodeError as error:
+                        place = message.sequence
+                        _log.error("event unreadable, skipped", action="unreadable", sequence=place, error=str(error))
+        return runs
