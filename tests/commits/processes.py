@@ -18,6 +18,7 @@ from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.domain.commit import Commit, CommitEvent, LogHead, Seal
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.log_events import is_log_event
+from tocsin.domain.recovery import Policy
 from tocsin.engine.broken_keys import StoredEvent
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
@@ -32,6 +33,7 @@ from tocsin.stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMI
 from tocsin.stages.lease_keeper import LEASE_KEEPER, LeaseKeeper
 from tocsin.stages.lock_keeper import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
+from tocsin.stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries
 from tocsin.stages.retrier import RETRIER, Retrier
 from tocsin.stages.ticker import TICKER_OF_COMMITS, Instants
 from tocsin.subjects import Stream
@@ -40,7 +42,7 @@ from tocsin.testing import ManualClock
 SEAL = Seal("tocsin", 0, {"k1": b"1" * 32})
 NAMES = (
     *("ticker", "planner", "dependency_keeper", "lock_keeper", "dag_advancer"),
-    *("retrier", "dead_letter_sink", "lease_keeper"),
+    *("retrier", "dead_letter_sink", "lease_keeper", "recoverer"),
 )
 
 
@@ -50,6 +52,7 @@ def bound(names: Collection[str] = NAMES) -> list[BoundStage]:
         "ticker": lambda: TICKER_OF_COMMITS.bind(Instants()),
         "dependency_keeper": lambda: DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()),
         "lease_keeper": lambda: LEASE_KEEPER.bind(LeaseKeeper(KEY)),
+        "recoverer": lambda: RECOVERER_OF_COMMITS.bind(Recoveries(KEY, Policy())),
         "planner": lambda: PLANNER.bind(Planner(projection, KEY)),
         "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(projection, KEY)),
         "dag_advancer": lambda: DAG_ADVANCER.bind(DagAdvancer(MagicMock(), KEY)),  # its own timers are not used

@@ -122,7 +122,7 @@ class Present:
         return [r for r in await self._world.recorded(Message) if not isinstance(r.message, _INPUTS)]
 
 
-WITHOUT_DURABLES = {"ticker", "dependency_keeper"}
+WITHOUT_DURABLES = {"ticker", "dependency_keeper", "recoverer"}
 """Stages that have no durables on the log of messages."""
 _INPUTS = (Trigger, CancelRequest, Enqueued, Report, Timer)
 

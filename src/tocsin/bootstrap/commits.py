@@ -18,6 +18,8 @@ from ..stages.lease_keeper import LEASE_KEEPER
 from ..stages.lock_keeper import LOCK_KEEPER
 from ..stages.matcher.stage import Matcher
 from ..stages.planner import PLANNER
+from ..stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries
+from ..stages.recoverer.stage import RECOVERER
 from ..stages.retrier import RETRIER
 from ..stages.ticker import TICKER, TICKER_OF_COMMITS, Instants
 from ..subjects import INPUT_STREAMS, Stream
@@ -27,7 +29,7 @@ from .installation import Ports
 _PURE: Final = (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
 PURE: Final = frozenset(stage.name for stage in _PURE)
 """The stages whose decisions the loop of commits makes. The others read events by themselves, and propose theirs."""
-OF_COMMITS: Final = frozenset({TICKER.name, DEPENDENCY_KEEPER.name})
+OF_COMMITS: Final = frozenset({TICKER.name, DEPENDENCY_KEEPER.name, RECOVERER.name})
 """The stages that have another declaration on the log of commits."""
 FOLLOWS_REPORTS: Final = Matcher.follow_reports.__name__
 
@@ -39,21 +41,25 @@ _log = telemetry.get_logger("tocsin")
 
 def takers() -> Mapping[Stream, frozenset[str]]:
     """Return the stages that take each stream of inputs by the log of commits."""
+    stages = (*_PURE, TICKER_OF_COMMITS, DEPENDENCY_KEEPER_OF_COMMITS, RECOVERER_OF_COMMITS)
     return {
-        stream: frozenset(stage.name for stage in _PURE if any(one.stream is stream for one in stage.subscriptions))
+        stream: frozenset(stage.name for stage in stages if any(one.stream is stream for one in stage.subscriptions))
         for stream in INPUT_STREAMS
     }
 
 
 def unused_durables() -> frozenset[str]:
     """Return the durables that the log of commits replaces."""
-    return frozenset(subscription.durable for stage in (*_PURE, TICKER) for subscription in stage.subscriptions)
+    replaced = (*_PURE, TICKER, DEPENDENCY_KEEPER, RECOVERER)
+    return frozenset(subscription.durable for stage in replaced for subscription in stage.subscriptions)
 
 
-def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[BoundStage], list[BoundStage]]:
+def split(
+    stages: Sequence[BoundStage], view: View, ports: Ports, key: bytes
+) -> tuple[list[BoundStage], list[BoundStage]]:
     """Return the stages that the loop of commits decides for, and those that run by themselves.
 
-    `view`: the events of the process. `ports`: with its log.
+    `view`: the events of the process. `ports`: with its log. `key`: that of the installation.
     """
     names = {stage.name for stage in stages}
     pure = [stage for stage in stages if stage.name in PURE]
@@ -78,6 +84,8 @@ def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[
         pure.append(DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()))
         past = PastRuns(view, ports.log, ports.stored, ports.clock)
         others.append(BoundStage(DEPENDENCY_KEEPER.name, loops=(past.run,)))
+    if RECOVERER.name in names:
+        pure.append(RECOVERER_OF_COMMITS.bind(Recoveries.of(key, ports.settings)))
     return pure, others
 
 

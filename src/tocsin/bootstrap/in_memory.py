@@ -169,7 +169,7 @@ async def run_stages_in_memory(
                 foreign=installation.foreign,
                 wake_at=installation.clock.at,
             )
-            pure, stages = split(stages, installation.log, installation)
+            pure, stages = split(stages, installation.log, installation, installation.report_key)
             leader = installation.settings.leader
             leading = Leading(installation.projections, installation.log, installation.clock, leader)
             await stack.enter_async_context(process.running(pure, installation.log, leading))

@@ -279,7 +279,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             channels=channels,
         )
         if view is not None and process is not None:
-            pure, stages = split(stages, view, installation)
+            pure, stages = split(stages, view, installation, key)
             ports = installation.projections, installation.inputs, installation.clock
             await stack.enter_async_context(process.running(pure, view, Leading(*ports, settings.leader)))
         connection = await stack.enter_async_context(connect_client(settings, within=None))

@@ -148,8 +148,8 @@ def examine(
     plan = state.request.plan
     times = _Times(facts)
     # Any step that starts now has at least so long.
-    interval = min([policy.threshold, *(_limit(step, policy) for step in plan.steps)])
-    expires = _expiry(plan, times)
+    interval = min([policy.threshold, *(limit_of(step, policy) for step in plan.steps)])
+    expires = expiry_of(plan, None if times.admitted is None else times.admitted.time)
     late_attempts, stalls, dates = [], [], []
     for attempt, at in _overdue(state, times, policy, outside):
         if at <= now:
@@ -277,7 +277,8 @@ class _Times:
         return max(facts, key=lambda fact: fact.sequence)
 
 
-def _limit(step: PlannedStep, policy: Policy) -> timedelta:
+def limit_of(step: PlannedStep, policy: Policy) -> timedelta:
+    """Return how long an attempt may take before its report is overdue."""
     return _span(step.timeout) + policy.grace
 
 
@@ -289,10 +290,11 @@ def _span(seconds: float) -> timedelta:
     return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 
 
-def _expiry(plan: Plan, times: _Times) -> datetime | None:
-    if plan.execution_timeout is None or times.admitted is None:
+def expiry_of(plan: Plan, admitted_at: datetime | None) -> datetime | None:
+    """Return when an execution exceeds its time limit (UTC); None: never, or it is not admitted."""
+    if plan.execution_timeout is None or admitted_at is None:
         return None
-    return start_jitter.begins_at(plan, times.admitted.time) + _span(plan.execution_timeout)
+    return start_jitter.begins_at(plan, admitted_at) + _span(plan.execution_timeout)
 
 
 def _overdue(
@@ -317,7 +319,7 @@ def _overdue(
                 step.claims,
                 is_outside=plan_step.queue in outside,
             ),
-            begin + _limit(plan_step, policy),
+            begin + limit_of(plan_step, policy),
         )
 
 

@@ -7,6 +7,7 @@ from .. import subjects
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
 from .causes import Cause, Effect, MessageCause, Note, Proposal
+from .step import Send
 
 
 class Batch:
@@ -24,6 +25,11 @@ class Batch:
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
         self.inputs = 0
+
+    @property
+    def has_sends(self) -> bool:
+        """Return whether an input of another stream is to be sent."""
+        return any(isinstance(effect, Send) for _, effect in self.effects)
 
     def mark(self) -> "Mark":
         """Return its present end."""

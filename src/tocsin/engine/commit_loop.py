@@ -309,7 +309,7 @@ class CommitLoop:
             batch.since = now
         may_wait = batch.since is None or now - batch.since < RIDES_FOR
         is_long = batch.inputs >= self._max_inputs or len(batch.calls) >= MAX_EVENTLESS
-        if batch.events or not may_wait or (taken and is_long):
+        if batch.events or batch.has_sends or not may_wait or (taken and is_long):
             await self._store(batch, taken, now)
             return True
         batch.settle()

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from .. import subjects
 from ..domain.events import Acquired, Message, Namespace, Recorded
 from . import daily_quotas, kinds, locks, upstream
-from .fold import Fold
+from .fold import EVENTS, Fold
 from .folds import UNKNOWN_TIME
 from .step import Reading, Ref, Scope
 
@@ -117,6 +117,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
     _name(kinds.IN_FORCE_NOW): lambda fold, job, _: fold.in_force(job),
     _name(kinds.SHARD_MAP): lambda fold, version, _: fold.shard_maps[version],
     _name(kinds.NEWEST_SHARD_MAP): lambda fold, _, __: _newest_shard_map(fold),
+    _name(kinds.TAKEN): lambda fold, key, _: fold.position(key[0], EVENTS).has(key[1]),
     _name(upstream.HELD): lambda fold, kind, _: fold.held.get(kind, ()),
     _name(kinds.LOG_TIME): lambda _, __, now: now,
     _name(kinds.ENTRY): lambda _, __, ___: None,

@@ -85,6 +85,14 @@ Only the log of commits lets executions leave; here a state that is absent may s
 """
 
 
+async def _untaken(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], bool]:  # noqa: ARG001
+    return dict.fromkeys(keys, False)
+
+
+TAKEN: Final = Reading("place of a stage", _untaken)
+"""Whether a stage has taken an event: the key is (stage, number). Only the log of commits knows it."""
+
+
 async def _tails(sources: Sources, scopes: Sequence[str]) -> Mapping[str, int]:
     return dict(zip(scopes, await sources.log.tails(*scopes), strict=True))
 

@@ -286,7 +286,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
                 state = _admitted(state, admission)
             return with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
         case Started():
-            return with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact, recorded.sequence))
+            return with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact, recorded))
         case Recovered():
             return _recovered(state, fact)
         case Released():
@@ -361,11 +361,12 @@ def _last_claim(state: Execution, name: str) -> int:
     return 0 if step is None else step.claim
 
 
-def _started(step: Step, fact: Started, sequence: int) -> Step:
+def _started(step: Step, fact: Started, recorded: Recorded[Message]) -> Step:
     claims = step.claims + 1 if step.attempt == fact.attempt else 1
-    leased = fact.lease is not None
+    number, claimed_at, leased = recorded.sequence, recorded.time, fact.lease is not None
+    begun = fact.attempt, fact.delivery
     return Step(
-        Phase.STARTED, fact.attempt, fact.delivery, task=step.task, claims=claims, leased=leased, claim=sequence
+        Phase.STARTED, *begun, task=step.task, claims=claims, leased=leased, claim=number, claimed_at=claimed_at
     )
 
 

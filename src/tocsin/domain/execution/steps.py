@@ -51,7 +51,7 @@ class Step(msgspec.Struct, frozen=True):
     `delivery` belongs to the current claim; 0: the attempt is not claimed. `task` is the sequence of the newest
     `dispatched` event (0: none); older tasks are lost and do not run. `claims` counts the claims of this attempt. A
     `leased` claim stands until its lease expires, no matter what its queue delivers. `claim` is the sequence of the
-    current claim, also after the end of the attempt (0: none).
+    current claim, also after the end of the attempt (0: none). `claimed_at` is its time (UTC), as long as it stands.
     """
 
     phase: Phase = Phase.WAITING
@@ -65,6 +65,7 @@ class Step(msgspec.Struct, frozen=True):
     claims: int = 0
     leased: bool = False
     claim: int = 0
+    claimed_at: datetime | None = None
 
 
 class PersistentDict(Mapping[str, V], Generic[V]):

@@ -22,6 +22,7 @@ from ...engine.leadership_events import TERM_EVENTS
 from ...engine.ledger_reader import LedgerReader
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Write, Written
+from ...settings import Settings
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
 from .attempt_deadlines import Change, Deadlines
 from .open_executions import CURSOR, Evidence, Known, OpenExecutions
@@ -248,22 +249,27 @@ def _delay_after(error: Exception, scope: str) -> timedelta:
             return RETRY_UNDECIDABLE
 
 
+def policy_of(settings: Settings) -> Policy:
+    """Return the policy of the settings."""
+    given = settings.recovery
+    return Policy(
+        threshold=timedelta(seconds=given.threshold),
+        max_attempts=given.max_attempts,
+        max_age=timedelta(seconds=given.max_age),
+        grace=timedelta(seconds=given.grace),
+    )
+
+
 def _start(context: StageContext) -> Recoverer:
-    settings = context.settings.recovery
     return Recoverer(
         context.log,
         context.projections,
         context.elect(RECOVERER_LEASE, signs=()),
         context.clock,
         context.report_key,
-        policy=Policy(
-            threshold=timedelta(seconds=settings.threshold),
-            max_attempts=settings.max_attempts,
-            max_age=timedelta(seconds=settings.max_age),
-            grace=timedelta(seconds=settings.grace),
-        ),
+        policy=policy_of(context.settings),
         outside=frozenset(context.settings.bridged_queues),
-        interval=settings.interval,
+        interval=context.settings.recovery.interval,
     )
 
 

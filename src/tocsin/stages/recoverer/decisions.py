@@ -1,0 +1,148 @@
+"""The decisions of the recoverer on the log of commits: deadlines of executions.
+
+No message is lost between stages there. An execution is lost if the stage whose turn it is has taken the event on which it must act, and nothing
+followed: that is a defect of a program, of this version or an earlier one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from ... import subjects
+from ...domain import execution, ids, recovery
+from ...domain.events import Failed, Lost, Recovered, Report
+from ...domain.execution import Execution, Phase, Status
+from ...domain.lock import Lock
+from ...domain.recovery import Findings, JobStatus, Overdue, Policy, Stalled
+from ...engine.fold import LEDGER
+from ...engine.kinds import EXECUTION, FACTS, TAKEN
+from ...engine.locks import lock_state
+from ...engine.stage import Access, Deadline, DeadlineRule, Stage
+from ...engine.step import DONE, Send, States, Step, decided, done
+from ...settings import Settings
+from .stage import RECOVERER, policy_of
+
+EXPIRY: Final = "execution"
+STALLED: Final = "stalled"
+ATTEMPT: Final = "attempt."
+"""The beginning of the key of an attempt's deadline; its step and its claim follow."""
+
+
+class Recoveries:
+    """Ends attempts and executions that take too long, and resumes executions that were lost."""
+
+    def __init__(self, key: bytes, policy: Policy, outside: frozenset[str] = frozenset()) -> None:
+        """`key`: that of the installation. `outside`: the queues of executors outside."""
+        self._key = key
+        self._policy = policy
+        self._outside = outside
+
+    @classmethod
+    def of(cls, key: bytes, settings: Settings) -> "Recoveries":
+        """Return what decides by the settings."""
+        return cls(key, policy_of(settings), frozenset(settings.bridged_queues))
+
+    def deadlines_of(self, state: Execution) -> Iterator[Deadline]:
+        """Return when an open execution, or an attempt of it, has taken too long."""
+        if state.requested is None or state.is_over or state.is_held:
+            return  # the dependency keeper and the agent keeper bound the waits before the lock
+        if state.status is Status.PLANNED and state.planned_at is not None:
+            yield Deadline(state.planned_at + self._policy.threshold, STALLED)
+        elif state.decided is not None:
+            if (at := recovery.expiry_of(state.requested.plan, state.decided.time)) is not None:
+                yield Deadline(at, EXPIRY)
+            yield from self._of_steps(state, state.decided.time)
+
+    def _of_steps(self, state: Execution, admitted_at: datetime) -> Iterator[Deadline]:
+        is_stalled = bool(execution.ready_steps(state))
+        for name, step in state.steps.items():
+            if step.phase is Phase.STARTED and step.claimed_at is not None:
+                limit = recovery.limit_of(execution.planned_step(state, name), self._policy)
+                yield Deadline(step.claimed_at + limit, f"{ATTEMPT}{name}.{step.claim}")
+            is_stalled = is_stalled or step.phase is Phase.LOST
+        if is_stalled:
+            since = admitted_at if state.recovered_at is None else max(admitted_at, state.recovered_at)
+            yield Deadline(since + self._policy.threshold, STALLED)
+
+    def on_deadline(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:
+        """Decide on what has taken too long."""
+        ref = EXECUTION(scope)
+        state = states(ref)
+        if deadline.key == STALLED and state.status is Status.PLANNED and _waits_for_its_lock(state, states):
+            return DONE
+        findings = recovery.examine(states(FACTS(scope)), now=now, policy=self._policy, outside=self._outside)
+        if findings is None:
+            return DONE
+        if ended := recovery.expire(findings):
+            return decided(ref, ended)
+        if deadline.key == STALLED:
+            return decided(ref, self._recovered(findings, states, now))
+        overdue = [one for one in findings.overdue if deadline.key == _key_of(one, state)]
+        return done(*(self._report(state, one) for one in overdue))
+
+    def _report(self, state: Execution, overdue: Overdue) -> Send:
+        """Return the report that ends an attempt. It comes after those that are stored, so that none of these is overtaken."""
+        request, claim = state.request, state.steps[overdue.step].claim
+        report = Report(
+            job=request.job,
+            execution_id=request.execution_id,
+            outcome="failed",
+            step=overdue.step,
+            attempt=overdue.attempt,
+            delivery=overdue.delivery,
+            claim=claim,
+            error=overdue.error,
+            token=ids.report_token(self._key, request.execution_id, overdue.step, overdue.attempt),
+            proof=ids.claim_proof(self._key, request.execution_id, overdue.step, overdue.attempt, claim),
+            worker=subjects.RECOVERER,
+        )
+        subject = subjects.subject_of(report)
+        return Send(subject, report, message_id=ids.report_id(report.proof or "", subject))
+
+    def _recovered(self, findings: Findings, states: States, now: datetime) -> Sequence[Recovered | Failed]:
+        losses: list[Lost] = [stalled.lost for stalled in findings.stalled if _is_lost(stalled, states)]
+        job = _job(findings.state, states)
+        return recovery.recover(findings, losses, now=now, policy=self._policy, job=job)
+
+
+def _key_of(overdue: Overdue, state: Execution) -> str:
+    return f"{ATTEMPT}{overdue.step}.{state.steps[overdue.step].claim}"
+
+
+def _waits_for_its_lock(state: Execution, states: States) -> bool:
+    """Return whether another execution holds the lock for which this one waits."""
+    request = state.request
+    lock: Lock = states(lock_state(request.job, request.plan.shard))
+    if lock.holder is None or not lock.has_waiter(request.execution_id):
+        return False
+    return not states(EXECUTION(subjects.execution(request.job, lock.holder))).is_over
+
+
+_ACTS: Final[Mapping[str, str]] = {"planned": "lock_keeper", "admitted": "dag_advancer"}
+"""The stage that must act, by what is lost. A retry has a deadline, which waits for its stage."""
+
+
+def _is_lost(stalled: Stalled, states: States) -> bool:
+    stage = _ACTS.get(stalled.lost.what)
+    return stage is not None and states(TAKEN((stage, stalled.sequence)))
+
+
+def _job(state: Execution, states: States) -> JobStatus:
+    if not state.request.plan.definition:
+        return "active"  # enqueued without registration: a registered job of the same name is another job
+    ledger = states(LEDGER(subjects.ledger(state.request.job)))
+    if ledger.definition is None:
+        return "gone"
+    return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
+
+
+RECOVERER_OF_COMMITS: Final = Stage(
+    name=RECOVERER.name,
+    purpose=RECOVERER.purpose,
+    consumes=RECOVERER.consumes,
+    decides=RECOVERER.decides,
+    access=Access(appends=(Recovered, Failed, Report)),
+    start=lambda context: Recoveries.of(context.report_key, context.settings),
+    deadlines=(DeadlineRule(EXECUTION, Recoveries.deadlines_of, Recoveries.on_deadline),),
+)
+"""It replaces `RECOVERER` together with the log."""
