@@ -43,7 +43,6 @@ from ..ports.turn_channel import TurnChannel
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from ..telemetry.foreign import ForeignMessages
-from .commits import takers
 from .leading import Leading
 from .log_starts import LogStarts, Start
 
@@ -363,9 +362,10 @@ class Commits:
         process: CommitProcess,
         projections: Projections,
         key: bytes,
+        takers: Mapping[Stream, frozenset[str]],
         followers: Mapping[str, Callable[[], Awaitable[int]]],
     ) -> CommitStorage:
-        """Return what archives the log of a process, which then folds it; `followers` as in `CommitStorage`."""
+        """Return what archives the log of a process, which then folds it; `takers`, `followers` as in `CommitStorage`."""
         process.folds = True
         return CommitStorage(
             log=self._log,
@@ -375,7 +375,7 @@ class Commits:
             archive=self.archive,
             folding=lambda: process.folding,
             snapshots=Snapshots(projections, key),
-            takers=takers(),
+            takers=takers,
             followers=followers,
         )
 

@@ -55,9 +55,7 @@ class LogStarts:
         self._snapshots = snapshots
         self._heads = heads
 
-    async def find(
-        self, stages: Sequence[BoundStage], key: bytes, *, folds: bool
-    ) -> AsyncGenerator[Start, None]:
+    async def find(self, stages: Sequence[BoundStage], key: bytes, *, folds: bool) -> AsyncGenerator[Start, None]:
         """Yield places to try, the best first; the last is the beginning of the log.
 
         A process that folds begins with the fold of a snapshot. Another begins at the newest head that a leader shows, or else at

@@ -60,7 +60,7 @@ from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import DECISION_STREAMS, RECORDED, stream_names
-from .commits import read_durable, split, unused_durables
+from .commits import read_durable, split, takers, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -255,7 +255,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             storage = await _storage(installation, history)
             if installation.commits is not None and process is not None and ARCHIVER.name in names:
                 followers = {"recorder": partial(_recorded, history)}
-                commits = installation.commits.storage(process, installation.projections, key, followers)
+                commits = installation.commits.storage(process, installation.projections, key, takers(), followers)
                 storage = replace(storage, commits=commits)
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()

@@ -292,9 +292,7 @@ class Decider:
         batch.recorded.append(recorded)
         batch.size += len(body) + len(recorded.subject) + len(cause.cause) + EVENT_BYTES
         scope = self._fold.evolve(recorded)
-        self._agenda.note(
-            self._fold, (changed_scope(recorded.subject, recorded), *self._fold.take_changed_runs())
-        )
+        self._agenda.note(self._fold, (changed_scope(recorded.subject, recorded), *self._fold.take_changed_runs()))
         self._pending.arrive(EVENTS, recorded, is_own=True)
         self.may_propose |= self._watcher.decided(batch.events[-1], recorded)
         if type(state := self._fold.states.get(scope)) is Broken and state.number == recorded.sequence:
