@@ -16,7 +16,7 @@ from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
-from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict, StaleRead
+from tocsin.ports import Batch, Encoded, EventLog, LogUnavailable, SequenceConflict, StaleRead
 from tocsin.stages.recorder import stage as recorder
 from tocsin.stages.recorder.stage import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Recorder
 from tocsin.subjects import Stream
@@ -90,12 +90,19 @@ class TroubledHistory(SqlHistory):
 
     @override
     async def record(
-        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+        self,
+        stream: Stream,
+        messages: Sequence[Recorded[Message]],
+        *,
+        after: int,
+        upto: int,
+        opens: bool = True,
+        encoded: Sequence[Encoded] = (),
     ) -> None:
         trouble, *self.troubles = self.troubles or (None,)
         if trouble is not None:
             raise trouble
-        await super().record(stream, messages, after=after, upto=upto, opens=opens)
+        await super().record(stream, messages, after=after, upto=upto, opens=opens, encoded=encoded)
 
 
 H = TypeVar("H", bound=SqlHistory)

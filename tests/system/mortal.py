@@ -18,6 +18,7 @@ from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.sql.history import SqlHistory
 from tocsin.cli import main
 from tocsin.domain.events import Message, Recorded
+from tocsin.ports import Encoded
 from tocsin.subjects import Stream
 from tocsin.worker.agent import AssignedTasks
 
@@ -51,10 +52,11 @@ def die_behind(word: str) -> None:
         after: int,
         upto: int,
         opens: bool = True,
+        encoded: Sequence[Encoded] = (),
     ) -> None:
         if messages and word == UNRECORDED:
             die()
-        await _record(self, stream, messages, after=after, upto=upto, opens=opens)
+        await _record(self, stream, messages, after=after, upto=upto, opens=opens, encoded=encoded)
         if messages and word == RECORDED:
             die()
 

@@ -349,7 +349,10 @@ async def rebuild_history(installation: Installation) -> int:
     async with installation.history() as history:
         await history.forget()
         log, clock, past = installation.log, installation.clock, installation.stored
-        recorders = [Recorder(log, history, clock, stream, gathering=0, past=past) for stream in RECORDED]
+        keeps = installation.commits is not None
+        recorders = [
+            Recorder(log, history, clock, stream, gathering=0, past=past, keeps_events=keeps) for stream in RECORDED
+        ]
         await asyncio.gather(*(recorder.catch_up() for recorder in recorders))
         return await history.count()
 
@@ -363,6 +366,7 @@ async def _storage(installation: Installation, history: History) -> Storage:
         purge=NatsStreamPurge(connection, names, unused_durables() if installation.commits is not None else ()),
         archive=installation.archive,
         origin=Origin(installation=await installation.identity(), root=installation.settings.root, version=__version__),
+        keeps_events=installation.commits is not None,
     )
 
 

@@ -282,6 +282,8 @@ class Storage:
     origin: Origin
     commits: CommitStorage | None = None
     """None: decisions are messages."""
+    keeps_events: bool = False
+    """Whether the history keeps events as they are stored."""
 
 
 Calm: TypeAlias = Callable[[], Awaitable[None]]

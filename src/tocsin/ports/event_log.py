@@ -256,6 +256,26 @@ class Loaded(msgspec.Struct, frozen=True):
     upto: int
 
 
+class Encoded(Protocol):
+    """An event as it is stored, not decoded."""
+
+    @property
+    def sequence(self) -> int:
+        """Its number."""
+
+    @property
+    def subject(self) -> str:
+        """Its relative subject."""
+
+    @property
+    def time(self) -> datetime:
+        """The time (UTC) at which it was stored."""
+
+    @property
+    def body(self) -> bytes | msgspec.Raw:
+        """Its fields, as JSON."""
+
+
 class Batch(msgspec.Struct, frozen=True):
     """Messages that a follower received together.
 
@@ -269,6 +289,8 @@ class Batch(msgspec.Struct, frozen=True):
     """Foreign messages. In the last messages of each subject, each may hide an event: load its scope."""
     undone: Sequence[str] = ()
     """Scopes of which the follower has events that were not stored after all: `messages` has all that are stored."""
+    encoded: Sequence[Encoded] = ()
+    """The events as they are stored, also unreadable events. Only the log of commits hands them on."""
 
 
 class Heading(msgspec.Struct, frozen=True):

@@ -1,10 +1,12 @@
 """The history: the read model of executions, dead letters and jobs."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self, runtime_checkable
 
+import msgspec
 from pydantic import JsonValue
 from pydantic_core import to_json
 
@@ -12,12 +14,15 @@ from ..domain.definition import shorten
 from ..domain.errors import TocsinError
 from ..domain.events import Message, PassedReason, Recorded
 from ..domain.totals import Total
-from ..subjects import Stream
+from ..subjects import ANY, Stream
+from .event_log import Encoded
 from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, CountQuery, DeadLetterQuery, ExecutionQuery, Page
 from .summaries import HistorySummaries
 
 MAX_LISTED_BYTES: Final = 1_024
 """Bytes of the input and of the last error in the row of a dead letter."""
+CATCH_UP_PAUSES_S: Final = (0.005, 0.01, 0.02, 0.04, *(0.08,) * 24)
+"""The pauses in which a reader waits for the history: 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,58 @@ class Duration(NamedTuple):
     duration_ms: int
 
 
+class KeptEvent(msgspec.Struct, frozen=True, array_like=True):
+    """An event that the history keeps (`Encoded`)."""
+
+    sequence: int
+    subject: str
+    time: datetime
+    body: msgspec.Raw
+
+
+class KeptEvents(NamedTuple):
+    """Events that the history keeps, oldest first."""
+
+    events: Sequence[KeptEvent]
+    upto: int
+    """The number up to which they are complete: where the history ended when it was read."""
+    is_whole: bool = True
+    """False: earlier events of the part may be missing, because of a retention or a policy."""
+
+
+class KeptPart(NamedTuple):
+    """The part of the events that the history finds by an index: an execution, its dead letter, a job's ledger, or all executions of a job."""
+
+    kind: str
+    """`execution`, `dead-letter` or `ledger`."""
+    job: str | None
+    """None: the job is unknown; the id names one execution."""
+    id: str | None
+    """The id of an execution or a dead letter; None: all of the job."""
+    filters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, *filters: str) -> Self | None:
+        """Return the part that has all events of some filters; None: no index finds them."""
+        parts = {_part_of(filter_) for filter_ in filters}
+        part = parts.pop() if len(parts) == 1 else None
+        return None if part is None else cls(*part, filters)
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that has these events."""
+        return Stream.LEDGER if self.kind == "ledger" else Stream.LOG
+
+
+def _part_of(filter_: str) -> tuple[str, str | None, str | None] | None:
+    kind, *tokens = filter_.split(".")
+    if kind not in {"execution", "dead-letter", "ledger"} or len(tokens) < 2:  # noqa: PLR2004 - a job and what follows
+        return None
+    job = None if tokens[0] == ANY else tokens[0]
+    id_ = None if kind == "ledger" or tokens[1] in {ANY, ">"} else tokens[1]
+    return None if job is None and id_ is None else (kind, job, id_)
+
+
 class HistoryUnavailable(TocsinError):
     """The history database is not usable; the text says what to do."""
 
@@ -182,11 +239,19 @@ class History(Protocol):
         """Return the last sequence of a stream that is recorded (0: none)."""
 
     async def record(
-        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+        self,
+        stream: Stream,
+        messages: Sequence[Recorded[Message]],
+        *,
+        after: int,
+        upto: int,
+        opens: bool = True,
+        encoded: Sequence[Encoded] = (),
     ) -> None:
         """Record messages and move the offset from `after` to `upto`, in one transaction.
 
-        Without `opens`, executions that the history does not have yet are left out.
+        Without `opens`, executions that the history does not have yet are left out. `encoded`: the same events as they are stored, which
+        an `EventHistory` keeps.
 
         Raises:
             SequenceConflict: the offset is no longer at `after`: another recorder was faster.
@@ -233,3 +298,34 @@ class History(Protocol):
 
     async def forget(self) -> None:
         """Delete everything, including the offsets, so that recording starts again."""
+
+
+@runtime_checkable
+class EventHistory(Protocol):
+    """A history that keeps the events of executions, dead letters and ledgers.
+
+    They leave it with the row of their execution; the decisions on the time of a job leave with its executions, but for the newest.
+    """
+
+    async def offset(self, stream: Stream) -> int:
+        """Return the last number of a stream that is recorded (0: none)."""
+
+    async def events(
+        self, part: KeptPart, *, after: int = 0, since: datetime | None = None, limit: int | None = None
+    ) -> KeptEvents:
+        """Return the events of a part after a number, and not before an instant (UTC), oldest first.
+
+        With `limit`, it returns about so many, and at least one if there is any. Call it again with the number of the last.
+        """
+
+    async def newest(self, part: KeptPart) -> KeptEvents:
+        """Return the newest event of each subject, oldest first."""
+
+
+async def recorded_upto(history: History | EventHistory, stream: Stream, number: int, pauses: Iterable[float]) -> int:
+    """Return the place of the history, after it reached a number or after some pauses (seconds)."""
+    for pause in pauses:
+        if (place := await history.offset(stream)) >= number:
+            return place
+        await asyncio.sleep(pause)
+    return await history.offset(stream)

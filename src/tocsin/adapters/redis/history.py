@@ -19,6 +19,7 @@ from ...domain.totals import Total
 from ...ports import (
     DeadLetterRow,
     Duration,
+    Encoded,
     ExecutionCount,
     ExecutionRow,
     HistoryIncomplete,
@@ -97,7 +98,14 @@ class RedisHistory:
         return place
 
     async def record(
-        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+        self,
+        stream: Stream,
+        messages: Sequence[Recorded[Message]],
+        *,
+        after: int,
+        upto: int,
+        opens: bool = True,
+        encoded: Sequence[Encoded] = (),  # noqa: ARG002 - memory is too dear for events, which the log and its archive have
     ) -> None:
         await self._recording.record(stream, messages, after=after, upto=upto, opens=opens)
 

@@ -20,11 +20,13 @@ from ...domain.dead_letter import Letter, LetterName
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes
 from ...domain.last_run import last_runs
+from ...ports import Encoded
 from ...subjects import Stream
 from ..history.rows import LetterKeys, RecorderCache, offset_conflict
 from . import rows
 from .counts import CountsWriter
 from .engine import Encoding, read_rows, write_rows
+from .events import EventsWriter
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 from .tables import last_runs as last_runs_table
 from .totals import TotalsWriter
@@ -49,6 +51,7 @@ class BatchWriter:
         self._last_run = encoding.upsert(last_runs_table, rows.LAST_RUN, "job_name")
         self._totals = TotalsWriter(encoding)
         self._counts = CountsWriter(encoding)
+        self._events = EventsWriter(encoding, installation)
 
     def record(
         self,
@@ -59,6 +62,7 @@ class BatchWriter:
         after: int,
         upto: int,
         opens: bool = True,
+        encoded: Sequence[Encoded] = (),
     ) -> None:
         """Fold messages into the rows, and move the offset from `after` to `upto` (see `ports.History`).
 
@@ -69,13 +73,15 @@ class BatchWriter:
         self.cache.begin(stream, after)
         if stream is Stream.LEDGER:
             self._record_jobs(connection, messages)
+            self._events.write_ledgers(connection, encoded)
         else:
-            self._record_executions(connection, messages, opens=opens)
+            changed = self._record_executions(connection, messages, opens=opens)
+            self._events.write_executions(connection, encoded, None if opens else changed)
 
     def _record_executions(
         self, connection: Connection, messages: Sequence[Recorded[Message]], *, opens: bool, reads_all: bool = False
-    ) -> None:
-        """Record executions; without `reads_all`, expect no rows of those that begin with these messages."""
+    ) -> Collection[str]:
+        """Record executions, and return their ids; without `reads_all`, expect no rows of those that begin with these messages."""
         begins = history.executions_of(messages)
         known, missing = self.cache.executions.recall(begins)
         # Without `opens`, nothing would be inserted, and so no conflict would show a row that was expected wrongly.
@@ -102,8 +108,7 @@ class BatchWriter:
             if reads_all:
                 raise
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT new_rows")
-            self._record_executions(connection, messages, opens=opens, reads_all=True)
-            return
+            return self._record_executions(connection, messages, opens=opens, reads_all=True)
         write_rows(connection, self._execution, complete_rows)
         write_rows(connection, self._progress, progress)
         tagged = (
@@ -117,6 +122,7 @@ class BatchWriter:
         write_rows(connection, self._last_run, [rows.last_run_values(*run, encoding) for run in sorted(ended.items())])
         self._totals.add(connection, totals.growth_of_log(known, changed, messages, letters.values()), self.cache)
         self.cache.executions.keep(changed)
+        return changed
 
     def _record_letters(
         self, connection: Connection, letters: Mapping[LetterName, Letter], resolved: Collection[LetterName]

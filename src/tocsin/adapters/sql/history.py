@@ -31,7 +31,15 @@ from sqlalchemy import (
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_key
 from ...domain.totals import Total
-from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
+from ...ports import (
+    DeadLetterRow,
+    Encoded,
+    ExecutionRow,
+    HistoryUnavailable,
+    JobRow,
+    KeptEvents,
+    KeptPart,
+)
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
@@ -42,7 +50,9 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
+from ..history.rows import letter_id_of
 from . import counts as kept_counts
+from . import events as kept_events
 from . import tables, totals
 from .batch_writer import BatchWriter
 from .conditions import dead_letter_conditions, execution_conditions
@@ -151,11 +161,14 @@ def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(retention_by_job)]), *retentions]:
         # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
         old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
-        statement = select(_EXECUTIONS.execution_id, *COUNTED).where(*old, *condition)
+        statement = select(_EXECUTIONS.execution_id, _EXECUTIONS.occurrence_id, *COUNTED).where(*old, *condition)
         expired: Any = connection.execute(statement.limit(EXPIRED_AT_ONCE - removed)).all()
         ids = [row.execution_id for row in expired]
         for table in (tables.executions, tables.execution_tags):
             connection.execute(delete(table).where(table.c.execution_id.in_(ids)))
+        # A fan-out has one event under an id without a row, which its executions name.
+        kept_events.forget_executions(connection, {*ids, *filter(None, (row.occurrence_id for row in expired))})
+        kept_events.forget_times(connection, {row.job for row in expired}, now - retention)
         gone = Counter(filter(None, map(count_key, expired)))  # an ended row has the fields that a count has
         writer.change(connection, {key: -count for key, count in gone.items()})
         removed += len(expired)
@@ -165,9 +178,10 @@ def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     for job, seconds in retention_by_job.items():
         before = now - timedelta(seconds=seconds)
         spans += expire_passed(connection, before, _PASSED.job_name == job, limit=EXPIRED_AT_ONCE)
-    letters = select(_DEAD_LETTERS.id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
+    letters = select(_DEAD_LETTERS.letter_id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
     resolved = connection.execute(letters.limit(EXPIRED_AT_ONCE)).scalars().all()
-    connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.id.in_(resolved)))
+    connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.letter_id.in_(resolved)))
+    kept_events.forget_executions(connection, {*map(letter_id_of, resolved)})
     if not (removed or resolved or spans):
         totals.forget_jobs(connection)
     return removed + len(resolved) + spans
@@ -236,7 +250,14 @@ class SqlHistory:
         return await self.read(partial(offset, installation=self._installation, stream=stream))
 
     async def record(
-        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+        self,
+        stream: Stream,
+        messages: Sequence[Recorded[Message]],
+        *,
+        after: int,
+        upto: int,
+        opens: bool = True,
+        encoded: Sequence[Encoded] = (),
     ) -> None:
         """See `ports.History`. If it is cancelled, the transaction may still be committed."""
 
@@ -244,7 +265,7 @@ class SqlHistory:
             recording = self._recording
             try:
                 with self._writing.begin() as connection:
-                    recording.record(connection, stream, messages, after=after, upto=upto, opens=opens)
+                    recording.record(connection, stream, messages, after=after, upto=upto, opens=opens, encoded=encoded)
             except BaseException:
                 recording.cache.forget(stream)
                 raise
@@ -263,6 +284,17 @@ class SqlHistory:
 
     async def totals(self) -> Mapping[Total, int] | None:
         return await self.read(partial(totals.read, installation=self._installation))
+
+    async def events(
+        self, part: KeptPart, *, after: int = 0, since: datetime | None = None, limit: int | None = None
+    ) -> KeptEvents:
+        """See `ports.EventHistory`."""
+        reading = partial(kept_events.events, part=part, installation=self._installation)
+        return await self.read(partial(reading, after=after, since=since, limit=limit))
+
+    async def newest(self, part: KeptPart) -> KeptEvents:
+        """See `ports.EventHistory`."""
+        return await self.read(partial(kept_events.newest, part=part, installation=self._installation))
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         return await self._write(partial(expire, now=now, after=after))

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -250,3 +251,42 @@ passed: Final = Table(
     sqlite_with_rowid=False,
 )
 Index("scheduler_passed_oldest", passed.c.until_time)
+
+execution_events: Final = Table(
+    "scheduler_execution_events",
+    metadata,
+    # The events of an execution and its dead letter, of one transaction of the recorder. It has no key: a row is written once, with the place.
+    Column("execution_id", Bytewise, nullable=False),
+    Column("installation", Text, nullable=False),
+    Column("job_name", Bytewise, nullable=False),
+    Column("time", UtcTime, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("events", LargeBinary, nullable=False),
+)
+Index("scheduler_execution_events_of_execution", execution_events.c.execution_id)
+Index("scheduler_execution_events_of_job", execution_events.c.job_name, execution_events.c.time)
+
+ledger_events: Final = Table(
+    "scheduler_ledger_events",
+    metadata,
+    Column("job_name", Bytewise, primary_key=True),
+    Column("event", Bytewise, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("installation", Text, primary_key=True),
+    Column("time", UtcTime, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("scheduler_ledger_events_by_time", ledger_events.c.job_name, ledger_events.c.event, ledger_events.c.time)
+
+removed_events: Final = Table(
+    "scheduler_removed_events",
+    metadata,
+    # Up to which time and number the history does not keep all events of a job, because of a retention or the policy.
+    Column("job_name", Bytewise, primary_key=True),
+    Column("installation", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("upto", UtcTime, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

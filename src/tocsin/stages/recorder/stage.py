@@ -19,7 +19,7 @@ from ...archive.stream_reader import decoded
 from ...domain import policy
 from ...domain.events import Message, Recorded
 from ...engine.stage import Access, Stage, StageContext
-from ...ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
+from ...ports import Batch, Clock, Encoded, EventLog, History, SequenceConflict, StoredLog
 from ...subjects import RECORDED, Bucket, DecodeError, Stream
 from .later_bytes import LaterBytesCounter
 from .traces import Traces
@@ -43,6 +43,7 @@ class Recorder:
 
     `past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
     `traces`: takes the recorded events; None: no trace is exported. `later_bytes`: counts the events; None: nothing counts them.
+    `keeps_events`: the history keeps the events as they are stored.
     """
 
     log: EventLog
@@ -54,6 +55,7 @@ class Recorder:
     gathering: float = GATHER_INTERVAL_S
     traces: Traces | None = None
     later_bytes: LaterBytesCounter | None = None
+    keeps_events: bool = False
 
     async def run(self) -> None:
         """Record until cancelled.
@@ -120,7 +122,10 @@ class Recorder:
                 )
                 if self.later_bytes is not None:
                     await self.later_bytes.count(batch.messages)
-                await self.history.record(self.stream, batch.messages, after=place, upto=batch.upto, opens=opens)
+                encoded = batch.encoded if self.keeps_events else ()
+                await self.history.record(
+                    self.stream, batch.messages, after=place, upto=batch.upto, opens=opens, encoded=encoded
+                )
                 place = batch.upto
                 if self.traces is not None:
                     self.traces.take(batch.messages)
@@ -134,16 +139,17 @@ class Recorder:
 
         Each batch writes every row that it changes, so that fewer batches write less.
         """
-        messages: list[Recorded[Message]] = []
+        messages, encoded = list[Recorded[Message]](), list[Encoded]()
         due = self.clock.monotonic() + self.gathering
         async with aclosing(self._batches(after=after, upto=upto)) as batches:
             async for batch in batches:
                 messages += batch.messages
+                encoded += batch.encoded
                 now = self.clock.monotonic()
                 if batch.caught_up or now >= due or len(messages) >= MAX_TRANSACTION:
                     due = now + self.gathering
-                    yield Batch(messages, batch.caught_up, batch.upto)
-                    messages = []
+                    yield Batch(messages, batch.caught_up, batch.upto, encoded=encoded)
+                    messages, encoded = [], []
 
     async def _batches(self, *, after: int, upto: int | None) -> AsyncGenerator[Batch, None]:
         """Yield the events after a place: archived events first, then those of the stream.
@@ -177,7 +183,7 @@ class Recorder:
                 else:
                     if not subjects.is_foreign(recorded):
                         messages.append(recorded)
-            yield Batch(messages, caught_up=False, upto=portion[-1].sequence)
+            yield Batch(messages, caught_up=False, upto=portion[-1].sequence, encoded=portion)
         yield Batch((), is_end, upto)
 
 
@@ -216,7 +222,14 @@ def _start(context: StageContext) -> Recorders:
     traces = None
     if context.spans is not None:
         traces = Traces(context.log, context.spans, context.clock, context.report_key)
-    recorder = partial(Recorder, context.log, storage.history, context.clock, past=storage.stored)
+    recorder = partial(
+        Recorder,
+        context.log,
+        storage.history,
+        context.clock,
+        past=storage.stored,
+        keeps_events=storage.keeps_events,
+    )
     later_bytes = LaterBytesCounter(context.log, context.projections)
     return Recorders(recorder(Stream.LOG, traces=traces, later_bytes=later_bytes), recorder(Stream.LEDGER), traces)
 

@@ -16,7 +16,7 @@ from ....domain import execution
 from ....domain.access import Principal
 from ....domain.events import JobState
 from ....domain.execution_record import Status
-from ....ports import DeadLetterRow, ExecutionRow
+from ....ports import CATCH_UP_PAUSES_S, DeadLetterRow, ExecutionRow, recorded_upto
 from ....ports.queries import DeadLetterQuery, ExecutionQuery, ExecutionSort
 from ....services.operations.event_waiter import EXECUTIONS
 from ....subjects import DecodeError, Stream
@@ -37,8 +37,6 @@ PAGE_SIZE: Final = 16
 """Candidates whose events are loaded and folded between two turns of other requests, and two looks at the clock."""
 STEPS_TOGETHER: Final = 8
 """Jobs of a workflow that are shown between two turns of other requests."""
-CATCH_UP_PAUSES_S: Final = (0.005, 0.01, 0.02, 0.04, *(0.08,) * 40)
-"""Pauses between looks at the place of the history."""
 CANCELLABLE: Final[tuple[JobState, ...]] = ("available", "scheduled", "retryable")
 """The states in which a filter cancels jobs (ojs-bulk-operations §6.1)."""
 RETRIABLE: Final[tuple[JobState, ...]] = ("discarded",)
@@ -120,11 +118,7 @@ async def until_current(here: Components) -> None:
 
 async def catches_up(here: Components, sequence: int, pauses: Iterable[float]) -> bool:
     """Return whether the history reads up to a sequence within these pauses (seconds)."""
-    for pause in pauses:
-        if await here.history.offset(Stream.LOG) >= sequence:
-            return True
-        await asyncio.sleep(pause)
-    return False
+    return await recorded_upto(here.history, Stream.LOG, sequence, pauses) >= sequence
 
 
 class Selection(NamedTuple):

@@ -1,6 +1,6 @@
 """The tables of hip-62 with the columns of the other documents, and scratchbird's views (§9).
 
-They are those of `tables.py` as long as this is the only revision. A second revision leaves the first a copy of the tables.
+They are those of `tables.py` that no later revision makes. A revision that changes one of them leaves the first a copy of the tables.
 """
 
 from contextlib import suppress
@@ -16,10 +16,22 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+TABLES = (
+    "scheduler_executions",
+    "scheduler_execution_tags",
+    "scheduler_dead_letters",
+    "scheduler_jobs",
+    "scheduler_offsets",
+    "scheduler_totals",
+    "scheduler_last_runs",
+    "scheduler_execution_counts",
+    "scheduler_passed",
+)
+
 
 def upgrade() -> None:
     """Create the tables with their indexes, and the views."""
-    tables.metadata.create_all(op.get_bind(), checkfirst=False)
+    tables.metadata.create_all(op.get_bind(), [tables.metadata.tables[name] for name in TABLES], checkfirst=False)
     _views()
 
 
