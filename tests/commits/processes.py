@@ -267,5 +267,6 @@ def same_state(one: Fold, other: Fold) -> bool:
         "snapshots",
         "upstream",
         "held",
+        "gaps",
     )
     return [*one.waiting] == [*other.waiting] and all(getattr(one, name) == getattr(other, name) for name in tables)

@@ -199,14 +199,16 @@ def past_runs(work: Work) -> PastRuns:
     view.proposals, view.fold = work.process.loop, work.fold
     view.begin(work.process.chain, work.process.chain.head.number)
 
-    async def of() -> CommitView:
-        return view
+    async def end() -> int:
+        return work.process.chain.head.number
 
     async def seal() -> Seal:
         return SEAL
 
     streams: Any = None  # no input is read
-    stored = CommitStoredLog(streams, CommitReader(log, 0, seal, "k1"), LogArchive(InMemoryArchiveStore(), buckets), of)
+    stored = CommitStoredLog(
+        streams, CommitReader(log, 0, seal, "k1"), LogArchive(InMemoryArchiveStore(), buckets), end
+    )
     events: Any = view
     return PastRuns(view, events, stored, clock)
 

@@ -170,9 +170,12 @@ class CommitsWorld(MemoryWorld):
         async def sealed() -> Seal:
             return process.seal
 
+        async def newest() -> int:
+            return await view.end(Stream.LOG)
+
         archive = LogArchive(InMemoryArchiveStore(), InMemoryProjections())
         reader = CommitReader(self.commits, PARTITION, sealed, KEY)
-        self.stored = CommitStoredLog(InMemoryStoredLog(self.base), reader, archive, shown)  # type: ignore[assignment]
+        self.stored = CommitStoredLog(InMemoryStoredLog(self.base), reader, archive, newest)  # type: ignore[assignment]
         async with process.running([], view) as self.loop:
             yield self
 

@@ -41,7 +41,6 @@ from tocsin.adapters.nats.backup.errors import (
     InstallationNotEmpty,
 )
 from tocsin.adapters.nats.backup.folder import MANIFEST, FileRecord
-from tocsin.adapters.nats.backup.restoration import LEAST_GAP, MOST_GAP, gap
 from tocsin.adapters.nats.backup.stream_transfer import take_snapshot
 from tocsin.adapters.nats.backup.verification import verify_backup
 from tocsin.adapters.nats.client.connection import Connection, Json
@@ -54,6 +53,7 @@ from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.events import Completed, Dispatched, Due, Recorded, Report, Started
 from tocsin.domain.ledger import PUNCTUALITY
+from tocsin.engine.lost_tail import LEAST_GAP, MOST_GAP, gap
 from tocsin.subjects import Stream
 
 LOAD = 300

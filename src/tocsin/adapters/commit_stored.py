@@ -1,6 +1,6 @@
 """The stored log of commits and its inputs with their archive, as messages of their streams, for audits and other readers of the past."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
@@ -9,7 +9,6 @@ from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import ArchivedMessage, LogArchive
 from ..ports import Extent, StoredLog, StoredMessage
 from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, Stream
-from .routed_log import View
 
 PORTION = 1_000
 
@@ -20,12 +19,14 @@ class CommitStoredLog:
     Readers of events always get those of the archive too, so that no event counts as archived.
     """
 
-    def __init__(self, streams: StoredLog, commits: CommitReader, archive: LogArchive, view: View) -> None:
-        """`streams`: the log without the archive."""
+    def __init__(
+        self, streams: StoredLog, commits: CommitReader, archive: LogArchive, end: Callable[[], Awaitable[int]]
+    ) -> None:
+        """`streams`: the log without the archive. `end` returns the number of the newest event."""
         self._streams = streams
         self.commits = commits
         self._archive = archive
-        self._view = view
+        self._end = end
 
     async def archived(self, stream: Stream) -> int:
         """Return the sequence up to which messages may be in the archive alone; 0 for events."""
@@ -45,7 +46,7 @@ class CommitStoredLog:
     async def extent(self, stream: Stream) -> Extent:
         """Return the extent of a stream, archived messages included; events share their numbers."""
         if stream in DECISION_STREAMS:
-            end = await (await self._view()).end(stream)
+            end = await self._end()
             return Extent(1, end, end)
         segments = await self._archive.segments(stream.value)
         extent = await self._streams.extent(stream)

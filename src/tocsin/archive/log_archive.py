@@ -9,7 +9,7 @@ A message is a line of JSON with its sequence, time, size, subject and headers; 
 """
 
 import gzip
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Final
@@ -256,6 +256,19 @@ class LogArchive:
             if segment.first > upto:
                 return
             yield [message for message in await self.messages(segment) if after < message.sequence <= upto]
+
+    async def cut(self, ends: Mapping[str, int]) -> LogArchiveState:
+        """Return the progress of the archive with the segments that end at the last sequence of their source, or before."""
+        state, _ = await self.state()
+        newest: dict[str, Newest] = {}
+        for source, each in state.newest.items():
+            name, digest = each.segment, each.sha256
+            async for segment in self.back(source, state):
+                if segment.last <= ends.get(source, 0):
+                    newest[source] = Newest(name, digest, segment.last)
+                    break
+                name, digest = segment.previous or "", segment.previous_sha256 or ""
+        return LogArchiveState(newest)
 
     async def copy_to(self, store: ArchiveStore, state: LogArchiveState) -> list[str]:
         """Copy the objects of the archive into another store, and return their names.

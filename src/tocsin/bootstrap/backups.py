@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from .. import __version__
-from ..adapters.nats.admin.desired_state import wanted_streams
+from ..adapters.nats.admin.desired_state import commits_config, wanted_streams
 from ..adapters.nats.backup.creation import BackupOrigin, BackupWriter
 from ..adapters.nats.backup.errors import BackupPlaceInvalid, BackupUnwritable
 from ..adapters.nats.backup.folder import BackupManifest
@@ -21,11 +21,19 @@ from ..adapters.nats.backup.restoration import BackupReader, RestoreTarget
 from ..adapters.nats.backup.store import BackupStore, download_backup, uploading, with_unnamed
 from ..adapters.nats.backup.verification import Verification, verify_backup
 from ..adapters.s3.bucket import Bucket
+from ..archive.log_archive import LogArchive
+from ..domain.errors import TocsinError
+from ..engine.lost_tail import LogEnd
+from ..engine.snapshots import Snapshots
+from ..ports import Clock
 from ..services.audit.check import PATIENCE
 from ..settings import Settings, shown
 from ..settings.s3 import S3_SCHEME, S3Location, s3_location
+from ..subjects import RECORDED
+from .commit_process import Commits
 from .installation import FOLDER_SCHEME, Installation, archive_store, connect_client
 from .provision import durables_of, initialize, input_limits, output_limits
+from .stage_runner import rebuild_history
 
 CONNECT_S: Final = 10.0
 """Seconds in which the NATS of a backup must answer."""
@@ -44,6 +52,12 @@ class ObjectLocation(NamedTuple):
 
     bucket: str
     prefix: str
+
+
+class DecisionsAreMessages(TocsinError):
+    """There is no log of commits."""
+
+    code = "no-log-of-commits"
 
 
 BackupPlace: TypeAlias = Path | S3Location | ObjectLocation
@@ -87,7 +101,8 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
         ArchiveDamaged: an object of the archive is missing or changed.
         StoreUnavailable: the store of the place does not answer, or refuses.
     """
-    writer = BackupWriter(installation.connection, installation.names, installation.archive)
+    log_archive = LogArchive(archive_store(installation.settings, installation.connection), installation.projections)
+    writer = BackupWriter(installation.connection, installation.names, installation.archive, log_archive)
     origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
     now = installation.clock.now()
     if isinstance(place, Path):
@@ -138,14 +153,70 @@ async def _restore_folder(installation: Installation, folder: Path) -> BackupMan
         inputs=input_limits(settings, has_webhooks=True),
         output=output_limits(settings),
     )
+    configs.append(commits_config(installation.names, settings.replicas or 1))
     target = RestoreTarget(
         configs={config["name"]: {"num_replicas": settings.replicas or 1} | config for config in configs},
         archive=archive_store(settings, installation.connection),
         durables=frozenset((installation.names.stream(spec.stream), spec.name) for spec in durables_of(settings)),
         initialize=partial(initialize, installation),
+        end_log=None if installation.commits is None else partial(_end_log, installation.commits, installation.clock),
     )
     reader = BackupReader(installation.connection, installation.names, installation.projections)
     return await reader.restore(folder, target)
+
+
+async def _end_log(commits: Commits, clock: Clock, key: bytes) -> None:
+    """Have the numbers of a restored log begin above those that were lost."""
+    end = commits.end(key, clock)
+    await end.restore(await end.find())
+
+
+class LostTail(NamedTuple):
+    """The end of a log, and a number above it that an event was given; 0: there is none, and nothing was lost."""
+
+    number: int
+    known: int
+
+
+async def find_lost_tail(installation: Installation) -> LostTail:
+    """Compare the end of the log with what was recorded of it.
+
+    Raises:
+        DecisionsAreMessages: there is no log of commits.
+        HistoryUnavailable: the history's database did not answer.
+    """
+    end = await _end_of(installation)
+    number = (await end.find()).number
+    snapshots = Snapshots(installation.projections, await installation.report_key())
+    known = max(await snapshots.newest(), await _recorded(installation))
+    return LostTail(number, known if known > number else 0)
+
+
+async def end_lost_tail(installation: Installation, lost: LostTail) -> int:
+    """Have numbers begin above those that were lost, record the history again, and return the last number that is left out.
+
+    Raises:
+        LogMovedOn: another process stored a commit meanwhile.
+    """
+    end = await _end_of(installation)
+    restoration = await end.restore(await end.find(), at_least=lost.known)
+    if await _recorded(installation) > restoration.from_:
+        await rebuild_history(installation)
+    return restoration.to
+
+
+async def _end_of(installation: Installation) -> LogEnd:
+    if installation.commits is None:
+        raise DecisionsAreMessages(
+            "decisions are messages, each of which has a guard of its own: no tail is lost unseen"
+        )
+    return installation.commits.end(await installation.report_key(), installation.clock)
+
+
+async def _recorded(installation: Installation) -> int:
+    """Return the number of the newest event in the history."""
+    async with installation.history() as history:
+        return max([await history.offset(stream) for stream in RECORDED])
 
 
 def settings_digest(settings: Settings) -> str:

@@ -15,6 +15,7 @@ from .. import telemetry
 from ..adapters.archived_commit_log import ArchivedCommitLog
 from ..adapters.commit_view import CommitView
 from ..adapters.memory.clock import LoopClock
+from ..adapters.nats.admin.desired_state import commits_config
 from ..adapters.nats.client import wire
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
@@ -22,7 +23,7 @@ from ..adapters.nats.log.commit_log import NatsCommitLog
 from ..adapters.nats.turn_channel import NatsTurnChannel
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
-from ..domain.commit import LogHead, Seal
+from ..domain.commit import FIRST_KEY, FIRST_PARTITION, LogHead, Seal
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop
@@ -30,6 +31,7 @@ from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
 from ..engine.fresh_fold import load_fold
 from ..engine.heads import SharedHeads
+from ..engine.lost_tail import LogEnd
 from ..engine.report_lists import LISTS, decode, listed
 from ..engine.snapshots import Folding, Snapshots
 from ..engine.stage import BoundStage, CommitStorage
@@ -46,8 +48,8 @@ from ..telemetry.foreign import ForeignMessages
 from .leading import Leading
 from .log_starts import LogStarts, Start
 
-KEY: Final = "k1"
-PARTITION: Final = 0
+KEY: Final = FIRST_KEY
+PARTITION: Final = FIRST_PARTITION
 PAUSE_S: Final = 0.5
 
 _log = telemetry.get_logger("tocsin")
@@ -300,8 +302,8 @@ class Commits:
     ) -> None:
         self._foreign = foreign
         self._connection = connection
-        self._stream = f"{names.root}_{COMMITS}"
-        self._log = ArchivedCommitLog(NatsCommitLog(connection, self._stream, f"{names.root}.commits"), archive)
+        self._names = names
+        self.log = ArchivedCommitLog(NatsCommitLog(connection, names.commits_stream, names.commits_prefix), archive)
         self.archive = archive
         self._inputs = inputs
         self._projections = projections
@@ -313,19 +315,20 @@ class Commits:
 
     async def provision(self, replicas: int) -> None:
         """Make the stream of the log, unless it exists."""
-        config: dict[str, Any] = {
-            "name": self._stream,
-            "subjects": [f"{self._installation}.commits.*"],
-            "storage": "file",
-        }
-        config |= {"allow_direct": True, "num_replicas": replicas}
-        if await self._connection.find(f"STREAM.INFO.{self._stream}", b"", absent=wire.STREAM_NOT_FOUND) is None:
-            await self._connection.manage(f"STREAM.CREATE.{self._stream}", json.dumps(config).encode())
+        stream = self._names.commits_stream
+        if await self._connection.find(f"STREAM.INFO.{stream}", b"", absent=wire.STREAM_NOT_FOUND) is None:
+            config = commits_config(self._names, replicas)
+            await self._connection.manage(f"STREAM.CREATE.{stream}", json.dumps(config).encode())
 
     @property
     def reader(self) -> CommitReader:
         """What reads the log from its beginning."""
-        return CommitReader(self._log, PARTITION, self._seal, KEY)
+        return CommitReader(self.log, PARTITION, self._seal, KEY)
+
+    def end(self, key: bytes, clock: Clock) -> LogEnd:
+        """Return the end of the log, for a command while no stage runs; `key`: that of the installation."""
+        seal = Seal(self._installation, PARTITION, {KEY: key})
+        return LogEnd(self.log, PARTITION, seal, KEY, self.archive, clock)
 
     async def _seal(self) -> Seal:
         return Seal(self._installation, PARTITION, {KEY: await self._key()})
@@ -344,7 +347,7 @@ class Commits:
 
     async def _process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         process = CommitProcess(
-            self._log,
+            self.log,
             self._inputs,
             self._clock,
             await self._key(),
@@ -355,7 +358,7 @@ class Commits:
             foreign=self._foreign,
         )
         snapshots = Snapshots(self._projections, b"")
-        return process, CommitView(self._log, PARTITION, process.seal, LoopClock(), snapshots, early=early)
+        return process, CommitView(self.log, PARTITION, process.seal, LoopClock(), snapshots, early=early)
 
     def storage(
         self,
@@ -368,7 +371,7 @@ class Commits:
         """Return what archives the log of a process, which then folds it; `takers`, `followers` as in `CommitStorage`."""
         process.folds = True
         return CommitStorage(
-            log=self._log,
+            log=self.log,
             partition=PARTITION,
             seal=process.seal,
             key=KEY,

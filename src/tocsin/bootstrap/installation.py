@@ -33,6 +33,7 @@ from ..domain.ids import fingerprint
 from ..ports import ArchiveStore, Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
 from ..settings import Settings
 from ..settings.s3 import S3_SCHEME, s3_location
+from ..subjects import Stream
 from ..telemetry.foreign import ForeignMessages
 from .commit_process import Commits, is_on_commits
 
@@ -142,7 +143,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             log = RoutedLog(inputs, commits.view)
             streams = NatsStoredLog(connection, names)
             reader = commits.reader
-            stored = CommitStoredLog(streams, reader, log_archive, commits.view)
+            stored = CommitStoredLog(streams, reader, log_archive, partial(_newest, commits))
         yield Installation(
             settings=settings,
             names=names,
@@ -158,6 +159,10 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             archive=archive,
             clock=clock,
         )
+
+
+async def _newest(commits: Commits) -> int:
+    return await (await commits.view()).end(Stream.LOG)
 
 
 def connect_client(settings: Settings, *, within: float | None) -> AbstractAsyncContextManager[Connection]:

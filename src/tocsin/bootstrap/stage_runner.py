@@ -371,8 +371,11 @@ async def _storage(installation: Installation, history: History) -> Storage:
 
 
 async def _recorded(history: History) -> int:
-    """Return the number up to which the history has the events."""
-    return min([await history.offset(stream) for stream in RECORDED])
+    """Return the number up to which the history has the events.
+
+    Both places are numbers of one log, and the place in a stream without newer events stands; a recorder of the other reads on in the archive.
+    """
+    return max([await history.offset(stream) for stream in RECORDED])
 
 
 def _raise_if_cancelled() -> None:

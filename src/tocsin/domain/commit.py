@@ -22,6 +22,10 @@ from .errors import TocsinError
 
 FORMAT: Final = 1
 """The newest format that this version reads and writes."""
+FIRST_KEY: Final = "k1"
+"""The id of the key of the first commit."""
+FIRST_PARTITION: Final = 0
+"""The partition of an installation that has one."""
 MAX_EVENTS: Final = 4_096
 MAX_COMMIT_BYTES: Final = 786_432
 """Bytes of a body. A server must accept 1 MiB (`max_payload`), so that headers have room."""

@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from .commit import CommitEvent, LogHead
+from .commit import RESTORED, CommitEvent, LogHead, Restoration
 from .dependency import Run, Window
 from .events import Foreign
 
@@ -118,7 +118,7 @@ class RunFound(msgspec.Struct, frozen=True):
     run: Run | None
 
 
-LogEvent: TypeAlias = Began | Left | Trying | Poison | Waits | Waited | NamedSnapshot | RunFound
+LogEvent: TypeAlias = Began | Left | Trying | Poison | Waits | Waited | NamedSnapshot | RunFound | Restoration
 
 SUBJECTS: Final[dict[type, str]] = {
     Began: "log.began",
@@ -129,6 +129,7 @@ SUBJECTS: Final[dict[type, str]] = {
     Waited: "log.waited",
     NamedSnapshot: "log.snapshot",
     RunFound: "log.run-found",
+    Restoration: RESTORED,
 }
 _TYPES: Final = {subject: kind for kind, subject in SUBJECTS.items()}
 
@@ -148,7 +149,7 @@ def encode(event: LogEvent, *, by: str, cause: str) -> CommitEvent:
 
 
 def decode(event: CommitEvent) -> LogEvent | None:
-    """Return an event of the log; None: it is one of the chain alone (`commit.RESTORED`, `commit.REKEYED`)."""
+    """Return an event of the log; None: it is one of the chain alone (`commit.REKEYED`)."""
     kind = _TYPES.get(event.subject)
     if kind is None:
         return None

@@ -8,7 +8,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain.commit import CommitEvent
-from ..domain.events import Message, PoisonMessage, Recorded
+from ..domain.events import Message, PoisonMessage, Recorded, Report
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
 from .batch import Batch, Mark
 from .broken_keys import PATIENCE as KEY_PATIENCE
@@ -198,6 +198,9 @@ class Decider:
             self._append(cause, _dead_letter(cause, step), now)
 
     def _decide_message(self, cause: MessageCause, now: datetime) -> None:
+        message = cause.recorded.message
+        if isinstance(message, Report) and self._fold.is_lost(message.claim):
+            return  # the log forgot that it gave the task: it is given again
         waited = cause.waits
         is_late = waited is not None and waited.until <= now
         view = View(self._fold, now, now + LONG_AGO if is_late else cause.recorded.time)

@@ -14,7 +14,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain import ledger
-from ..domain.commit import LogHead, Position, Taken
+from ..domain.commit import LogHead, Position, Range, Restoration, Taken
 from ..domain.definition import JobDefinition
 from ..domain.events import (
     CronTriggered,
@@ -190,6 +190,7 @@ class Fold:
         """Runs of jobs that have changed and whose deadlines are not noted yet."""
         self._snapshots: dict[str, tuple[str, ...]] = {}
         self._heads: dict[str, tuple[LogHead, ...]] = {}
+        self._gaps: dict[str, tuple[Range, ...]] = {}
         self.departures = Departures(self, key)
 
     # --- changes -------------------------------------------------------------------------------------------------------
@@ -300,6 +301,9 @@ class Fold:
         if isinstance(event, RunFound):
             on_found(self, event, number)
             return
+        if isinstance(event, Restoration):
+            self.journal.put(self._gaps, "", (*self.gaps, (event.from_, event.to)))
+            return
         if isinstance(event, NamedSnapshot):
             self.journal.put(self._snapshots, "", (*self.snapshots[-1:], event.digest))
             heads = (*self.heads, event.log)
@@ -340,6 +344,19 @@ class Fold:
     @heads.setter
     def heads(self, heads: tuple[LogHead, ...]) -> None:
         self._heads[""] = heads
+
+    @property
+    def gaps(self) -> tuple[Range, ...]:
+        """The numbers that a restored log left out: after the first of two, up to the second."""
+        return self._gaps.get("", ())
+
+    @gaps.setter
+    def gaps(self, gaps: tuple[Range, ...]) -> None:
+        self._gaps[""] = gaps
+
+    def is_lost(self, number: int | None) -> bool:
+        """Return whether an event was given a number, and was lost."""
+        return number is not None and any(first < number <= last for first, last in self.gaps)
 
     def keep(self, at: datetime) -> None:
         """Note that a commit of a time (UTC) is stored; what no later decision can ask for leaves."""

@@ -25,6 +25,7 @@ inputs that wait, and hashes of ids.
     known         requests, ends                                                        hashes of ids (`request_ids.KnownIds`)
     snapshot      the digest of its head                                                (its number: 0 the older, 1 the newer)
     head                                                                                the place of a snapshot (`domain.commit.LogHead`)
+    gap           a number after which numbers are left out                             (its number: up to which)
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +36,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from .. import subjects
-from ..domain.commit import LogHead, Position
+from ..domain.commit import LogHead, Position, Range
 from ..domain.dead_letter import DeadLetter
 from ..domain.events import Defined, DefinitionFact, Due, KeyHolder, Message, Passed, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution, Status
@@ -99,6 +100,7 @@ class FoldCopy(NamedTuple):
     needed_definitions: int
     snapshots: tuple[str, ...]
     heads: tuple[LogHead, ...]
+    gaps: tuple[Range, ...]
 
     @classmethod
     def of(cls, fold: Fold) -> "FoldCopy":
@@ -119,6 +121,7 @@ class FoldCopy(NamedTuple):
             needed_definitions=fold.departures.needed_definitions,
             snapshots=fold.snapshots,
             heads=fold.heads,
+            gaps=fold.gaps,
         )
 
 
@@ -154,6 +157,8 @@ def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case a
         yield _line("snapshot", Row(digest, number))
     for head in copy.heads:
         yield _line("head", Row("", head.number, (), _value(head)))
+    for first, last in copy.gaps:
+        yield _line("gap", Row(str(first), last))
 
 
 _KNOWN: Final = ("requests", "ends")
@@ -277,6 +282,8 @@ class FoldBuilder:
                 fold.terms_by_stage[row.key] = _read(row, Terms)
             case "snapshot":
                 self._snapshots[row.number] = row.key
+            case "gap":
+                fold.gaps = tuple(sorted((*fold.gaps, (int(row.key), row.number))))
             case "known":
                 self._known[row.key].append(_read(row, KnownIds))
             case _:

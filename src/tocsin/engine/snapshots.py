@@ -282,6 +282,10 @@ class Snapshots:
             raise UnreadableSnapshot(f"part {number} of the snapshot at {head.log.number:,} is missing or damaged")
         return stored[0]
 
+    async def newest(self) -> int:
+        """Return the greatest number of an event up to which there is a snapshot, named or not; 0: there is none."""
+        return max((head.log.number for _, head in await self._heads()), default=0)
+
     async def removable_upto(self, named: Sequence[str]) -> int:
         """Return the sequence up to which no process needs the commits to begin; 0: commits do not name two snapshots.
 

@@ -14,7 +14,7 @@ from ..input.values import Yes, check, confirm
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.event_loop import run
-from ..runtime.session import actor, session_of
+from ..runtime.session import Session, actor, session_of
 
 
 def repair(
@@ -24,6 +24,12 @@ def repair(
         bool,
         typer.Option(
             "--unreadable", help="Void events that this version cannot read, and cancel their open executions."
+        ),
+    ] = False,
+    lost_tail: Annotated[
+        bool,
+        typer.Option(
+            "--lost-tail", help="End the log where its newest commits were lost, so that no number is given again."
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the messages.")] = False,
@@ -40,9 +46,16 @@ def repair(
     is cancelled, and never runs again. Then readers skip the event, and what waited for it goes on. Events are kept, with exit code 1,
     of an execution whose beginning cannot be read, and of locks, unique keys, agents and owners.
 
+    With `--lost-tail`, compare the end of the log with the history and the snapshots, which know what was stored. If the log is shorter, as after
+    a power failure of a server that does not flush each write, store an event after which numbers begin above all that were given, and record
+    the history again. Stop all stages, workers and APIs before.
+
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """
     session = session_of(context)
+    if lost_tail:
+        _repair_lost_tail(session, dry_run=dry_run, yes=yes)
+        return
 
     async def find() -> tuple[list[FoundMessage], list[tuple[FoundMessage, str]]]:
         async with session.installation() as installation:
@@ -90,6 +103,34 @@ def repair(
     )
     if kept:
         raise typer.Exit(1)
+
+
+def _repair_lost_tail(session: Session, *, dry_run: bool, yes: bool) -> None:
+    """End a log that lost its newest commits."""
+    from ...bootstrap.backups import LostTail, end_lost_tail, find_lost_tail  # noqa: PLC0415 - only this option needs it
+
+    async def find() -> tuple[int, int]:
+        async with session.installation() as installation:
+            return await find_lost_tail(installation)
+
+    async def end(number: int, known: int) -> int:
+        async with session.installation() as installation:
+            return await end_lost_tail(installation, LostTail(number, known))
+
+    number, known = run(find())
+    upto = 0
+    if known and not dry_run:
+        confirm(f"end the log after event {number:,}?", yes=yes, otherwise="nothing was repaired")
+        upto = run(end(number, known))
+    texts = [
+        f"the log ends with event {number:,}" + (f", and event {known:,} was stored" if known else ": nothing is lost")
+    ]
+    if upto:
+        texts.append(f"events go on after number {upto:,}")
+    session.output.answer(
+        {"number": number, "known": known or None, "upto": upto or None, "dry_run": dry_run},
+        lambda: [Text(text, style="bold") for text in texts],
+    )
 
 
 def _plain(message: FoundMessage) -> dict[str, Any]:

@@ -270,6 +270,18 @@ def wanted_streams(
     return configs
 
 
+def commits_config(names: Names, replicas: int) -> Json:
+    """Return the configuration of the stream of the log of commits."""
+    return {
+        "name": names.commits_stream,
+        "subjects": [f"{names.commits_prefix}.*"],
+        "storage": "file",
+        "allow_direct": True,
+        "num_replicas": replicas,
+        "metadata": _METADATA,
+    }
+
+
 def consumer_config(spec: DurableSpec, names: Names) -> Json:
     """Return the configuration of a durable.
 
@@ -305,7 +317,8 @@ def durable_specs(
 def all_streams(names: Names) -> tuple[str, ...]:
     """Return the names of all streams of an installation, buckets and archive included."""
     buckets = map(names.bucket_stream, Bucket)
-    return (*map(names.stream, Stream), *buckets, names.archive_stream, names.webhook_stream, names.captured_stream)
+    others = names.archive_stream, names.webhook_stream, names.captured_stream, names.commits_stream
+    return (*map(names.stream, Stream), *buckets, *others)
 
 
 def layout_of(config: Json) -> int | None:

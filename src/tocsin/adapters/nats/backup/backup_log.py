@@ -1,17 +1,24 @@
 """The log and the buckets of a backup, read from its files."""
 
+import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from .... import subjects
+from ....adapters.archived_commit_log import ArchivedCommitLog
+from ....adapters.commit_stored import CommitStoredLog
 from ....adapters.files.archive_store import FileArchiveStore
 from ....adapters.memory.archive import InMemoryProjections
 from ....archive.archive import Archive
 from ....archive.combined_log import CombinedLog
+from ....archive.commit_reader import CommitReader
+from ....archive.log_archive import LogArchive
+from ....domain.commit import FIRST_KEY, FIRST_PARTITION, Seal
 from ....engine.report_authentication import authentic_subject
 from ....ports import Extent, StoredMessage
+from ....ports.commit_log import Bodies, StoredBody
 from ....subjects import ARCHIVE_STATE, INSTALLATION_KEY, Bucket, Stream, parse_report
 from ..client import wire
 from . import folder as folders
@@ -87,6 +94,51 @@ async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
     return CombinedLog(BackupLog(folder, manifest), archive)
 
 
+class CommitsOfBackup:
+    """The messages of a log of commits in a snapshot; it is read only, so that the archive can precede it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:  # noqa: ARG002 - there is one
+        """Yield all messages after a sequence, and stop."""
+        bodies = [
+            StoredBody(entry.sequence, entry.time, entry.body)
+            for entry in entries(self._path)
+            if entry.sequence > after
+        ]
+        yield Bodies(bodies, caught_up=True, upto=bodies[-1].sequence if bodies else after)
+
+    async def append(self, partition: int, body: bytes, *, expect: int) -> int:
+        """Refuse: a backup never changes."""
+        raise NotImplementedError
+
+    async def next(self, partition: int, *, after: int) -> StoredBody | None:
+        """Refuse: nobody appends."""
+        raise NotImplementedError
+
+    async def purge(self, partition: int, *, upto: int) -> None:
+        """Refuse: a backup never changes."""
+        raise NotImplementedError
+
+
+async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> CommitStoredLog:
+    """Return the log of commits of a backup and its inputs, archive included; `key`: that of the installation."""
+    projections = InMemoryProjections()
+    archive = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), projections)
+    await archive.move(manifest.log_archive, expect=0)
+    path = folder / folders.snapshot_path(manifest.names.commits_stream)
+
+    async def seal() -> Seal:
+        return Seal(manifest.root, FIRST_PARTITION, {FIRST_KEY: key})
+
+    async def newest() -> int:
+        return sys.maxsize
+
+    commits = CommitReader(ArchivedCommitLog(CommitsOfBackup(path), archive), FIRST_PARTITION, seal, FIRST_KEY)
+    return CommitStoredLog(BackupLog(folder, manifest), commits, archive, newest)
+
+
 def reports_without_claim(folder: Path, manifest: BackupManifest) -> frozenset[str]:
     """Return the subjects of the reports whose claims came after the snapshot of the log.
 
@@ -94,6 +146,8 @@ def reports_without_claim(folder: Path, manifest: BackupManifest) -> frozenset[s
     no stage, and stays. So the set has one or two subjects for each claim of the time between the two snapshots.
     """
     names = manifest.names
+    if manifest.has_commits:
+        return frozenset()  # a claim is the number of an event, and numbers begin above all that were lost
     key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
     if key is None:
         return frozenset()

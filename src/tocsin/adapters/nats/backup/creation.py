@@ -13,9 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from ....adapters.files.archive_store import FileArchiveStore
 from ....archive.archive import Archive, State
-from ....subjects import LAYOUT, STREAMS, Bucket, Stream
+from ....archive.log_archive import LogArchive, commits_of
+from ....domain.commit import FIRST_PARTITION
+from ....subjects import INPUT_STREAMS, LAYOUT, STREAMS, Bucket, Stream
 from ..admin.provision_errors import ServerTooOld
 from ..client import wire
 from ..client.connection import Connection, Json
@@ -27,8 +31,8 @@ from .folder import BackupManifest, DurableRecord, FileRecord, StreamRecord
 from .snapshot_file import SnapshotDamaged, content
 from .stream_transfer import take_snapshot
 
-LEFT_OUT: Final = frozenset({Bucket.LEADER, Bucket.SNAPSHOTS})
-"""Leases belong to processes, and snapshots of the ledgers are made again."""
+LEFT_OUT: Final = frozenset({Bucket.LEADER})
+"""Leases belong to processes."""
 TRIES: Final = 3
 _DURABLE_FIELDS: Final[tuple[str, ...]] = (
     *("durable_name", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending", "max_waiting"),
@@ -55,17 +59,24 @@ def snapshot_order(names: Names) -> tuple[str, ...]:
     """
     queues = (names.webhook_stream, names.stream(Stream.MQ))
     buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket not in LEFT_OUT]
-    effects = (names.stream(Stream.NOTIFICATIONS), *(names.stream(stream) for stream in reversed(STREAMS)))
+    # Commits come after the public events, and before the inputs that they take.
+    first = map(names.stream, (Stream.NOTIFICATIONS, Stream.LOG))
+    causes = (names.stream(stream) for stream in reversed(STREAMS) if stream is not Stream.LOG)
+    effects = (*first, names.commits_stream, *causes)
     return (*queues, *buckets, *effects, names.stream(Stream.OUTPUT), names.stream(Stream.PROGRESS))
 
 
 class BackupWriter:
     """Writes backups of one installation."""
 
-    def __init__(self, connection: Connection, names: Names, archive: Archive) -> None:
+    def __init__(
+        self, connection: Connection, names: Names, archive: Archive, log_archive: LogArchive | None = None
+    ) -> None:
+        """`log_archive`: that of the log of commits; None: decisions are messages."""
         self._connection = connection
         self._names = names
         self._archive = archive
+        self._log_archive = log_archive
 
     async def create(self, path: Path, origin: BackupOrigin, now: datetime) -> BackupManifest:
         """Write a backup to a new folder, and return its manifest.
@@ -92,6 +103,7 @@ class BackupWriter:
                     f"the archiver moved messages that are newer than their snapshots, {TRIES} times. "
                     "Try again, or set a longer `archive.interval`."
                 )
+            commits = await self._log_objects(folder, streams, objects)
             manifest = BackupManifest(
                 version=origin.version,
                 nats_server=str(Version.of(self._connection.client)),
@@ -106,6 +118,7 @@ class BackupWriter:
                 streams=streams,
                 durables=tuple(durables),
                 archive=state.model_copy(update={"purged": before.purged}),  # the snapshots may hold the rest
+                commits=commits,
                 objects=objects,
             )
             folders.write_manifest(folder, manifest)
@@ -113,7 +126,11 @@ class BackupWriter:
 
     async def _streams(self, folder: Path) -> dict[str, StreamRecord]:
         records: dict[str, StreamRecord] = {}
+        commits = f"STREAM.INFO.{self._names.commits_stream}"
+        has_commits = await self._connection.find(commits, absent=wire.STREAM_NOT_FOUND) is not None
         for stream in snapshot_order(self._names):
+            if stream == self._names.bucket_stream(Bucket.SNAPSHOTS) and not has_commits:
+                continue  # snapshots of the ledgers are made again
             path = folder / folders.snapshot_path(stream)
             with path.open("wb") as file:
                 path.chmod(0o600)
@@ -142,6 +159,26 @@ class BackupWriter:
         for name in copied:
             (target / name).chmod(0o600)
         return state, {name: FileRecord.of(target / name) for name in copied}
+
+    async def _log_objects(
+        self, folder: Path, streams: dict[str, StreamRecord], objects: dict[str, FileRecord]
+    ) -> Json | None:
+        """Copy the archive of the log of commits as far as the snapshots reach, and return its progress.
+
+        A segment that reaches beyond a snapshot was written after it: the snapshot has what it holds.
+        """
+        commits = streams.get(self._names.commits_stream)
+        if commits is None or self._log_archive is None:
+            return None
+        ends = {commits_of(FIRST_PARTITION): commits.last}
+        ends |= {stream.value: streams[self._names.stream(stream)].last for stream in INPUT_STREAMS}
+        state = await self._log_archive.cut(ends)
+        target = folder / folders.ARCHIVE
+        for name in await self._log_archive.copy_to(FileArchiveStore(target), state):
+            (target / name).chmod(0o600)
+            objects[name] = FileRecord.of(target / name)
+        progress: Json = msgspec.to_builtins(state)
+        return progress
 
     async def _covers(self, streams: dict[str, StreamRecord], state: State) -> bool:
         """Return whether the snapshots reach as far as the archive.

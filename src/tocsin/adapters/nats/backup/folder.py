@@ -18,9 +18,11 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ....archive.archive import State
+from ....archive.log_archive import LogArchiveState
 from ..client.names import Names
 from .errors import BackupExists, BackupUnreadable, BackupUnwritable
 
@@ -93,8 +95,20 @@ class BackupManifest(_Model):
     durables: tuple[DurableRecord, ...]
     archive: State
     """Progress of the archive."""
+    commits: Mapping[str, Any] | None = None
+    """Progress of the archive of the log of commits; None: decisions are messages."""
     objects: Mapping[str, FileRecord]
     """Objects of the archive by name."""
+
+    @property
+    def has_commits(self) -> bool:
+        """Whether it has a log of commits."""
+        return self.commits is not None
+
+    @property
+    def log_archive(self) -> LogArchiveState:
+        """Progress of the archive of the log of commits."""
+        return msgspec.convert(self.commits or {}, LogArchiveState)
 
     @property
     def names(self) -> Names:

@@ -7,15 +7,17 @@ names another event: not a fencing token, not a claim that a worker still holds,
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ....adapters.files.archive_store import FileArchiveStore
 from ....archive.archive import Archive
+from ....archive.log_archive import LogArchive
+from ....engine.lost_tail import gap
 from ....ports import ArchiveStore, Projections
-from ....subjects import ARCHIVE_STATE, DECISION_STREAMS, INPUT_STREAMS, LAYOUT, Bucket, Stream
+from ....subjects import ARCHIVE_STATE, DECISION_STREAMS, INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, Bucket, Stream
 from ..admin.desired_state import all_streams
 from ..admin.provision import NatsStreamPurge
 from ..admin.provision_errors import ServerTooOld
@@ -26,7 +28,7 @@ from ..client.jetstream_wait import retry_until_available
 from ..client.names import Names
 from ..server.process import Version
 from . import folder as folders
-from .backup_log import reports_without_claim
+from .backup_log import bucket_value, reports_without_claim
 from .creation import require_version
 from .errors import BackupDamaged, BackupOfOtherNames, BackupUnreadable, InstallationNotEmpty, TransferFailed
 from .folder import BackupManifest, DurableRecord
@@ -34,21 +36,8 @@ from .snapshot_file import continued
 from .stream_transfer import PIECE, restore_snapshot
 from .verification import damaged_files
 
-GAP_PER_SECOND: Final = 10_000
-"""Sequences that a restored stream leaves out for each second since the backup: about the most that stages store."""
-LEAST_GAP: Final = 1_000_000
-MOST_GAP: Final = 100_000_000
-"""A durable with open messages on both sides of the gap looks for the next of them one sequence at a time, in about 10 ns each."""
 AT_ONCE: Final = 200
 """Requests to remove reports that the server has at once."""
-
-
-def gap(since: timedelta) -> int:
-    """Return the number of sequences that a restored stream leaves out after its last message.
-
-    `since`: the time since the backup.
-    """
-    return min(max(LEAST_GAP, int(since.total_seconds() * GAP_PER_SECOND)), MOST_GAP)
 
 
 _WITHOUT_LIFETIMES: Final = (*DECISION_STREAMS, *sorted(INPUT_STREAMS))
@@ -66,6 +55,8 @@ class RestoreTarget:
     """Stream and name of each durable of the stages."""
     initialize: Callable[[], Awaitable[object]]
     """Creates what the backup does not have."""
+    end_log: Callable[[bytes], Awaitable[object]] | None = None
+    """Stores the commit that ends the lost tail of the log, with the installation's key; None: decisions are messages."""
 
 
 class BackupReader:
@@ -110,6 +101,7 @@ class BackupReader:
                 await ensure_stream(self._connection, target.configs[self._names.archive_stream], None, is_plan=False)
                 await self._restore_archive(folder, manifest, target.archive)
                 await self._remove_reports(folder, manifest)
+                await self._end_log(folder, manifest, target)
                 for durable in manifest.durables:
                     if self._is_wanted(durable, target):
                         await create_durable(
@@ -120,12 +112,13 @@ class BackupReader:
 
     async def _restore_stream(self, folder: Path, manifest: BackupManifest, stream: str, config: Json) -> None:
         record = manifest.streams[stream]
-        is_log = stream in map(self._names.stream, Stream)
+        is_log = stream in {self._names.commits_stream, *map(self._names.stream, Stream)}
         last = record.last + gap(datetime.now(UTC) - manifest.time) if is_log else None
         with (folder / folders.snapshot_path(stream)).open("rb") as file:
             state = {"first_seq": record.first, "last_seq": record.last, "messages": record.messages}
             restored = await restore_snapshot(self._connection, config, state, continued(file, PIECE, last=last))
-        if stream in map(self._names.stream, _WITHOUT_LIFETIMES) and restored["messages"] != record.messages:
+        kept = {self._names.commits_stream, *map(self._names.stream, _WITHOUT_LIFETIMES)}
+        if stream in kept and restored["messages"] != record.messages:
             raise TransferFailed(
                 f"stream {stream}: the server stored {restored['messages']:,} of {record.messages:,} messages. "
                 "Compare its limits with the settings, remove the restored streams and try again."
@@ -139,6 +132,12 @@ class BackupReader:
         for first in range(0, len(subjects), AT_ONCE):
             await asyncio.gather(*(purge.purge(subject, upto=last) for subject in subjects[first : first + AT_ONCE]))
 
+    async def _end_log(self, folder: Path, manifest: BackupManifest, target: RestoreTarget) -> None:
+        """Have the numbers of the log of commits begin above those that were lost."""
+        if manifest.has_commits and target.end_log is not None:
+            key = await asyncio.to_thread(bucket_value, folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
+            await target.end_log(key or b"")
+
     async def _restore_archive(self, folder: Path, manifest: BackupManifest, store: ArchiveStore) -> None:
         log = FileArchiveStore(folder / folders.ARCHIVE)
         await Archive(log, self._projections).copy_to(store, manifest.archive)
@@ -147,6 +146,11 @@ class BackupReader:
         archive = Archive(store, self._projections)
         await archive.move(manifest.archive, expect=0 if entry is None else entry[1])
         await archive.tell(manifest.archive)
+        if manifest.has_commits:
+            await LogArchive(log, self._projections).copy_to(store, manifest.log_archive)
+            log_archive = LogArchive(store, self._projections)
+            _, revision = await log_archive.state()
+            await log_archive.move(manifest.log_archive, expect=revision)
 
     def _is_wanted(self, durable: DurableRecord, target: RestoreTarget) -> bool:
         name: str = durable.config["durable_name"]

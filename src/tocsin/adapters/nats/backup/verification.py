@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ....archive.archive import ArchiveDamaged
+from ....archive.commit_reader import CommitReader
 from ....archive.stream_reader import Selection
 from ....ports import StoredLog
 from ....services.audit import Auditor, Report
@@ -14,7 +15,7 @@ from ....services.audit.check import PATIENCE
 from ....services.audit.commits import stored_log
 from ....subjects import INSTALLATION_KEY, STREAMS, Bucket
 from . import folder as folders
-from .backup_log import bucket_value, whole_log
+from .backup_log import bucket_value, log_of_commits, whole_log
 from .folder import BackupManifest, FileRecord
 from .snapshot_file import SnapshotDamaged, content
 
@@ -55,9 +56,10 @@ async def verify_backup(folder: Path, *, patience: timedelta = PATIENCE) -> Veri
     if damage:
         return Verification(manifest, tuple(damage), None)
     try:
-        log = await whole_log(folder, manifest)
         key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
-        return Verification(manifest, (), await _audited(log, patience, key))
+        commits = await log_of_commits(folder, manifest, key) if manifest.has_commits and key else None
+        log = await whole_log(folder, manifest) if commits is None else commits
+        return Verification(manifest, (), await _audited(log, commits.commits if commits else None, patience, key))
     except ArchiveDamaged as error:
         return Verification(manifest, (Damage(folders.ARCHIVE, str(error)),), None)
 
@@ -107,10 +109,10 @@ def _damaged_snapshots(folder: Path, manifest: BackupManifest) -> Iterator[Damag
                 )
 
 
-async def _audited(log: StoredLog, patience: timedelta, key: bytes | None) -> Report:
+async def _audited(log: StoredLog, commits: CommitReader | None, patience: timedelta, key: bytes | None) -> Report:
     auditor = Auditor(patience=patience, key=key)
     auditor.judge_guards()
-    async for message in stored_log(auditor, log, Selection(), None, patience=patience):
+    async for message in stored_log(auditor, log, Selection(), commits, patience=patience):
         for _ in auditor.read(message):
             pass
     return auditor.report()

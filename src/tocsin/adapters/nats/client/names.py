@@ -185,6 +185,16 @@ class Names:
         return f"{self.root.upper().replace('-', '_')}_WEBHOOKS"
 
     @property
+    def commits_stream(self) -> str:
+        """The name of the stream of the log of commits: `tocsin_COMMITS`."""
+        return f"{self.root}_COMMITS"
+
+    @property
+    def commits_prefix(self) -> str:
+        """What precedes the partition in the subjects of the log of commits: `tocsin.commits`."""
+        return f"{self.root}.commits"
+
+    @property
     def captured_stream(self) -> str:
         """The name of the stream of messages that programs publish without one: `TOCSIN_EVENTS`."""
         return captured_stream(self.root)

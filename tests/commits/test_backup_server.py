@@ -1,0 +1,182 @@
+"""A backup of an installation on the log of commits, under load; another server gets it and goes on. And a log that lost its tail."""
+
+import asyncio
+import json
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.system.restoring import at_work, audited, called, empty_nats, new_installation, restored, settings
+from tests.system.running import Running
+from tests.system.test_backup import JOBS, LOAD, Runs, begun, passed
+from tocsin import bootstrap
+from tocsin.adapters.nats.backup.verification import verify_backup
+from tocsin.archive.stream_reader import decoded
+from tocsin.bootstrap import Installation
+from tocsin.domain import ledger
+from tocsin.domain.commit import RESTORED, Commit, LogHead, Restoration
+from tocsin.domain.events import Cancelled, Completed, Due, Failed, Message, Recorded, Skipped, Started
+from tocsin.domain.log_events import decode
+from tocsin.engine.lost_tail import LEAST_GAP
+from tocsin.subjects import RECORDED
+
+
+async def stored(installation: Installation) -> list[Recorded[Message]]:
+    """All events, oldest first."""
+    assert installation.commit_reader is not None
+    return [decoded(message) async for message in installation.commit_reader.events(upto=10**12)]
+
+
+async def commits(installation: Installation) -> list[Commit]:
+    reader = installation.commit_reader
+    assert reader is not None
+    seal, head, found = await reader.seal(), LogHead(reader.key), list[Commit]()
+    async for body in reader.bodies():
+        head, commit = seal.read(head, body.sequence, body.body)
+        if isinstance(commit, Commit):
+            found.append(commit)
+    return found
+
+
+async def gaps(installation: Installation) -> list[Restoration]:
+    events = [event for commit in await commits(installation) for event in commit.events if event.subject == RESTORED]
+    return [change for event in events if isinstance(change := decode(event), Restoration)]
+
+
+def due(events: list[Recorded[Message]], job: str) -> list[tuple[object, int]]:
+    return [
+        (r.message.scheduled_time, r.sequence) for r in events if isinstance(r.message, Due) and r.message.job == job
+    ]
+
+
+def open_executions(events: list[Recorded[Message]]) -> set[str]:
+    begun_ids = {r.subject.split(".")[2] for r in events if r.subject.startswith("execution.")}
+    ends = Completed, Failed, Cancelled, Skipped
+    return begun_ids - {r.message.execution_id for r in events if isinstance(r.message, ends)}
+
+
+async def is_idle(installation: Installation) -> bool:
+    return not open_executions(await stored(installation))
+
+
+@pytest.mark.slow
+async def test_backup_under_load_is_restored_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+    runs, backup = Runs(), tmp_path / "backup"
+    async with new_installation(settings(tmp_path)) as lost, at_work(lost, runs.worker()) as tocsin:
+        await tocsin.apply(*JOBS)
+        for job in ("long", "flaky"):
+            await tocsin.trigger(job)
+        await asyncio.gather(tocsin.ended("every", Completed, 3), begun(tocsin, runs, 2))
+        await asyncio.gather(*(tocsin.trigger("asked") for _ in range(LOAD)))
+        await tocsin.ended("asked", Completed, 10)
+
+        manifest = await bootstrap.create_backup(lost, backup)
+        assert manifest.has_commits
+        in_backup = (await commits(lost))[-1].first
+
+        async def fires_after_the_backup() -> bool:
+            return due(await stored(lost), "skipping")[-1][1] > in_backup
+
+        runs.may_end.set()
+        await asyncio.gather(tocsin.ended("long", Completed), tocsin.until(fires_after_the_backup))
+        before = await stored(lost)
+    verification = await verify_backup(backup)
+    assert verification.is_clean, (verification.damage, verification.audit)
+
+    async with empty_nats(settings(tmp_path)) as there, bootstrap.connect(there) as installation:
+        await restored(installation, backup)
+        [gap] = await gaps(installation)
+        assert gap.to - gap.from_ >= LEAST_GAP
+        assert gap.to > before[-1].sequence
+        await passed(installation, [at for job in ("every", "skipping") for at, _ in due(before, job)])  # type: ignore[misc]
+        async with at_work(installation, runs.worker()) as tocsin:
+            tocsin.patience = 120  # the worker of the task that ran is silent
+            await asyncio.gather(
+                tocsin.ended("asked", Completed, LOAD),
+                tocsin.ended("long", Completed),
+                tocsin.ended("flaky", Completed),
+            )
+            await tocsin.trigger("asked")
+            await tocsin.ended("asked", Completed, LOAD + 1)
+            await tocsin.change("every", partial(ledger.pause, job="every"))
+            await tocsin.change("skipping", partial(ledger.pause, job="skipping"))
+            await tocsin.until(partial(is_idle, installation))
+            report = await audited(installation)
+        after = await stored(installation)
+
+    assert not [(v["invariant"], v["entity"], v["reason"]) for v in report["violations"]][:20]
+    assert report["clean"]
+    assert any("was restored to event" in remark for remark in report["remarks"])
+    for job in ("every", "skipping"):
+        assert set(Counter(at for at, _ in due(after, job)).values()) == {1}
+    kept = {at for at, number in due(after, "skipping") if number <= gap.from_}
+    between = {at for at, _ in due(before, "skipping")} - kept
+    assert between
+    assert not between & {at for at, _ in due(after, "skipping")}
+    assert all(r.sequence <= gap.from_ or r.sequence > gap.to for r in after)
+    claims = [r.sequence for r in after if isinstance(r.message, Started)]
+    lost_claims = {r.sequence for r in before if isinstance(r.message, Started) and r.sequence > gap.from_}
+    assert lost_claims
+    assert not lost_claims & set(claims)
+    ends = Counter(r.message.execution_id for r in after if isinstance(r.message, Completed))
+    assert set(ends.values()) == {1}
+
+
+async def _lose(installation: Installation, number: int) -> None:
+    """Remove the newest messages of the log, as a server that did not flush them."""
+    connection, stream = installation.connection, installation.names.commits_stream
+    last = (await connection.manage(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+    for sequence in range(last, last - number, -1):
+        await connection.manage(f"STREAM.MSG.DELETE.{stream}", json.dumps({"seq": sequence}).encode())
+
+
+@pytest.mark.slow
+async def test_lost_tail_is_ended_and_the_history_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+    runs = Runs()
+    async with new_installation(settings(tmp_path)) as installation:
+        async with at_work(installation, runs.worker()) as tocsin:
+            await tocsin.apply(JOBS[0])
+            for _ in range(20):
+                await tocsin.trigger("asked")
+            await tocsin.ended("asked", Completed, 20)
+            await recorded_all(installation, tocsin)
+        before = await stored(installation)
+        code, found = await called(installation.settings, "repair", "--lost-tail", "--yes")
+        assert (code, found) == (0, {"number": found.get("number"), "known": None, "upto": None, "dry_run": False})
+        await _lose(installation, 4)
+        lost = {r.sequence for r in before} - {r.sequence for r in await stored(installation)}
+        assert lost
+        code, found = await called(installation.settings, "repair", "--lost-tail", "--dry-run")
+        assert (code, found["upto"]) == (0, None)
+        assert found["known"] in {before[-1].sequence, *lost}
+        code, found = await called(installation.settings, "repair", "--lost-tail", "--yes")
+        assert code == 0
+        assert found["upto"] == found["known"] + LEAST_GAP > before[-1].sequence
+        async with installation.history() as history:
+            shown = await history.count()
+        executions = {r.subject.split(".")[2] for r in await stored(installation) if r.subject.startswith("execution.")}
+        assert shown == len(executions)
+        async with at_work(installation, runs.worker()) as tocsin:
+            tocsin.patience = 120
+            await tocsin.trigger("asked")
+            await tocsin.until(partial(is_idle, installation))
+            report = await audited(installation)
+        assert (report["clean"], report["violations"]) == (True, [])
+        new = [r.sequence for r in await stored(installation) if r.sequence > found["number"]]
+        assert new
+        assert min(new) > found["upto"]
+
+
+async def recorded_all(installation: Installation, tocsin: Running) -> None:
+    """Wait until the history has every execution's end."""
+
+    async def is_recorded() -> bool:
+        end = (await stored(installation))[-1].sequence
+        async with installation.history() as history:
+            return max([await history.offset(stream) for stream in RECORDED]) >= end - 5
+
+    await tocsin.until(is_recorded)
