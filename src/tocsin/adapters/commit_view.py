@@ -24,13 +24,11 @@ from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
-from ..ports import Append, Batch, Decode, DurableSpec, Heading, Headings, Loaded, Write, Written, check_scopes
+from ..ports import Append, Batch, Decode, Heading, Headings, Loaded, Write, Written, check_scopes
 from ..ports.commit_log import Bodies, CommitLog
-from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, DecodeError, Stream, UnreadableMessage
+from ..subjects import STREAM_SUBJECTS, DecodeError, Stream, UnreadableMessage
 from .decision_lines import note as note_line
 from .memory.clock import AlarmClock
-from .memory.durable import InMemoryDurable
-from .memory.stored_stream import StoredStream
 from .scope_tails import ScopeTails, are_in_fold, is_standing, newest_events
 
 POLL_S: Final = 0.001
@@ -132,9 +130,6 @@ class CommitView:
         self._feeds: list[_Feed] = []
         self._routes = Routes[_Feed](())
         self._known: dict[str, list[Recorded[Message] | DecodeError]] = {}
-        self._durable = {stream: StoredStream(clock) for stream in DECISION_STREAMS}
-        self._durables: list[InMemoryDurable] = []
-        self._wanted: dict[Stream, list[str]] = {stream: [] for stream in DECISION_STREAMS}
         self._clock = clock
 
     @property
@@ -205,8 +200,6 @@ class CommitView:
             feed.is_stored |= is_own and feed.is_early
             if feed.events or feed.is_stored:
                 feed.changed.set()
-        if any(self._wanted.values()):
-            self._keep_for_durables(first, at, events)
 
     def _show(self, one: _Event, feeds: Iterable[_Feed]) -> None:
         """Hand an event to followers, and to the scopes that are remembered."""
@@ -219,15 +212,6 @@ class CommitView:
         """Let the readers of this process skip an unreadable event that an operator set aside."""
         if isinstance(message := getattr(_read(one), "message", None), Voided):
             subjects.set_aside(message)
-
-    def _keep_for_durables(self, first: int, at: datetime, events: Sequence[CommitEvent]) -> None:
-        for number, event in enumerate(events, first):
-            stream = subjects.stream_of(event.subject)
-            if (filters := self._wanted[stream]) and subjects.any_of(filters)(event.subject):
-                stored = self._durable[stream]
-                stored.last_sequence = number - 1
-                guard = {subjects.EXPECTED_SEQUENCE: "0", subjects.EXPECTED_SUBJECT: _scope_of(event.subject)}
-                stored.store(event.subject, bytes(event.body), headers=guard, time=at)
 
     # --- followers -----------------------------------------------------------------------------------------------------
 
@@ -310,13 +294,6 @@ class CommitView:
                             yield _Event(event, number, commit.at, None)
                 if batch.caught_up or chain.head.number >= upto:
                     return
-
-    def durable(self, spec: DurableSpec) -> InMemoryDurable:
-        """Return a durable over the events that come from now on."""
-        self._wanted[spec.stream] += spec.filters
-        durable = InMemoryDurable(self._durable[spec.stream], spec, self._clock)
-        self._durables.append(durable)
-        return durable
 
     # --- decisions -----------------------------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ class CommitProcess:
         self._clock = clock
         self._key = key
         self.seal = Seal(installation, PARTITION, {KEY: key})
-        self._name = name
+        self.name = name
         self._turns = turns
         self._wake_at = wake_at
         self._steady = steady
@@ -136,13 +136,20 @@ class CommitProcess:
 
     @asynccontextmanager
     async def running(
-        self, stages: Sequence[BoundStage], view: View, leading: Leading | None = None
+        self,
+        stages: Sequence[BoundStage],
+        view: View,
+        leading: Leading | None = None,
+        *,
+        folds: bool = False,
     ) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded.
 
-        `leading`: the leases of the stages; None: this process alone has stages.
+        `leading`: the leases of the stages; None: this process alone has stages. `folds`: whether decisions are asked for although it
+        has no stages.
         """
-        turns = WriteTurns(self._name, self._clock, self._turns)
+        self.folds = self.folds or folds or bool(stages)
+        turns = WriteTurns(self.name, self._clock, self._turns)
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             loop, leases, following = await self._fold(stages, view, group, turns, leading)
             view.proposals = self.folding = loop
@@ -172,7 +179,7 @@ class CommitProcess:
         """Fold the log, from the best place that is genuine."""
         while True:
             try:
-                async with aclosing(self._starts.find(stages, self._key, folds=bool(stages) or self.folds)) as starts:
+                async with aclosing(self._starts.find(stages, self._key, folds=self.folds)) as starts:
                     async for start in starts:
                         folded = await self._fold_from(start, stages, view, group, turns, leading)
                         if start.is_genuine:
@@ -194,16 +201,16 @@ class CommitProcess:
     ) -> "_Folded":
         chain = Chain(self.seal, start.head, self._report_foreign, start.earlier)
         start.fold.on_broken = self._report_broken
-        view.fold, view.is_folding = start.fold, bool(stages) or self.folds
+        view.fold, view.is_folding = start.fold, self.folds
         view.begin(chain, start.number)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
-        leases = leading.leases(stages, self._name, writer) if leading is not None and stages else None
+        leases = leading.leases(stages, self.name, writer) if leading is not None and stages else None
         loop = CommitLoop(
             stages,
             start.fold,
             writer,
             self._clock,
-            name=self._name,
+            name=self.name,
             on_effects=self._send,
             watcher=view,
             wake_at=self._wake_at,

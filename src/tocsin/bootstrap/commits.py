@@ -8,7 +8,9 @@ from typing import Final
 from .. import telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..engine.delivery_policy import DeliveryPolicy
+from ..engine.edge import EdgeDecisions, EdgeFollower
 from ..engine.stage import BoundStage, BoundSubscription
+from ..engine.step import Sources
 from ..stages.dag_advancer.stage import DAG_ADVANCER
 from ..stages.dead_letter_sink import DEAD_LETTER_SINK
 from ..stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMITS, Waits
@@ -22,9 +24,10 @@ from ..stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries
 from ..stages.recoverer.stage import RECOVERER
 from ..stages.retrier import RETRIER
 from ..stages.ticker import TICKER, TICKER_OF_COMMITS, Instants
-from ..subjects import INPUT_STREAMS, Stream
+from ..subjects import DECISION_STREAMS, INPUT_STREAMS, Stream
 from .commit_process import View
 from .installation import Ports
+from .leading import Leading
 
 _PURE: Final = (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
 PURE: Final = frozenset(stage.name for stage in _PURE)
@@ -89,8 +92,29 @@ def split(
     return pure, others
 
 
+def at_the_edge(
+    stages: Sequence[BoundStage], decisions: EdgeDecisions, sources: Sources, leading: Leading, name: str
+) -> list[BoundStage]:
+    """Return stages that follow the decisions of others by loops, and have subscriptions to other streams alone.
+
+    `name`: that of the process. One process leads each of them, so that nothing is shown or handed over twice.
+    """
+    edges = list[BoundStage]()
+    for stage in stages:
+        followed = [one for one in stage.subscriptions if one.stream in DECISION_STREAMS]
+        lead = leading.candidate(stage.name, name)
+        followers = [EdgeFollower(stage.name, one, decisions, sources, lead) for one in followed]
+        loops = (lead.run, *(follower.run for follower in followers)) if followers else ()
+        others = tuple(one for one in stage.subscriptions if one not in followed)
+        edges.append(replace(stage, subscriptions=others, loops=(*stage.loops, *loops)))
+    return edges
+
+
 async def read_durable(
-    stage: BoundStage, subscription: BoundSubscription, durable: InMemoryDurable, policy: DeliveryPolicy
+    stage: BoundStage,
+    subscription: BoundSubscription,
+    durable: InMemoryDurable,
+    policy: DeliveryPolicy | EdgeDecisions,
 ) -> None:
     """Decide on the messages of a durable until cancelled, and finish the last batch."""
     with telemetry.bound(stage=stage.name):

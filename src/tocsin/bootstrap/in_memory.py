@@ -33,6 +33,7 @@ from ..domain.commit import Seal
 from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
 from ..engine.delivery_policy import DeliveryPolicy
+from ..engine.edge import EdgeDecisions
 from ..engine.stage import BoundStage, Storage
 from ..engine.states import StateStore
 from ..engine.step import Sources
@@ -43,7 +44,7 @@ from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .commit_process import KEY, PARTITION, CommitProcess
-from .commits import read_durable, split
+from .commits import at_the_edge, read_durable, split
 from .installation import Ports
 from .leading import Leading
 from .stage_runner import STAGE_NAMES, compose, delivery_policy, start_loops
@@ -154,7 +155,7 @@ async def run_stages_in_memory(
         event_streams=installation.events,
         channels=_channels(installation) if channels is None else channels,
     )
-    policy = delivery_policy(installation, store)
+    policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
     async with AsyncExitStack() as stack:
         if installation.commits is not None:
             assert isinstance(installation.log, ExplodedLog)
@@ -172,14 +173,17 @@ async def run_stages_in_memory(
             pure, stages = split(stages, installation.log, installation, installation.report_key)
             leader = installation.settings.leader
             leading = Leading(installation.projections, installation.log, installation.clock, leader)
-            await stack.enter_async_context(process.running(pure, installation.log, leading))
+            policy = EdgeDecisions(installation.log, store.sources, foreign=installation.foreign)
+            folds = any(stage.subscriptions for stage in stages)
+            stages = at_the_edge(stages, policy, store.sources, leading, process.name)
+            await stack.enter_async_context(process.running(pure, installation.log, leading, folds=folds))
         await _run(installation, stages, policy, ready)
 
 
 async def _run(
     installation: InMemoryInstallation,
     stages: Sequence[BoundStage],
-    policy: DeliveryPolicy,
+    policy: DeliveryPolicy | EdgeDecisions,
     ready: asyncio.Event | None,
 ) -> None:
     async with asyncio.TaskGroup() as readers, asyncio.TaskGroup() as loops:  # the loops end first

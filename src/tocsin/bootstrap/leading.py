@@ -27,22 +27,23 @@ class Leading:
     def leases(self, stages: Sequence[BoundStage], name: str, writer: CommitWriter) -> StageLeases:
         """Return the candidates of a process for the leases of its stages. `name`: the writer of its commits."""
         guard, leader = ClockGuard(self.inputs, self.clock), self.leader
-        elections = {
-            stage.name: LeaderElection(
-                self.projections,
-                guard,
-                key=lease_of(stage.name),
-                holder=name,
-                ttl=leader.ttl,
-                renew_interval=leader.renew_interval,
-            )
-            for stage in stages
-        }
+        elections = {stage.name: self.candidate(stage.name, name, guard) for stage in stages}
         return StageLeases(
             elections,
             guard,
             renew_interval=leader.renew_interval,
             is_answered=lambda: not writer.is_silent_for(leader.ttl),
+        )
+
+    def candidate(self, stage: str, name: str, guard: ClockGuard | None = None) -> LeaderElection:
+        """Return a candidate for the lease of a stage. `name`: that of the process."""
+        return LeaderElection(
+            self.projections,
+            guard or ClockGuard(self.inputs, self.clock),
+            key=lease_of(stage),
+            holder=name,
+            ttl=self.leader.ttl,
+            renew_interval=self.leader.renew_interval,
         )
 
     async def leave(

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from ..archive.segment_selection import Cursors
 from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard
 from ..engine.delivery_policy import DeliveryPolicy
+from ..engine.edge import EdgeDecisions
 from ..engine.foreign_reports import ForeignReports
 from ..engine.heartbeat import Heartbeat
 from ..engine.leader_election import LeaderElection
@@ -42,7 +43,6 @@ from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import (
     AgentChannel,
-    DurableSpec,
     EventStreams,
     FetchChannel,
     History,
@@ -59,8 +59,8 @@ from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
-from ..subjects import DECISION_STREAMS, RECORDED, stream_names
-from .commits import read_durable, split, takers, unused_durables
+from ..subjects import RECORDED, stream_names
+from .commits import at_the_edge, split, takers, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -278,23 +278,19 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels,
         )
+        policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
         if view is not None and process is not None:
             pure, stages = split(stages, view, installation, key)
-            ports = installation.projections, installation.inputs, installation.clock
-            await stack.enter_async_context(process.running(pure, view, Leading(*ports, settings.leader)))
+            leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
+            policy = EdgeDecisions(
+                view, store.sources, foreign=installation.foreign, streams=stream_names(settings.root)
+            )
+            folds = any(stage.subscriptions for stage in stages)
+            stages = at_the_edge(stages, policy, store.sources, leading, process.name)
+            await stack.enter_async_context(process.running(pure, view, leading, folds=folds))
         connection = await stack.enter_async_context(connect_client(settings, within=None))
         broker = _Broker(connection.client)
-        policy = delivery_policy(installation, store)
-        reading: list[Coroutine[None, None, None]] = []
         for stage in stages:
-            if view is not None:
-                for subscription in stage.subscriptions:
-                    if subscription.stream in DECISION_STREAMS:
-                        spec = DurableSpec(subscription.durable, subscription.stream, subscription.filters)
-                        reading.append(read_durable(stage, subscription, view.durable(spec), policy))
-                stage = replace(
-                    stage, subscriptions=tuple(s for s in stage.subscriptions if s.stream not in DECISION_STREAMS)
-                )
             router = stage_router(
                 stage,
                 policy,
@@ -317,8 +313,6 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             if view is not None and PLANNER.name in running:
                 announcer = Announcer(installation.connection, installation.names, view, installation.clock)
                 group.create_task(announcer.run(), name="announcer")
-            for one in reading:
-                group.create_task(one)
             group.create_task(_log_cancellation(running), name="until cancelled")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from .. import subjects
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
-from .causes import Cause, Effect, MessageCause, Note, Proposal
+from .causes import Cause, Effect, MessageCause, OfPart
 from .step import Send
 
 
@@ -38,7 +38,7 @@ class Batch:
     def settle(self) -> None:
         """Answer the proposals and notes in it: it is stored."""
         for call in self.calls:
-            if isinstance(call, Proposal | Note):
+            if isinstance(call, OfPart):
                 call.settle()
 
     def scopes(self, after: int = 0) -> set[str]:

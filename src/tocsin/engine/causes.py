@@ -13,10 +13,11 @@ from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
 from ..subjects import Stream
+from .asked import Asked
 from .broken_keys import Broken
 from .fold import EVENTS, KINDS, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
-from .step import Put, Send
+from .step import Put, Send, Step
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -155,6 +156,10 @@ class Proposals(Protocol):
         """
         ...
 
+    def ask(self, asked: Asked) -> "asyncio.Future[Step]":
+        """Have a decision made; return it once its events are stored."""
+        ...
+
     def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
         """Have an event of the log itself stored with the next commit."""
         ...
@@ -220,7 +225,9 @@ class Note:
             self.stored.set_result(None)
 
 
-Cause: TypeAlias = MessageCause | DeadlineCause | Proposal | Note
+OfPart: TypeAlias = Proposal | Note | Asked
+"""What a part of the process has decided, or asks for. It is answered once it is stored."""
+Cause: TypeAlias = MessageCause | DeadlineCause | OfPart
 
 
 _Entry: TypeAlias = tuple[datetime, str, int, DeadlineCause]

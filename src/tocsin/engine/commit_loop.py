@@ -22,9 +22,10 @@ from ..domain.log_events import Began, Left, LogEvent, Waits, decode, is_log_eve
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import DecodeError, Stream
+from .asked import Asked
 from .batch import Batch
 from .broken_keys import StoredEvent, changed_scope
-from .causes import DECISIONS, Agenda, Alarm, Effect, Note, Proposal
+from .causes import DECISIONS, Agenda, Alarm, Effect, Note, OfPart, Proposal
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
 from .fold import EVENTS, Fold
@@ -37,6 +38,7 @@ from .scope_numbers import ScopeNumbers
 from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
+from .step import Step
 from .watcher import NobodyWatches, Watcher
 from .write_turns import WriteTurns
 
@@ -200,6 +202,16 @@ class CommitLoop:
         self._changed.set()
         return note.stored
 
+    def ask(self, asked: Asked) -> "asyncio.Future[Step]":
+        """Have a decision made, and its events stored with the next commit; return it then.
+
+        Raises (in the future):
+            Missing: the decision needs what the fold does not know. Other errors are those of the stage.
+        """
+        self.pending.proposals.append(asked)
+        self._changed.set()
+        return asked.stored
+
     def leads(self, stage: str) -> bool:
         """Return whether this process decides for a stage."""
         return stage in self.agenda.led
@@ -313,7 +325,7 @@ class CommitLoop:
             await self._store(batch, taken, now)
             return True
         batch.settle()
-        batch.calls = [call for call in batch.calls if not isinstance(call, Proposal | Note)]
+        batch.calls = [call for call in batch.calls if not isinstance(call, OfPart)]
         return is_full
 
     async def _store(self, batch: Batch, taken: dict[str, dict[str, Taken]], now: datetime) -> None:

@@ -10,10 +10,11 @@ from .. import subjects, telemetry
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, PoisonMessage, Recorded, Report
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
+from .asked import Asked, AskedView
 from .batch import Batch, Mark
 from .broken_keys import PATIENCE as KEY_PATIENCE
 from .broken_keys import Broken, BrokenKey, changed_scope
-from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Notice, Proposal
+from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Notice, OfPart, Proposal
 from .fold import EVENTS, Fold
 from .fold_view import View
 from .items import MAX_STEPS, EndlessDecision
@@ -29,7 +30,7 @@ from .poison import (
 )
 from .report_lists import UnreadableInput
 from .ripe_inputs import wait_for
-from .step import Events, Put, Send, Step, Then, refuse
+from .step import DONE, Events, Put, Send, Step, Then, refuse
 from .watcher import Watcher
 
 MAX_ALL_EVENTS: Final = 4_000
@@ -69,7 +70,7 @@ class Decider:
 
     def may_be_decided(self, cause: Cause, now: datetime) -> bool:
         """Return whether a decision can be made now: no leader died of it, or the log names it first."""
-        if isinstance(cause, Proposal | Note):
+        if isinstance(cause, OfPart):
             return True
         terms, place = self._fold.terms(cause.by), place_of(cause)
         if terms.is_poison(place):
@@ -93,7 +94,7 @@ class Decider:
             self.take_back(mark, length)
             if mark.events and isinstance(error, DecisionTooLarge):
                 self._pending.first = cause
-            elif isinstance(cause, Proposal | Note):
+            elif isinstance(cause, OfPart):
                 cause.fail(error)
             elif isinstance(error, BrokenKey):  # a fresh fold has it too
                 self.batch.calls.append(cause)
@@ -169,6 +170,8 @@ class Decider:
             self._decide_proposal(cause, now)
         elif isinstance(cause, Note):
             self.append_of_log(cause.event, now, cause)
+        elif isinstance(cause, Asked):
+            self._decide_asked(cause, now)
         elif isinstance(cause, DeadlineCause):
             self._call(cause, View(self._fold, now), now)
             if len(self.batch.events) == events:
@@ -190,7 +193,20 @@ class Decider:
             for event in proposal.events:
                 self._append(proposal, event, now)
 
-    def _refuse(self, cause: MessageCause, unreadable: UnreadableInput, now: datetime) -> None:
+    def _decide_asked(self, asked: Asked, now: datetime) -> None:
+        """Make one step of a decision that a part of the process asked for; the part does what follows beside events."""
+        asked.step = DONE
+        if isinstance(unreadable := asked.recorded.message, UnreadableInput):
+            self._refuse(asked, unreadable, now)
+            return
+        step = asked.step = asked.subscription.decide(asked.recorded, AskedView(self._fold, now, asked), now)
+        for change in step.changes:
+            for event in change.events if isinstance(change, Events) else ():
+                self._append(asked, event, now)
+        if step.then is Then.REFUSE:
+            self._append(asked, _dead_letter(asked, step), now)
+
+    def _refuse(self, cause: MessageCause | Asked, unreadable: UnreadableInput, now: datetime) -> None:
         """Keep an unreadable input as a dead letter, unless it is a report without a proof."""
         is_proven = cause.subscription.is_proven
         if is_proven is None or is_proven(cause.recorded.subject):
@@ -302,7 +318,7 @@ class Decider:
             raise BrokenKey(state)
 
 
-def _dead_letter(call: MessageCause, step: Step) -> PoisonMessage:
+def _dead_letter(call: MessageCause | Asked, step: Step) -> PoisonMessage:
     recorded = call.recorded
     return PoisonMessage.of(
         step.job or subjects.job_of(recorded.subject),

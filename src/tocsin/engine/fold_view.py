@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from .. import subjects
 from ..domain.events import Acquired, Message, Namespace, Recorded
 from . import daily_quotas, kinds, locks, upstream
-from .fold import EVENTS, Fold
+from .fold import EVENTS, LEDGER, Fold
 from .folds import UNKNOWN_TIME
 from .step import Reading, Ref, Scope
 
@@ -37,7 +37,7 @@ class View:
         if isinstance(kind, Scope):
             self.read.add(ref.key)
             return self._fold.state(kind, ref.key)
-        answer: T = _ANSWERS[kind.name](self._fold, ref.key, self.log_time)
+        answer: T = ANSWERS[kind.name](self._fold, ref.key, self.log_time)
         return answer
 
     def expect(self, refs: Callable[[], Iterable[Ref[Any]]], /) -> None:
@@ -104,7 +104,7 @@ def _name(reading: Reading[Any, Any]) -> str:
     return reading.name
 
 
-_ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
+ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
     _name(kinds.FACTS): lambda fold, scope, _: fold.after(scope, 0),
     _name(kinds.MATCHING): lambda fold, subject, _: fold.after(subject, 0),
     _name(kinds.TAIL): lambda fold, scope, _: fold.newest(scope),
@@ -119,6 +119,10 @@ _ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
     _name(kinds.NEWEST_SHARD_MAP): lambda fold, _, __: _newest_shard_map(fold),
     _name(kinds.TAKEN): lambda fold, key, _: fold.position(key[0], EVENTS).has(key[1]),
     _name(upstream.HELD): lambda fold, kind, _: fold.held.get(kind, ()),
+    _name(kinds.LEDGER): lambda fold, job, _: (
+        fold.state(LEDGER, subjects.ledger(job)),
+        fold.newest(subjects.ledger(job)),
+    ),
     _name(kinds.LOG_TIME): lambda _, __, now: now,
     _name(kinds.ENTRY): lambda _, __, ___: None,
     _name(locks.ARCHIVED): lambda _, __, ___: 0,

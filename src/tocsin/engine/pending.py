@@ -11,7 +11,7 @@ from ..domain.commit import Position, Taken, Untaken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Waits
 from .batch import Batch
-from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Proposal, routes_of
+from .causes import Agenda, Cause, DeadlineCause, MessageCause, OfPart, routes_of
 from .fold import EVENTS, Fold
 from .intake import is_crowded
 from .ripe_inputs import RipeInputs
@@ -34,7 +34,7 @@ class Pending:
         """What each stage takes; of another stream it has no position, which would stand still in a process of its own."""
         self._events: deque[MessageCause] = deque()
         """Events of this process that are decided before all others, so that a cascade runs to its end."""
-        self.proposals: deque[Proposal | Note] = deque()
+        self.proposals: deque[OfPart] = deque()
         self._turns = Turns()
         self._standby = _Standby()
         self._ripe = RipeInputs(stages, fold)
@@ -105,7 +105,7 @@ class Pending:
         due = partial(self._agenda.next_due, now)
         while True:
             cause: Cause | None = None
-            if self.first is not None and (not only_proposals or isinstance(self.first, Proposal | Note)):
+            if self.first is not None and (not only_proposals or isinstance(self.first, OfPart)):
                 cause, self.first = self.first, None
             elif self._events and not only_proposals:
                 cause = self._events.popleft()
@@ -163,7 +163,7 @@ class Pending:
         self._events = deque(call for call in self._events if call.place <= newest)
         self._let_go(lambda held: isinstance(held, MessageCause) and held.source == EVENTS and held.place > newest)
         for call in reversed(batch.calls):
-            if isinstance(call, Proposal | Note):
+            if isinstance(call, OfPart):
                 self.proposals.appendleft(call)
             elif isinstance(call, DeadlineCause):
                 self._agenda.again(call)  # it may have been put off

@@ -11,6 +11,7 @@ from nats.js.api import ConsumerConfig
 
 from .... import subjects, telemetry
 from ....engine.delivery_policy import DeliveryPolicy
+from ....engine.edge import EdgeDecisions
 from ....engine.stage import BoundStage, BoundSubscription
 from ....ports import Delivery
 from ..client.connection import FastClient
@@ -37,7 +38,7 @@ _UNPROVEN: Final = "*"
 
 def stage_router(  # noqa: PLR0913 - what a stage shares with its process, each by its name
     stage: BoundStage,
-    outcomes: DeliveryPolicy,
+    outcomes: DeliveryPolicy | EdgeDecisions,
     names: Names,
     *,
     marks: ReceivedMarks,
@@ -128,7 +129,7 @@ def _subscriber(
 def _handler(
     stage: BoundStage,
     subscription: BoundSubscription,
-    outcomes: DeliveryPolicy,
+    outcomes: DeliveryPolicy | EdgeDecisions,
     gate: PriorityGate,
     postponed: PostponedWork,
 ) -> Callable[[list[Delivery]], Awaitable[None]]:

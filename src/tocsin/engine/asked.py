@@ -1,0 +1,86 @@
+"""Decisions on messages that the loop of commits does not read: of followers, and of durables over streams of others.
+
+The loop makes such a decision on its fold, and stores its events with the next commit. Everything else follows then: the asker sends it, shows it, and
+acknowledges the message. A decision may be asked for again at any time, so it adds nothing the second time.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..domain.events import Message, Recorded
+from .fold_view import ANSWERS, View
+from .kinds import ENTRY
+from .stage import BoundSubscription
+from .step import Missing, Reading, Ref, Step
+
+if TYPE_CHECKING:
+    from .fold import Fold
+
+T = TypeVar("T")
+
+
+class Asked:
+    """A decision that a part of the process asks for."""
+
+    def __init__(
+        self,
+        by: str,
+        subscription: BoundSubscription,
+        recorded: Recorded[Message],
+        source: str,
+        *,
+        read: Mapping[Ref[Any], Any],
+        changed: AbstractSet[Ref[Any]] = frozenset(),
+        sent: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """`by`: the stage. `source`: the stream of the message. `read`: what the fold does not know, and the decision may look at.
+
+        `changed`, `sent`: what earlier steps of the decision stored.
+        """
+        self.by = by
+        self.subscription = subscription
+        self.recorded = recorded
+        self.read = read
+        self.changed = changed
+        self.sent = sent
+        self.cause = f"{source}-{recorded.sequence}"
+        self.step: Step | None = None
+        """The decision, as it is made last."""
+        self.stored: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
+        """The decision, whose events are stored."""
+
+    def fail(self, error: Exception) -> None:
+        """Answer: it cannot be decided, or not be stored."""
+        if not self.stored.done():
+            self.stored.set_exception(error)
+
+    def settle(self) -> None:
+        """Answer: it is stored."""
+        if not self.stored.done() and self.step is not None:
+            self.stored.set_result(self.step)
+
+
+class AskedView(View):
+    """The fold for a decision that was asked for, with what was read of other places."""
+
+    def __init__(self, fold: "Fold", now: datetime, asked: Asked) -> None:
+        super().__init__(fold, now)
+        self.changed |= asked.changed
+        self.sent |= asked.sent
+        self._more = asked.read
+
+    def __call__(self, ref: Ref[T], /) -> T:
+        """Return a state, or the answer to a reading.
+
+        Raises:
+            Missing: the asker must read it first.
+        """
+        if not isinstance(ref.kind, Reading) or (ref.kind is not ENTRY and ref.kind.name in ANSWERS):
+            return super().__call__(ref)
+        if ref not in self._more:
+            raise Missing(ref)
+        answer: T = self._more[ref]
+        return answer

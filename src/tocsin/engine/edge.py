@@ -1,0 +1,278 @@
+"""Stages at the edge: they show, hand over or take what leaves or enters the log, after each message is decided on the fold.
+
+A durable over a stream of others acknowledges a message, and a follower of decisions moves its place, after all that follows from the message is
+done. So nothing is lost, and what a stage does twice makes no difference.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from .. import subjects, telemetry
+from ..domain.events import Message, Recorded
+from ..ports import Clock, Delivery, LogUnavailable, OutdatedState, SequenceConflict, acknowledge
+from ..subjects import DecodeError, Stream
+from ..telemetry.foreign import ForeignMessages
+from .asked import Asked
+from .causes import Proposals
+from .items import MAX_STEPS, EndlessDecision
+from .leader_election import LeaderElection
+from .report_lists import UnreadableInput, decode
+from .saved_place import SavedPlace
+from .stage import BoundSubscription
+from .step import Change, Later, Missing, Put, Reading, Ref, Send, Sources, Step, Then, refuse
+
+_COPIED: Final = DecodeError("it is a reply of the server to a read, whose sender addressed it here")
+BACKOFF_S: Final = (1.0, 5.0, 15.0, 30.0)
+"""Seconds after which a decision that failed is made again."""
+SOON_S: Final = 1.0
+MAX_OPEN: Final = 1_000
+"""Events of a follower that wait to be decided on again."""
+TICK_S: Final = 0.5
+
+_log = telemetry.get_logger("tocsin.edge")
+
+
+class HasLoop(Protocol):
+    """What knows the loop of a process, once it runs."""
+
+    proposals: Proposals
+
+
+class EdgeDecisions:
+    """Has messages decided to their end, with what follows."""
+
+    def __init__(
+        self, view: HasLoop, sources: Sources, *, foreign: ForeignMessages | None = None, streams: Collection[str] = ()
+    ) -> None:
+        """`sources`: what the fold does not know is read from them. `streams`: the names of the installation's streams on the server."""
+        self._view = view
+        self._sources = sources
+        self._foreign = foreign or ForeignMessages()
+        self._streams = streams
+        self._failures: Counter[tuple[str, int]] = Counter()
+
+    async def decide(self, by: str, subscription: BoundSubscription, recorded: Recorded[Message]) -> Step:
+        """Decide on a message to its end; return the last step.
+
+        Raises:
+            LogUnavailable: the log did not answer, or a KV entry was changed at each try.
+            EndlessDecision: it has no end.
+        """
+        loop = self._view.proposals
+        read = dict[Ref[Any], Any]()
+        changed, sent = set[Ref[Any]](), set[str]()
+        for _ in range(MAX_STEPS):
+            try:
+                step = await loop.ask(
+                    Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed, sent=sent)
+                )
+            except Missing as missing:
+                read |= await self._read(missing.ref)
+                continue
+            try:
+                for change in step.changes:
+                    await self._make(change, read)
+            except SequenceConflict:
+                read.clear()  # another process changed the entry
+                continue
+            for signal in step.signals:
+                if subscription.on_signal is not None:
+                    subscription.on_signal(signal)
+            if step.then is not Then.AGAIN:
+                return step
+            read.clear()
+            changed |= {change.ref for change in step.changes if not isinstance(change, Later | Send)}
+            sent |= {change.message_id for change in step.changes if isinstance(change, Send)}
+            sent |= {subjects.subject_of(change.timer) for change in step.changes if isinstance(change, Later)}
+        raise EndlessDecision(f"the decision on {recorded.subject} has {MAX_STEPS} steps")
+
+    async def _read(self, ref: Ref[Any]) -> Mapping[Ref[Any], Any]:
+        """Read what the fold does not know."""
+        if not isinstance(ref.kind, Reading):
+            raise TypeError("the fold knows all scopes")
+        answers = await ref.kind.read(self._sources, [ref.key])
+        return {ref: answers[ref.key]}
+
+    async def _make(self, change: Change, read: Mapping[Ref[Any], Any]) -> None:
+        """Do what follows from a decision beside its events.
+
+        Raises:
+            SequenceConflict: the entry was changed since it was read.
+        """
+        log, projections = self._sources.log, self._sources.projections
+        match change:
+            case Send(subject, message, message_id, ttl):
+                await log.publish(subject, message, message_id=message_id, ttl=ttl)
+            case Later(timer, until):
+                await log.delay(timer, until=until)
+            case Put(ref, value, ttl):
+                bucket, key = ref.key
+                expect = read[ref][1] if read.get(ref) is not None else 0
+                if value is None:
+                    await projections.remove(bucket, key, expect=expect)
+                else:
+                    await projections.put(bucket, key, value, expect=expect, ttl=ttl)
+
+    # --- durables ------------------------------------------------------------------------------------------------------
+
+    async def apply(
+        self,
+        subscription: BoundSubscription,
+        deliveries: Sequence[Delivery],
+        *,
+        is_rush: bool = False,  # noqa: ARG002 - nothing is put off
+    ) -> None:
+        """Decide on messages of a durable over a stream of others, and settle each. Those of a key keep their order."""
+        lanes = defaultdict[object, list[Delivery]](list)
+        for delivery in deliveries:
+            order = subscription.ordering_key
+            lanes[delivery.sequence if order is None else order(delivery.subject)].append(delivery)
+        await asyncio.gather(*(self._settle_lane(subscription, lane) for lane in lanes.values()))
+
+    async def finish(self, remainder: object) -> None:
+        """Do nothing: no decision was put off."""
+
+    async def _settle_lane(self, subscription: BoundSubscription, lane: Sequence[Delivery]) -> None:
+        for delivery in lane:
+            reason = subjects.foreign_reason(delivery.subject, delivery.headers)
+            if reason is not None:
+                self._foreign.report(delivery.subject, delivery.sequence, delivery.time, reason)
+                await _sent(acknowledge([delivery]))
+                continue
+            delay = await self.attempt(subscription, self._recorded(delivery))
+            await _sent(acknowledge([delivery]) if delay is None else delivery.nak(delay))
+
+    def _recorded(self, delivery: Delivery) -> Recorded[Message]:
+        is_copied = subjects.is_copied_input(delivery.subject, delivery.headers, self._streams)
+        message = UnreadableInput(delivery.body, _COPIED) if is_copied else decode(delivery.subject, delivery.body)
+        return Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
+
+    async def attempt(self, subscription: BoundSubscription, recorded: Recorded[Message]) -> float | None:
+        """Decide on a message; return the seconds after which it is decided again, None: it is handled, or a dead letter."""
+        by = telemetry.bound_value("stage") or "edge"
+        place = subscription.durable, recorded.sequence
+        try:
+            step = await self.decide(by, subscription, recorded)
+        except (LogUnavailable, OutdatedState) as error:
+            _log.info("a message waits for JetStream", action="log-unavailable", error=str(error))
+            return SOON_S
+        except Exception as error:  # noqa: BLE001 - the other messages go on
+            self._failures[place] += 1
+            times = self._failures[place]
+            what = {"durable": subscription.durable, "subject": recorded.subject, "sequence": recorded.sequence}
+            _log.error("handler failed", action="handler-failed", times=times, exc_info=error, **what)
+            if times <= len(BACKOFF_S):
+                return BACKOFF_S[times - 1]
+            step = await self._refuse(by, subscription, recorded, error)
+        self._failures.pop(place, None)
+        return step.delay if step.then is Then.WAIT else None
+
+    async def _refuse(
+        self, by: str, subscription: BoundSubscription, recorded: Recorded[Message], error: Exception
+    ) -> Step:
+        """Make a message a dead letter whose decision fails each time."""
+        reason, code = f"{type(error).__name__}: {error}", getattr(error, "code", "error")
+        refused = replace(subscription, decide=lambda *_: refuse(reason, code=code))
+        return await self.decide(by, refused, recorded)
+
+
+def _error_of(task: asyncio.Task[None]) -> BaseException | None:
+    """Return with what a task that is done failed, if it did."""
+    return None if task.cancelled() else task.exception()
+
+
+async def _sent(acknowledgement: Awaitable[None]) -> None:
+    try:
+        await acknowledgement
+    except LogUnavailable as error:
+        _log.warning("acknowledgement not sent", action="not-told", error=str(error))  # the log redelivers the message
+
+
+class EdgeFollower:
+    """Has the decisions of other stages decided on, from a place that it keeps, while its process leads the stage."""
+
+    def __init__(
+        self, by: str, subscription: BoundSubscription, decisions: EdgeDecisions, sources: Sources, lead: LeaderElection
+    ) -> None:
+        """`by`: the stage. `lead`: its candidate, which another loop runs."""
+        self._by = by
+        self._subscription = subscription
+        self._decisions = decisions
+        self._sources = sources
+        self._lead = lead
+        self._clock: Clock = sources.clock
+        self._open = set[int]()
+        """The numbers of events that are not handled yet."""
+        self._later = set[asyncio.Task[None]]()
+        """What decides again on events that wait."""
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        with telemetry.bound(stage=self._by):
+            while True:
+                if self._lead.is_leading:
+                    await self._lead_on()
+                await self._clock.sleep(TICK_S)
+
+    async def _lead_on(self) -> None:
+        """Follow as long as this process leads."""
+        following = asyncio.create_task(self._follow())
+        try:
+            while self._lead.is_leading and not following.done():
+                await self._clock.sleep(TICK_S)
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+        if (error := _error_of(following)) is not None:
+            _log.error("decisions not followed; retrying", action="not-followed", exc_info=error)
+
+    async def _follow(self) -> None:
+        subscription, sources = self._subscription, self._sources
+        place = SavedPlace(sources.projections, sources.clock, subjects.cursor(Stream.LOG, subscription.durable))
+        upto = (await place.load()).after
+        following = sources.log.follow(subscription.stream, *subscription.filters, after=upto)
+        try:
+            async with aclosing(following) as batches:
+                async for batch in batches:
+                    await self._take(batch.messages)
+                    upto = max(upto, batch.upto)
+                    await place.save(self._oldest, upto)
+        finally:
+            for task in self._later:
+                task.cancel()
+            with suppress(LogUnavailable):
+                await place.save(self._oldest, upto, is_last=True)
+            self._open.clear()
+
+    def _oldest(self) -> tuple[int, Sequence[str], int | None]:
+        return 0, (), min(self._open, default=None)
+
+    async def _take(self, messages: Sequence[Recorded[Message]]) -> None:
+        """Handle events; those of a key in their order, unless one must wait."""
+        lanes = defaultdict[object, list[Recorded[Message]]](list)
+        for recorded in messages:
+            order = self._subscription.ordering_key
+            lanes[recorded.sequence if order is None else order(recorded.subject)].append(recorded)
+            self._open.add(recorded.sequence)
+        await asyncio.gather(*map(self._handle_lane, lanes.values()))
+        while len(self._later) > MAX_OPEN:
+            await asyncio.wait(self._later, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _handle_lane(self, lane: Sequence[Recorded[Message]]) -> None:
+        for recorded in lane:
+            delay = await self._decisions.attempt(self._subscription, recorded)
+            if delay is None:
+                self._open.discard(recorded.sequence)
+            else:
+                self._later.add(task := asyncio.create_task(self._handle_later(recorded, delay)))
+                task.add_done_callback(self._later.discard)
+
+    async def _handle_later(self, recorded: Recorded[Message], delay: float | None) -> None:
+        while delay is not None:
+            await self._clock.sleep(delay)
+            delay = await self._decisions.attempt(self._subscription, recorded)
+        self._open.discard(recorded.sequence)

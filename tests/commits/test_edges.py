@@ -1,0 +1,233 @@
+"""Stages at the edge of the log of commits: the registrar, the MQ bridge; they ask the loop for decisions, and do what follows."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.commits.test_memory import Work
+from tocsin.bootstrap import in_memory
+from tocsin.bootstrap.in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import (
+    Completed,
+    Dispatched,
+    Envelope,
+    Message,
+    PoisonMessage,
+    QueuePaused,
+    QueueResumed,
+    Recorded,
+    Started,
+)
+from tocsin.engine import edge
+from tocsin.engine.asked import Asked
+from tocsin.engine.kinds import ENTRY, EXECUTION
+from tocsin.engine.stage import BoundSubscription
+from tocsin.engine.step import Events, Missing, States, Step, done
+from tocsin.services.jobs import Registry
+from tocsin.settings import Queue, Settings
+from tocsin.stages import STAGES, mq_bridge
+from tocsin.subjects import Bucket, Stream
+
+NAMES = {stage.name for stage in STAGES}
+
+
+class Site:
+    """An installation in memory, whose stages may stop and start."""
+
+    def __init__(self, installation: InMemoryInstallation) -> None:
+        self.installation = installation
+        self.registry = Registry(installation.log, installation.projections, installation.clock)
+
+    @asynccontextmanager
+    async def running(self, names: Collection[str] = NAMES) -> AsyncIterator[None]:
+        ready = asyncio.Event()
+        stages = asyncio.create_task(run_stages_in_memory(self.installation, names, ready=ready))
+        await asyncio.wait([stages, waiting := asyncio.create_task(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        try:
+            yield
+        finally:
+            stages.cancel()
+            await asyncio.wait([stages])
+
+    async def define(self, **fields: Any) -> None:  # noqa: ANN401 - fields of a definition
+        await self.registry.apply([JobDefinition.model_validate(fields)])
+
+    async def stored(self, *subjects: str, kind: type[Message] = Message) -> list[Any]:
+        return [
+            one.message
+            for name in subjects
+            for one in await self.installation.log.read(name)
+            if isinstance(one.message, kind)
+        ]
+
+    async def until(self, look: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - what it finds
+        async with asyncio.timeout(20):
+            while not (found := await look()):  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(0.02)
+        return found
+
+    async def envelopes(self) -> list[Envelope]:
+        return await self.stored("mq.scheduled.>", kind=Envelope)
+
+
+@pytest.fixture
+async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+    monkeypatch.setattr(in_memory, "_refuse_nats", lambda _: None)  # its queue has a transport outside
+    async with open_in_memory(Settings(queues={"outside": Queue(transport="mq")})) as installation:
+        yield Site(installation)
+
+
+async def test_job_that_was_defined_without_registrar_is_shown_later(site: Site) -> None:
+    async with site.running(NAMES - {"registrar"}):
+        await site.define(name="greet", function="f")
+
+    async def shown() -> Any:  # noqa: ANN401 - an entry
+        return await site.installation.projections.get(Bucket.DEFINITIONS, "greet")
+
+    assert await shown() is None
+    async with site.running():
+        await site.until(shown)
+        await site.registry.delete("greet")
+
+        async def gone() -> bool:
+            return await shown() is None
+
+        await site.until(gone)
+
+
+async def begin(site: Site) -> None:
+    await site.define(name="outside", function="f", queue="outside")
+    await site.registry.trigger("outside", {})
+
+
+async def ended(site: Site) -> list[Completed]:
+    return await site.stored("execution.outside.*.completed", "execution.outside.*.completed.locked", kind=Completed)
+
+
+async def answer(site: Site, envelope: Envelope, body: bytes) -> None:
+    data: Any = envelope.document()["data"]
+    site.installation.log.receive(f"mq.scheduler.complete.outside.{data['execution_id']}", body)
+
+
+async def test_task_is_handed_over_and_answered(site: Site) -> None:
+    async with site.running():
+        await begin(site)
+        [envelope] = await site.until(site.envelopes)
+        await answer(site, envelope, json.dumps({"status": "completed", "result": 7}).encode())
+        [completed] = await site.until(lambda: ended(site))
+    assert completed.result == 7
+    assert len(await site.stored("execution.outside.*.started.>", kind=Started)) == 1
+
+
+async def test_task_that_came_without_bridge_is_handed_over_later(site: Site) -> None:
+    async with site.running(NAMES - {"mq_bridge"}):
+        await begin(site)
+        await site.until(lambda: site.stored("execution.outside.>", kind=Dispatched))
+    assert await site.envelopes() == []
+    async with site.running({"mq_bridge"}):  # alone it folds the log too
+        await site.until(site.envelopes)
+
+
+async def test_bridge_that_starts_again_hands_nothing_over_twice(site: Site) -> None:
+    async with site.running():
+        await begin(site)
+        await site.until(site.envelopes)
+    async with site.running():
+        [first] = await site.envelopes()
+        await answer(site, first, b'{"status": "completed"}')
+        await site.until(lambda: ended(site))
+    assert await site.envelopes() == [first]
+
+
+async def test_task_of_a_paused_queue_waits(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mq_bridge, "PAUSED_S", 0.05)
+    async with site.running():
+        number = await site.installation.log.append(QueuePaused(queue="outside"), expect=0)
+        await begin(site)
+        await site.until(lambda: site.stored("execution.outside.>", kind=Dispatched))
+        await asyncio.sleep(0.2)
+        assert await site.envelopes() == []
+        await site.installation.log.append(QueueResumed(queue="outside"), expect=number)
+        await site.until(site.envelopes)
+
+
+async def test_unreadable_answer_becomes_a_dead_letter(site: Site) -> None:
+    async with site.running():
+        await begin(site)
+        [envelope] = await site.until(site.envelopes)
+        await answer(site, envelope, b"{")
+        [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
+        await answer(site, envelope, b'{"status": "completed"}')
+        await site.until(lambda: ended(site))
+    assert letter.durable == "mq-bridge-completions"
+
+
+async def test_decision_that_fails_becomes_a_dead_letter(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "BACKOFF_S", (0.01, 0.01))
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(mq_bridge, "envelope", fail)
+    async with site.running():
+        await begin(site)
+        [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
+    assert "ZeroDivisionError" in letter.reason
+
+
+# --- on the loop -----------------------------------------------------------------------------------------------------------
+
+
+async def test_decision_is_made_again_after_a_refusal() -> None:
+    """Another process stores an event of the execution before; the decision sees it."""
+    work, seen = Work(), list[int]()
+    await work.define("nightly")
+    await work.trigger("nightly")
+    [scope] = [scope for scope in work.fold.states if scope.startswith("execution.")]
+    state = work.fold.state(EXECUTION, scope)
+    fields: dict[str, Any] = {
+        "job": "nightly",
+        "execution_id": state.request.execution_id,
+        "step": "main",
+        "attempt": 1,
+    }
+
+    def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
+        ref = EXECUTION(scope)
+        seen.append(states.at(ref))
+        claim = Started(**fields, delivery=len(seen), worker="edge")
+        return done(Events(ref, (claim,)))
+
+    subscription = BoundSubscription("edge", Stream.LOG, (), decide)
+    recorded = work.fold.events[scope][0]
+    future = work.process.loop.ask(Asked("edge", subscription, recorded, "LOG", read={}))
+    await work.installation.store(Started(**fields, delivery=9, worker="other"))
+    await work.process.loop.run_once()
+    assert not future.done()
+    await work.runner.run()
+    assert (await future).changes
+    assert seen[0] < seen[-1]
+    workers = [one.message.worker for one in await work.installation.events() if isinstance(one.message, Started)]
+    assert workers == ["other", "edge"]
+
+
+async def test_decision_says_what_it_must_read() -> None:
+    work, ref = Work(), ENTRY((Bucket.DEFINITIONS, "x"))
+    subscription = BoundSubscription("edge", Stream.LOG, (), lambda _, states, __: done(signals=(states(ref),)))
+    await work.define("nightly")
+    [recorded] = await work.installation.events()
+    future = work.process.loop.ask(Asked("edge", subscription, recorded, "LOG", read={}))
+    await work.runner.run()
+    with pytest.raises(Missing):
+        await future
+    future = work.process.loop.ask(Asked("edge", subscription, recorded, "LOG", read={ref: (b"1", 2)}))
+    await work.runner.run()
+    assert (await future).signals == ((b"1", 2),)
