@@ -32,6 +32,7 @@ from tocsin.engine.step import Events, Missing, States, Step, done
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings
 from tocsin.stages import STAGES, mq_bridge
+from tocsin.stages.event_listener.waiting_room import WaitingRoom, WaitingRule
 from tocsin.subjects import Bucket, Stream
 
 NAMES = {stage.name for stage in STAGES}
@@ -231,3 +232,21 @@ async def test_decision_says_what_it_must_read() -> None:
     future = work.process.loop.ask(Asked("edge", subscription, recorded, "LOG", read={ref: (b"1", 2)}))
     await work.runner.run()
     assert (await future).signals == ((b"1", 2),)
+
+
+async def test_room_for_events_is_what_the_fold_leaves() -> None:
+    work, rule = Work(), WaitingRule(most=3, for_lock=True, before_lock=False)
+    await work.define("nightly", overlap_policy="enqueue")
+    nothing: Any = None  # no other place is read
+    room = WaitingRoom(nothing, work.installation.clock, lambda: work.fold)
+    assert await room.room("nightly", rule) == 3
+    for _ in range(3):  # one of them has the lock
+        await work.trigger("nightly")
+    work.installation.clock.advance(60)
+    assert await room.room("nightly", rule) == 1
+    room.requested("nightly", rule, ["not-decided"])
+    looking = asyncio.create_task(room.room("nightly", rule))
+    while not looking.done():
+        work.installation.clock.advance(0.1)
+        await asyncio.sleep(0)
+    assert await looking == 0

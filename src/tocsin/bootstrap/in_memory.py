@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_bytes, token_hex
 
 from .. import __version__, telemetry
@@ -154,6 +155,7 @@ async def run_stages_in_memory(
         fetches=installation.fetches,
         event_streams=installation.events,
         channels=_channels(installation) if channels is None else channels,
+        fold=partial(getattr, installation.log, "fold") if isinstance(installation.log, ExplodedLog) else None,
     )
     policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
     async with AsyncExitStack() as stack:

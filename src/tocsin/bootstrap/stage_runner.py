@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,7 @@ from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.edge import EdgeDecisions
+from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignReports
 from ..engine.heartbeat import Heartbeat
 from ..engine.leader_election import LeaderElection
@@ -116,13 +117,14 @@ def compose(  # noqa: PLR0913 - the parts of a process
     sampling: Sampling | None = None,
     spans: SpanExporter | None = None,
     channels: Mapping[str, NotificationChannel] | None = None,
+    fold: Callable[[], Fold] | None = None,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
     `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events; without `screening`,
     no user outside. `sampling` decides on traces; None: none are made. `spans` takes the spans of executions that are over.
-    `channels`: those of the notifier, by name.
+    `channels`: those of the notifier, by name. `fold`: that of the process, if decisions are commits.
     """
     time = ClockGuard(ports.log, ports.clock)
 
@@ -137,6 +139,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         report_key=key,
         states=store,
         elect=elect,
+        fold=fold,
         storage=storage,
         stored=ports.stored,
         calm=calm,
@@ -277,6 +280,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels,
+            fold=None if view is None else partial(getattr, view, "fold"),
         )
         policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
         if view is not None and process is not None:

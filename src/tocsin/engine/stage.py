@@ -36,6 +36,7 @@ from ..ports import (
 from ..ports.commit_log import CommitLog
 from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
+from .fold import Fold
 from .heartbeat import Heartbeat
 from .leader_election import LeaderElection
 from .states import StateStore
@@ -309,6 +310,8 @@ class StageContext:
     """The installation's key, which proves that a report comes from the worker that holds the task."""
     states: StateStore
     elect: Elect
+    fold: "Callable[[], Fold] | None" = None
+    """The fold of the process, if decisions are commits; `states` is not read then."""
     storage: Storage | None = None
     """None: the history's database is not open."""
     stored: StoredLog | None = None

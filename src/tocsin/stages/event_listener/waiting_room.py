@@ -12,7 +12,7 @@ forgets its changes. The executions of a batch, of a window, and on shards are n
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
@@ -22,6 +22,7 @@ import msgspec
 from ... import telemetry
 from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.execution import Status
+from ...engine.fold import BrokenKey, Fold
 from ...engine.kinds import execution_state
 from ...engine.locks import lock_state
 from ...engine.states import StateStore, View
@@ -91,7 +92,9 @@ class _Job:
 class WaitingRoom:
     """Says how many executions of a job events may start."""
 
-    def __init__(self, sources: Sources, clock: Clock) -> None:
+    def __init__(self, sources: Sources, clock: Clock, fold: Callable[[], Fold] | None = None) -> None:
+        """`fold`: that of the process, if decisions are commits; `sources` are not read then."""
+        self._fold = fold
         self._states = StateStore(sources, capacity=CACHED)
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
@@ -185,12 +188,21 @@ class WaitingRoom:
             LogUnavailable: the log did not answer.
             Missing: the look at another job dropped a state meanwhile.
         """
+        if self._fold is not None:
+            return [_folded(self._fold(), ref) for ref in refs]
         view = self._states.view()
         for ref in refs:
             if isinstance(ref.kind, Scope):
                 self._states.folds(ref.kind).refresh(ref.key)
         await view.read(refs)
         return [_state(view, ref) for ref in refs]
+
+
+def _folded(fold: Fold, ref: Ref[T]) -> T | None:
+    try:
+        return fold.state(ref.kind, ref.key) if isinstance(ref.kind, Scope) else None
+    except BrokenKey:
+        return None  # as below
 
 
 def _state(view: View, ref: Ref[T]) -> T | None:
