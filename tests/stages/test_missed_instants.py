@@ -17,7 +17,7 @@ from tocsin.domain import ledger
 from tocsin.domain.events import CronMissed, Message, Passed
 from tocsin.domain.ledger import Ledger
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.stages.ticker import _report_missed
+from tocsin.engine.ticker_watch import report_missed
 
 MINUTELY: dict[str, Any] = {"name": "a.job", "schedule": "* * * * *", "timezone": "Europe/Berlin", "function": "f"}
 
@@ -106,7 +106,7 @@ async def test_the_ticker_logs_and_counts_what_was_missed(world: World, metrics:
 def test_instants_of_a_paused_job_raise_no_alert(metrics: InMemoryMetricReader) -> None:
     passed = Passed(job="a.job", start=NOON, until=NOON, reason="paused", count=3, definition=1)
     with capture_logs() as lines:
-        _report_missed(passed)
+        report_missed(passed)
     assert (lines, counted(metrics)) == ([], {})
 
 

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .. import telemetry
+from .. import __version__, telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.edge import EdgeDecisions, EdgeFollower
+from ..engine.heartbeat import Heartbeat
 from ..engine.stage import BoundStage, BoundSubscription
 from ..engine.step import Sources
+from ..engine.ticker_watch import TickerWatch
 from ..stages.dag_advancer.stage import DAG_ADVANCER
 from ..stages.dead_letter_sink import DEAD_LETTER_SINK
 from ..stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMITS, Waits
@@ -83,6 +85,8 @@ def split(
     ]
     if TICKER.name in names:
         pure.append(TICKER_OF_COMMITS.bind(Instants()))
+        watch = TickerWatch(view, ports.log, ports.projections, ports.clock, heartbeat_of(ports))
+        others.append(BoundStage(TICKER.name, loops=(watch.keep_timezones, watch.keep_heartbeat, watch.report_missed)))
     if DEPENDENCY_KEEPER.name in names:
         pure.append(DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()))
         past = PastRuns(view, ports.log, ports.stored, ports.clock)
@@ -90,6 +94,16 @@ def split(
     if RECOVERER.name in names:
         pure.append(RECOVERER_OF_COMMITS.bind(Recoveries.of(key, ports.settings)))
     return pure, others
+
+
+def heartbeat_of(ports: Ports) -> Heartbeat | None:
+    """Return what sends signs of life of the ticker; None: no monitor is set."""
+    heartbeat = ports.settings.heartbeat
+    if heartbeat.url is None:
+        return None
+    from ..adapters.http.heartbeat import HttpPing  # noqa: PLC0415 - httpx takes long to import
+
+    return Heartbeat(HttpPing(heartbeat.url.get_secret_value(), __version__), ports.clock, every=heartbeat.every)
 
 
 def at_the_edge(

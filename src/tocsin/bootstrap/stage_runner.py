@@ -35,7 +35,6 @@ from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.edge import EdgeDecisions
 from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignReports
-from ..engine.heartbeat import Heartbeat
 from ..engine.leader_election import LeaderElection
 from ..engine.leadership_events import LeadershipEvents
 from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
@@ -61,7 +60,7 @@ from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
-from .commits import at_the_edge, split, takers, unused_durables
+from .commits import at_the_edge, heartbeat_of, split, takers, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -148,7 +147,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         event_streams=event_streams,
         screening=screening,
         version=__version__,
-        heartbeat=_heartbeat(ports),
+        heartbeat=heartbeat_of(ports),
         sampling=sampling,
         spans=spans,
         channels=channels or {},
@@ -179,15 +178,6 @@ def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundSt
     group.create_task(TimezoneWatch(ports.projections, ports.clock).run(), name="time-zone data")
     reports = ForeignReports(ports.projections, ports.clock, ports.foreign)
     group.create_task(reports.run(), name="foreign messages")
-
-
-def _heartbeat(ports: Ports) -> Heartbeat | None:
-    heartbeat = ports.settings.heartbeat
-    if heartbeat.url is None:
-        return None
-    from ..adapters.http.heartbeat import HttpPing  # noqa: PLC0415 - httpx takes long to import
-
-    return Heartbeat(HttpPing(heartbeat.url.get_secret_value(), __version__), ports.clock, every=heartbeat.every)
 
 
 def _report_idle(names: Collection[str], *, is_alone: bool) -> None:

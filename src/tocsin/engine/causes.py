@@ -164,6 +164,14 @@ class Proposals(Protocol):
         """Have an event of the log itself stored with the next commit."""
         ...
 
+    def is_late(self, stage: str) -> bool:
+        """Return whether a deadline of a stage is over for some seconds, and not decided."""
+        ...
+
+    def look(self) -> None:
+        """Find all deadlines of states again."""
+        ...
+
     def leads(self, stage: str) -> bool:
         """Return whether this process decides for a stage."""
         ...
@@ -318,6 +326,10 @@ class Agenda:
         else:
             heap[:] = [other for other in heap if other[3] is not alarm] + [entry]
             heapq.heapify(heap)
+
+    def earliest(self, stage: str) -> datetime | None:
+        """Return a time (UTC) no later than the next alarm of a stage; None: it has none."""
+        return heap[0][0] if (heap := self._heaps.get(stage)) else None
 
     @property
     def next_at(self) -> datetime | None:

@@ -60,6 +60,8 @@ RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
 TURNS: Final = 6
 """Turns of the event loop that parts of the process have to propose decisions on what is not stored yet."""
+LATE: Final = timedelta(seconds=3)
+"""How long a deadline may be over until it is late."""
 ASK_AGAIN: Final = timedelta(seconds=4)
 """The time after which the ends of the streams are asked for again, if they were not reached."""
 
@@ -211,6 +213,16 @@ class CommitLoop:
         self.pending.proposals.append(asked)
         self._changed.set()
         return asked.stored
+
+    def is_late(self, stage: str) -> bool:
+        """Return whether a deadline of a stage is over for some seconds, and not decided."""
+        at = self.agenda.earliest(stage)
+        return at is not None and at < self._leadership.now() - LATE
+
+    def look(self) -> None:
+        """Find all deadlines of states again: what they rest on has changed."""
+        self.pending.look()
+        self._changed.set()
 
     def leads(self, stage: str) -> bool:
         """Return whether this process decides for a stage."""

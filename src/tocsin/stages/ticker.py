@@ -13,7 +13,7 @@ from typing import Final
 
 from .. import telemetry
 from ..domain import ledger
-from ..domain.events import MISSED_REASONS, Deleted, Due, LedgerFact, Message, Passed, Recorded, ShardsDefined
+from ..domain.events import Deleted, Due, LedgerFact, Message, Passed, Recorded, ShardsDefined
 from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError, timezone_database
 from ..engine import timezone_refresh
@@ -28,6 +28,7 @@ from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_
 from ..engine.ledger_snapshot import LedgerSnapshots
 from ..engine.stage import Access, Deadline, DeadlineRule, Stage
 from ..engine.step import Events, States, Step, done
+from ..engine.ticker_watch import report_missed
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
 from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, filter_for, subject_of
 
@@ -44,9 +45,6 @@ RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
 SHARD_MAPS: Final = filter_for("shards.shards-defined")
 
 _log = telemetry.get_logger("tocsin.ticker")
-_missed_instants: Final = telemetry.meter().create_counter(
-    "tocsin_instants_missed", unit="{instant}", description="Scheduled instants that passed without firing, unforeseen."
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -326,7 +324,7 @@ class Ticker:
             if isinstance(fact, Due):
                 self._breaker.count(job)
             elif isinstance(fact, Passed):
-                _report_missed(fact)
+                report_missed(fact)
         turn.facts = turn.facts[len(result.sequences) :]
         turn.has_begun = True
         if result.error is not None:
@@ -371,23 +369,6 @@ class Ticker:
         if sequence >= self._ledgers.sequence(job):
             self._ledgers.put(job, state, sequence)
         return self._ledgers[job]
-
-
-def _report_missed(fact: Passed) -> None:
-    """Log and count instants that passed without firing although no operator wished it."""
-    if fact.reason not in MISSED_REASONS:
-        return
-    _missed_instants.add(fact.count, {"job": fact.job, "reason": fact.reason})
-    is_throttled = fact.reason == "throttled"
-    log = _log.error if is_throttled else _log.warning
-    log(
-        "job throttled: it fires too often" if is_throttled else "instants missed",
-        action=fact.reason,
-        job=fact.job,
-        count=fact.count,
-        start=fact.start.isoformat(),
-        until=fact.until.isoformat(),
-    )
 
 
 TICKER: Final = Stage(

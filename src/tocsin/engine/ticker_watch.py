@@ -1,0 +1,129 @@
+"""What the ticker does beside its decisions, on the log of commits: new time-zone data, signs of life, and missed instants."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Final, Protocol
+
+from .. import telemetry
+from ..domain.events import MISSED_REASONS, Passed
+from ..domain.ledger import Ledger
+from ..domain.schedule import timezone_database
+from ..ports import Clock, EventLog, LogUnavailable, Projections
+from ..subjects import Stream, filter_for
+from . import timezone_refresh
+from .causes import Proposals
+from .commit_writer import Chain
+from .fold import Fold
+from .heartbeat import Heartbeat
+
+TICKER: Final = "ticker"
+"""The stage."""
+LOOK_INTERVAL_S: Final = 0.2
+RETRY_S: Final = 1.0
+
+_log = telemetry.get_logger("tocsin.ticker")
+_missed_instants: Final = telemetry.meter().create_counter(
+    "tocsin_instants_missed", unit="{instant}", description="Scheduled instants that passed without firing, unforeseen."
+)
+
+
+def report_missed(fact: Passed) -> None:
+    """Log and count instants that passed without firing although no operator wished it."""
+    if fact.reason not in MISSED_REASONS:
+        return
+    _missed_instants.add(fact.count, {"job": fact.job, "reason": fact.reason})
+    is_throttled = fact.reason == "throttled"
+    log = _log.error if is_throttled else _log.warning
+    log(
+        "job throttled: it fires too often" if is_throttled else "instants missed",
+        action=fact.reason,
+        job=fact.job,
+        count=fact.count,
+        start=fact.start.isoformat(),
+        until=fact.until.isoformat(),
+    )
+
+
+class _View(Protocol):
+    proposals: Proposals
+    fold: Fold
+    chain: Chain | None
+
+
+class TickerWatch:
+    """The loops of the ticker in one process. What it reports, the process reports that leads the ticker."""
+
+    def __init__(
+        self, view: _View, log: EventLog, projections: Projections, clock: Clock, heartbeat: Heartbeat | None
+    ) -> None:
+        self._view = view
+        self._log = log
+        self._projections = projections
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._database = timezone_database()
+        self._number = 0
+        """The number up to which the log was stored at the last look."""
+
+    @property
+    def _leads(self) -> bool:
+        return self._view.proposals.leads(TICKER)
+
+    async def keep_timezones(self) -> None:
+        """Notice new time-zone data of this process until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_INTERVAL_S)
+            try:
+                await self.take_over_timezones()
+            except Exception as error:  # noqa: BLE001 - a report that fails must not stop the ticker
+                _log.error("report of moved instants failed", action="timezones-not-reported", exc_info=error)
+
+    async def take_over_timezones(self) -> None:
+        """Find the next instant of every job by new time-zone data, and report the instants that moved."""
+        before, self._database = self._database, timezone_database()
+        if before is self._database:
+            return
+        self._view.proposals.look()
+        if self._leads:
+            ledgers = [state for state in self._view.fold.states.values() if isinstance(state, Ledger)]
+            jobs = ((state.job, timetable) for state in ledgers if (timetable := state.timetable) is not None)
+            report = await timezone_refresh.report_of(jobs, before, self._database, self._clock.now())
+            await timezone_refresh.publish(report, self._projections)
+
+    async def keep_heartbeat(self) -> None:
+        """Send signs of life to a monitor outside, as long as this process leads, and stores every decision."""
+        if self._heartbeat is None:
+            await asyncio.Event().wait()  # a loop of a stage ends only when it is cancelled
+            return
+        sending = asyncio.create_task(self._heartbeat.run(lambda: self._leads))
+        try:
+            while True:
+                self._heartbeat.pass_ended(is_clean=self._is_well())
+                await self._clock.sleep(LOOK_INTERVAL_S)
+        finally:
+            sending.cancel()
+            await asyncio.wait([sending])
+
+    def _is_well(self) -> bool:
+        """Return whether commits are stored, and no instant is late."""
+        number = 0 if self._view.chain is None else self._view.chain.head.number
+        is_stored = number > self._number or not len(self._view.fold.journal)
+        self._number = number
+        return is_stored and not self._view.proposals.is_late(TICKER)
+
+    async def report_missed(self) -> None:
+        """Log and count the instants that pass without firing from now on."""
+        after: int | None = None
+        while True:
+            try:
+                after = await self._log.end(Stream.LEDGER) if after is None else after
+                follower = self._log.follow(Stream.LEDGER, filter_for("ledger.passed"), after=after)
+                async with aclosing(follower) as batches:
+                    async for batch in batches:
+                        for recorded in batch.messages:
+                            if isinstance(recorded.message, Passed) and self._leads:
+                                report_missed(recorded.message)
+                        after = max(after, batch.upto)
+            except LogUnavailable as error:
+                _log.info("missed instants wait for JetStream", action="log-unavailable", error=str(error))
+            await self._clock.sleep(RETRY_S)
