@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from tests.commits.test_memory import Work
+from tocsin import subjects
 from tocsin.bootstrap import in_memory
 from tocsin.bootstrap.in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
+    CancelRequest,
     Completed,
     Dispatched,
     Envelope,
     Message,
+    MqCancel,
     PoisonMessage,
     QueuePaused,
     QueueResumed,
@@ -63,10 +66,10 @@ class Site:
     async def define(self, **fields: Any) -> None:  # noqa: ANN401 - fields of a definition
         await self.registry.apply([JobDefinition.model_validate(fields)])
 
-    async def stored(self, *subjects: str, kind: type[Message] = Message) -> list[Any]:
+    async def stored(self, *names: str, kind: type[Message] = Message) -> list[Any]:
         return [
             one.message
-            for name in subjects
+            for name in names
             for one in await self.installation.log.read(name)
             if isinstance(one.message, kind)
         ]
@@ -185,6 +188,25 @@ async def test_decision_that_fails_becomes_a_dead_letter(site: Site, monkeypatch
         await begin(site)
         [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
     assert "ZeroDivisionError" in letter.reason
+
+
+async def test_executors_hear_of_a_cancelled_execution(site: Site) -> None:
+    """It has left the fold when the bridge reads its end."""
+    async with site.running():
+        await begin(site)
+        [envelope] = await site.until(site.envelopes)
+        data: Any = envelope.document()["data"]
+        request = subjects.cancel("outside", data["execution_id"])
+        await site.installation.log.publish(request, CancelRequest(reason="wrong input"), message_id="cancel")
+        [notice] = await site.until(lambda: site.stored("mq.scheduler.cancel.>", kind=MqCancel))
+    assert notice.data.steps == ("main",)
+
+
+async def test_answer_that_names_no_job_becomes_a_dead_letter(site: Site) -> None:
+    async with site.running():
+        site.installation.log.receive("mq.scheduler.complete.nobody", b'{"status": "completed"}')
+        [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
+    assert letter.code == "mq-answer-misaddressed"
 
 
 async def test_no_stage_asks_the_engine_of_messages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

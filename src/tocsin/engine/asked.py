@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..domain.events import Message, Recorded
+from ..domain.execution import Execution
 from .fold_view import ANSWERS, View
 from .kinds import ENTRY
 from .stage import BoundSubscription
@@ -78,9 +79,12 @@ class AskedView(View):
         Raises:
             Missing: the asker must read it first.
         """
-        if not isinstance(ref.kind, Reading) or (ref.kind is not ENTRY and ref.kind.name in ANSWERS):
-            return super().__call__(ref)
-        if ref not in self._more:
+        if ref in self._more:
+            read: T = self._more[ref]
+            return read
+        if isinstance(ref.kind, Reading) and (ref.kind is ENTRY or ref.kind.name not in ANSWERS):
             raise Missing(ref)
-        answer: T = self._more[ref]
+        answer = super().__call__(ref)
+        if isinstance(answer, Execution) and answer.is_over and answer.requested is None:
+            raise Missing(ref)  # it has left the fold; a follower comes after its end
         return answer

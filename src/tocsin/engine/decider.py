@@ -10,6 +10,8 @@ from .. import subjects, telemetry
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, PoisonMessage, Recorded, Report
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
+from ..ports import RequestRefused
+from ..ports.event_log import check_subject
 from .asked import Asked, AskedView
 from .batch import Batch, Mark
 from .broken_keys import PATIENCE as KEY_PATIENCE
@@ -36,6 +38,8 @@ from .watcher import Watcher
 MAX_ALL_EVENTS: Final = 4_000
 MAX_ALL_BYTES: Final = 700_000
 """Events of a commit, and their bytes, beyond which its last decision goes into the next commit."""
+NO_JOB: Final = "-"
+"""The job of a dead letter whose input names none, or a name that no subject of the log can have."""
 EVENT_BYTES: Final = 80
 """Bytes of an event in a commit beside its subject, cause and body."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
@@ -321,7 +325,7 @@ class Decider:
 def _dead_letter(call: MessageCause | Asked, step: Step) -> PoisonMessage:
     recorded = call.recorded
     return PoisonMessage.of(
-        step.job or subjects.job_of(recorded.subject),
+        _storable(step.job or subjects.job_of(recorded.subject)),
         call.subscription.durable,
         recorded.subject,
         recorded.sequence,
@@ -330,3 +334,12 @@ def _dead_letter(call: MessageCause | Asked, step: Step) -> PoisonMessage:
         code=step.code,
         partition=subjects.partition(recorded.subject),
     ).identified(recorded.message_id)
+
+
+def _storable(job: str) -> str:
+    """Return the job of a dead letter. Messages of others may have subjects with letters that no name has."""
+    try:
+        check_subject(subjects.token(job))
+    except RequestRefused:
+        return NO_JOB
+    return job or NO_JOB

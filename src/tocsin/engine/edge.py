@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Final, Protocol
 
 from .. import subjects, telemetry
@@ -93,7 +94,7 @@ class EdgeDecisions:
     async def _read(self, ref: Ref[Any]) -> Mapping[Ref[Any], Any]:
         """Read what the fold does not know."""
         if not isinstance(ref.kind, Reading):
-            raise TypeError("the fold knows all scopes")
+            return {ref: reduce(ref.kind.evolve, await self._sources.log.load(ref.key), ref.kind.initial)}
         answers = await ref.kind.read(self._sources, [ref.key])
         return {ref: answers[ref.key]}
 
