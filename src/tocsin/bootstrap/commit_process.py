@@ -61,6 +61,7 @@ class View(Watcher, Protocol):
     proposals: Proposals
     fold: Fold
     is_folding: bool
+    chain: Chain | None
 
     def begin(self, chain: Chain, number: int) -> None:
         """Begin after the event with a number, where a chain begins or later."""

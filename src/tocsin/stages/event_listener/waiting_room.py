@@ -22,7 +22,8 @@ import msgspec
 from ... import telemetry
 from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.execution import Status
-from ...engine.fold import BrokenKey, Fold
+from ...engine.broken_keys import BrokenKey
+from ...engine.fold import Fold
 from ...engine.kinds import execution_state
 from ...engine.locks import lock_state
 from ...engine.states import StateStore, View
