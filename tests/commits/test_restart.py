@@ -36,6 +36,7 @@ class Watching(NobodyWatches):
     proposals: Proposals
     fold: Fold
     is_folding: bool = False
+    chain: Chain | None = None
 
     def begin(self, chain: Chain, number: int) -> None:
         pass
