@@ -3,14 +3,26 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from typing import Protocol
 
 from .. import subjects
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import ArchivedMessage, LogArchive
-from ..ports import Extent, StoredLog, StoredMessage
+from ..ports import Extent, KeptPart, StoredLog, StoredMessage
 from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, Stream
+from .scope_reads import StoredEvent, scope_of
 
 PORTION = 1_000
+
+
+class ReadPast(Protocol):
+    """Reads events of one part (`KeptPart`)."""
+
+    def __call__(
+        self, filters: Sequence[str], *, after: int | datetime, upto: int
+    ) -> AsyncGenerator[StoredEvent, None]:
+        """Yield events after a number, or from an instant (UTC) on, up to a number."""
+        ...
 
 
 class CommitStoredLog:
@@ -20,9 +32,18 @@ class CommitStoredLog:
     """
 
     def __init__(
-        self, streams: StoredLog, commits: CommitReader, archive: LogArchive, end: Callable[[], Awaitable[int]]
+        self,
+        streams: StoredLog,
+        commits: CommitReader,
+        archive: LogArchive,
+        end: Callable[[], Awaitable[int]],
+        past: ReadPast | None = None,
     ) -> None:
-        """`streams`: the log without the archive. `end` returns the number of the newest event."""
+        """`streams`: the log without the archive. `end` returns the number of the newest event.
+
+        `past` reads events that the history finds by an index, without the server's times; None: all are read from the log.
+        """
+        self._past = past
         self._streams = streams
         self.commits = commits
         self._archive = archive
@@ -65,7 +86,12 @@ class CommitStoredLog:
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield all matching messages up to a sequence."""
-        pages = self._events(stream, upto) if stream in DECISION_STREAMS else self._inputs(stream, after, upto)
+        if stream not in DECISION_STREAMS:
+            pages = self._inputs(stream, after, upto)
+        elif self._past is None or KeptPart.of(*filters) is None:
+            pages = self._events(stream, upto)
+        else:
+            pages = _pages(stream, self._past(filters, after=after, upto=upto))
         takes = subjects.any_of(filters or STREAM_SUBJECTS[stream])
         async with aclosing(pages) as all_of_them:
             async for page in all_of_them:
@@ -111,6 +137,26 @@ class CommitStoredLog:
                 place = max(place, page[-1].sequence)
         async for missing in self._archive.read(stream.value, after=place, upto=upto):
             yield [_stored(stream, each) for each in missing]
+
+
+async def _pages(
+    stream: Stream, events: AsyncGenerator[StoredEvent, None]
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    portion: list[StoredMessage] = []
+    async with aclosing(events):
+        async for event in events:
+            headers = {
+                subjects.EXPECTED_SEQUENCE: "0",
+                subjects.EXPECTED_SUBJECT: scope_of(event.subject),
+            }
+            portion.append(
+                StoredMessage(stream, event.number, event.time, event.subject, headers, bytes(event.event.body))
+            )
+            if len(portion) >= PORTION:
+                yield portion
+                portion = []
+    if portion:
+        yield portion
 
 
 def _stored(stream: Stream, message: ArchivedMessage) -> StoredMessage:

@@ -26,9 +26,10 @@ from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
 from ..ports import Append, Batch, Decode, Heading, Headings, Loaded, Write, Written, check_scopes
 from ..ports.commit_log import Bodies, CommitLog
-from ..subjects import STREAM_SUBJECTS, DecodeError, Stream, UnreadableMessage
+from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
 from .memory.clock import AlarmClock
+from .scope_reads import ScopeReads, StoredEvent, scope_of
 from .scope_tails import ScopeTails, are_in_fold, is_standing, newest_events
 
 POLL_S: Final = 0.001
@@ -37,39 +38,10 @@ MAX_SCOPES: Final = 1_000
 """Scopes whose events are remembered although they are not in the fold, the last that were read."""
 MAX_LEFT: Final = 10_000
 """Executions that left the fold, whose events are remembered."""
+MAX_EVENTS: Final = 2_048
+"""Events of a remembered scope, before only those are remembered that make its state."""
 
 _log = telemetry.get_logger("tocsin")
-
-
-class _Event:
-    """An event of a commit, which is decoded once for all of its followers."""
-
-    __slots__ = ("event", "number", "recorded", "time")
-
-    def __init__(self, event: CommitEvent, number: int, time: datetime, recorded: Recorded[Message] | None) -> None:
-        self.event = event
-        self.number = number
-        self.time = time
-        self.recorded = recorded
-
-    def read(self, decode: Decode = subjects.decode) -> Recorded[Message]:
-        """Return the event as `decode` reads it.
-
-        Raises:
-            DecodeError: it cannot.
-        """
-        subject = self.event.subject
-        if decode is subjects.decode and self.recorded is not None:
-            return self.recorded
-        try:
-            recorded = Recorded(decode(subject, bytes(self.event.body)), subject, self.number, self.time)
-        except DecodeError as error:
-            digest = subjects.digest_of(bytes(self.event.body))
-            error.stored = UnreadableMessage(subjects.stream_of(subject), subject, self.number, self.time, digest)
-            raise
-        if decode is subjects.decode:
-            self.recorded = recorded
-        return recorded
 
 
 class _Feed:
@@ -81,12 +53,12 @@ class _Feed:
         self.undone: dict[str, None] = {}
         """Scopes of which its follower has events that are not stored."""
         self.filters = filters or STREAM_SUBJECTS[stream]
-        self.events: deque[_Event] = deque()
+        self.events: deque[StoredEvent] = deque()
         self.is_stored = False
         """Whether events were stored that its follower saw before."""
         self.changed = asyncio.Event()
 
-    async def take(self) -> list[_Event]:
+    async def take(self) -> list[StoredEvent]:
         """Wait for events, or until those that were taken are stored; take all."""
         while not (self.events or self.undone or self.is_stored):
             self.changed.clear()
@@ -117,10 +89,13 @@ class CommitView:
         self._commits = log
         self._partition = partition
         self._seal = seal
-        self._tails = ScopeTails(self._past, lambda: self.fold, snapshots)
+        self._tails = ScopeTails(self.past, lambda: self.fold, snapshots)
         self._fold = Fold()
         self._left: dict[str, list[Recorded[Message]]] = {}
         """The events of executions that left the fold just now, as followers read them after their end."""
+        self.forgotten = 0
+        """The number after which each event of an execution is in the fold, or among these."""
+        self.reads = ScopeReads(self)
         self.is_folding = False
         """Whether the fold has the states of all events. An execution that left it counts as archived, a while after its end."""
         self.chain: Chain | None = None
@@ -131,6 +106,11 @@ class CommitView:
         self._routes = Routes[_Feed](())
         self._known: dict[str, list[Recorded[Message] | DecodeError]] = {}
         self._clock = clock
+
+    @property
+    def number(self) -> int:
+        """The number of the newest event that was shown."""
+        return self._number
 
     @property
     def fold(self) -> Fold:
@@ -144,12 +124,13 @@ class CommitView:
 
     def begin(self, chain: Chain, number: int) -> None:
         """Begin after the event with a number, where a chain begins or later."""
-        self.chain, self._number = chain, number
+        self.chain, self._number, self.forgotten = chain, number, number
 
     def _keep_left(self, scope: str, events: list[Recorded[Message]]) -> None:
         self._left[scope] = events
         while len(self._left) > MAX_LEFT:
-            del self._left[next(iter(self._left))]
+            oldest = self._left.pop(next(iter(self._left)))
+            self.forgotten = max(self.forgotten, *(recorded.sequence for recorded in oldest[-1:]))
 
     # --- what comes in -------------------------------------------------------------------------------------------------
 
@@ -157,7 +138,7 @@ class CommitView:
         """Show an event that is not stored yet to the followers that decide on it."""
         early = [feed for feed in self._routes.to(event.subject) if feed.is_early]
         for feed in early:
-            feed.events.append(_Event(event, recorded.sequence, recorded.time, recorded))
+            feed.events.append(StoredEvent(event, recorded.sequence, recorded.time, recorded))
             feed.changed.set()
         return bool(early) and isinstance(recorded.message, Dispatched)
 
@@ -191,26 +172,28 @@ class CommitView:
         for place, event in enumerate(events):
             self._number = first + place
             if event.subject.startswith("repair."):
-                self._learn(_Event(event, self._number, at, None))
+                self._learn(StoredEvent(event, self._number, at, None))
             feeds = self._routes.to(event.subject)
             if feeds or self._known:
-                one = _Event(event, self._number, at, recorded[place] if recorded else None)
+                one = StoredEvent(event, self._number, at, recorded[place] if recorded else None)
                 self._show(one, [feed for feed in feeds if not (feed.is_early and is_own)])
         for feed in self._feeds:
             feed.is_stored |= is_own and feed.is_early
             if feed.events or feed.is_stored:
                 feed.changed.set()
 
-    def _show(self, one: _Event, feeds: Iterable[_Feed]) -> None:
+    def _show(self, one: StoredEvent, feeds: Iterable[_Feed]) -> None:
         """Hand an event to followers, and to the scopes that are remembered."""
         for feed in feeds:
             feed.events.append(one)
-        if (known := self._known.get(_scope_of(one.event.subject))) is not None:
-            known.append(_read(one))
+        if (known := self._known.get(scope_of(one.event.subject))) is not None:
+            known.append(one.read_or_error())
+            if len(known) > MAX_EVENTS and not any(isinstance(event, DecodeError) for event in known):
+                known[:] = _needed(cast("Sequence[Recorded[Message]]", known), 0)
 
-    def _learn(self, one: _Event) -> None:
+    def _learn(self, one: StoredEvent) -> None:
         """Let the readers of this process skip an unreadable event that an operator set aside."""
-        if isinstance(message := getattr(_read(one), "message", None), Voided):
+        if isinstance(message := getattr(one.read_or_error(), "message", None), Voided):
             subjects.set_aside(message)
 
     # --- followers -----------------------------------------------------------------------------------------------------
@@ -223,7 +206,7 @@ class CommitView:
         async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
             async for events, upto, undone in batches:
                 messages = list(_readable(events, lambda event: event.read(decode)))
-                yield Batch(messages, caught_up=True, upto=upto, undone=undone)
+                yield Batch(messages, caught_up=True, upto=upto, undone=undone, encoded=events)
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
         """Implement `ports.EventLog.watch`."""
@@ -236,17 +219,17 @@ class CommitView:
 
     async def _follow(
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
-    ) -> AsyncGenerator[tuple[list[_Event], int, tuple[str, ...]], None]:
+    ) -> AsyncGenerator[tuple[list[StoredEvent], int, tuple[str, ...]], None]:
         feed, upto = _Feed(stream, filters, is_early=is_early), self._number
         with self._fed(feed):
             takes = subjects.any_of(feed.filters)
             if after is not None:
-                past = [event async for event in self._past(takes, after=after, upto=upto)]
+                past = [event async for event in self.past(takes, after=after, upto=upto)]
             elif self.is_folding and are_in_fold(feed.filters):
                 past = [_stored_event(recorded) for recorded in newest_events(self.fold, feed.filters)]
             else:
-                newest: dict[str, _Event] = {}
-                async for event in self._past(takes, after=0, upto=upto):
+                newest: dict[str, StoredEvent] = {}
+                async for event in self.past(takes, after=0, upto=upto):
                     newest.pop(event.event.subject, None)
                     newest[event.event.subject] = event
                 past = [*newest.values()]
@@ -257,6 +240,14 @@ class CommitView:
                 feed.undone.clear()
                 newer = [event for event in events if event.number > (after or 0)]
                 yield newer, max(self._number, after or 0), undone
+
+    @contextmanager
+    def fed(self, subject: str, events: list[StoredEvent]) -> Iterator[None]:
+        """Add the events that come within the block to a list."""
+        feed = _Feed(subjects.stream_of(subject), (subject,))
+        with self._fed(feed):
+            yield
+        events += feed.events
 
     @contextmanager
     def _fed(self, feed: _Feed) -> Iterator[None]:
@@ -272,13 +263,7 @@ class CommitView:
     def _route(self) -> None:
         self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
 
-    def past(
-        self, stream: Stream, filters: Sequence[str], *, after: int = 0, upto: int
-    ) -> AsyncGenerator[_Event, None]:
-        """Yield the stored events of a stream after a number, up to a number."""
-        return self._past(subjects.any_of(filters or STREAM_SUBJECTS[stream]), after=after, upto=upto)
-
-    async def _past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[_Event, None]:
+    async def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[StoredEvent, None]:
         """Yield events after a number, up to a number, from the nearest head that this process knows."""
         if upto <= after or self.chain is None:
             return
@@ -291,7 +276,7 @@ class CommitView:
                         continue
                     for number, event in enumerate(commit.events, commit.first):
                         if after < number <= upto and takes(event.subject):
-                            yield _Event(event, number, commit.at, None)
+                            yield StoredEvent(event, number, commit.at, None)
                 if batch.caught_up or chain.head.number >= upto:
                     return
 
@@ -354,11 +339,19 @@ class CommitView:
 
     async def _known_of(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError]":
         known = self._in_memory(scope)
-        if known is None and self.is_folding and scope not in self.fold.numbers:
-            return []
         if known is None and not self.is_folding and is_standing(scope):
             known = await self._tails.standing(scope, self._number)
-        return await self._scan(scope) if known is None else known
+        if known is not None:
+            return known
+        is_over = self.is_folding and scope not in self.fold.numbers and telemetry.bound_value("stage") is not None
+        if (state := await self.reads.state(scope, reads_log=not is_over)) is None:
+            return []  # no stage reads the whole log
+        known = [event.read_or_error() for event in state]
+        if scope_of(scope.replace("*", "x").replace(">", "x")) == scope:
+            self._known[scope] = known
+        while len(self._known) > MAX_SCOPES:
+            del self._known[next(iter(self._known))]
+        return known
 
     async def _events_of(self, scope: str) -> Sequence[Recorded[Message]]:
         events = list[Recorded[Message]]()
@@ -373,7 +366,7 @@ class CommitView:
         """Return whether an operator set an unreadable event aside; the newest of such decisions are remembered."""
         if (unreadable := error.stored) is None or subjects.is_set_aside(unreadable):
             return unreadable is not None
-        for recorded in await self._events_of(_scope_of(subjects.voided(unreadable.stream, unreadable.sequence))):
+        for recorded in await self._events_of(scope_of(subjects.voided(unreadable.stream, unreadable.sequence))):
             if isinstance(recorded.message, Voided):
                 subjects.set_aside(recorded.message)
         return subjects.is_set_aside(unreadable)
@@ -395,28 +388,15 @@ class CommitView:
         facts = [_needed(events, (after or {}).get(scope, 0)) for scope, events in zip(scopes, known, strict=True)]
         return Loaded(facts, upto if any(known) else 0)
 
-    async def _scan(self, subject: str) -> "list[Recorded[Message] | DecodeError]":
-        """Read the events of a scope or subject, and remember those of a scope."""
-        upto, is_scope = self._number, _scope_of(subject.replace("*", "x").replace(">", "x")) == subject
-        takes, feed = subjects.any_of((subject,)), _Feed(subjects.stream_of(subject), (subject,))
-        with self._fed(feed):
-            found = [_read(event) async for event in self._past(takes, after=0, upto=upto)]
-        found += [_read(event) for event in feed.events if event.number > upto]
-        if is_scope:
-            self._known[subject] = found
-            while len(self._known) > MAX_SCOPES:
-                del self._known[next(iter(self._known))]
-        return found
-
-    async def _read_each(self, subject: str) -> list[Recorded[Message]]:
-        return [one for one in await self._scan(subject) if not isinstance(one, DecodeError)]
-
     async def tail(self, scope: str) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""
         await self._catch_up()
         if (number := self.fold.numbers.get(scope)) is not None:
             return number
-        if not self.is_folding and "*" not in scope and _scope_of(scope) == scope:
+        if "*" in scope or scope_of(scope) != scope:
+            newest = await self.reads.last(scope)
+            return 0 if newest is None else newest.sequence
+        if not self.is_folding:
             return await self._tails.newest(scope)
         return max((one.sequence or 0 for one in await self._known_of(scope)), default=0)
 
@@ -431,22 +411,20 @@ class CommitView:
         if after >= self._number:
             return False
         upto = self._number if upto is None else upto
-        async with aclosing(self._past(subjects.any_of(filters), after=after, upto=upto)) as events:
+        async with aclosing(self.past(subjects.any_of(filters), after=after, upto=upto)) as events:
             return await anext(events, None) is not None
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest event of a subject or of subjects."""
         await self._catch_up()
-        return next(reversed(await self._read_each(subject)), None)
+        return await self.reads.last(subject)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return the event with a number."""
         await self._catch_up()
-        known: Sequence[Recorded[Message] | DecodeError] = self.fold.all_events(_scope_of(subject)) or ()
-        one = next((one for one in known or await self._scan(subject) if one.sequence == sequence), None)
-        if isinstance(one, DecodeError):
-            raise one
-        return one
+        known = self.fold.all_events(scope_of(subject)) or ()
+        one = next((one for one in known if one.sequence == sequence), None)
+        return await self.reads.get(subject, sequence) if one is None else one
 
     async def read(
         self,
@@ -458,7 +436,7 @@ class CommitView:
     ) -> list[Recorded[Message]]:
         """Return up to `limit` events of subjects after a number."""
         await self._catch_up()
-        return [recorded for recorded in await self._read_each(subject) if recorded.sequence > after][:limit]
+        return await self.reads.readable(subject, after=after, limit=limit)
 
 
 def _needed(events: Sequence[Recorded[Message]], after: int) -> list[Recorded[Message]]:
@@ -475,23 +453,12 @@ def note_decisions(recorded: Sequence[Recorded[Message]]) -> None:
         note_line(Append(tuple(one.message for one in decided), 0), [one.sequence for one in decided])
 
 
-def _stored_event(recorded: Recorded[Message]) -> _Event:
+def _stored_event(recorded: Recorded[Message]) -> StoredEvent:
     body = msgspec.Raw(recorded.message.encode())
-    return _Event(CommitEvent(recorded.subject, "", "", body), recorded.sequence, recorded.time, recorded)
+    return StoredEvent(CommitEvent(recorded.subject, "", "", body), recorded.sequence, recorded.time, recorded)
 
 
-def _scope_of(subject: str) -> str:
-    return subjects.guard_of(subject) or subject
-
-
-def _read(event: _Event) -> "Recorded[Message] | DecodeError":
-    try:
-        return event.read()
-    except DecodeError as error:
-        return error
-
-
-def _readable(events: Iterable[_Event], read: Callable[[_Event], Any]) -> Iterable[Recorded[Message]]:
+def _readable(events: Iterable[StoredEvent], read: Callable[[StoredEvent], Any]) -> Iterable[Recorded[Message]]:
     for event in events:
         try:
             yield read(event)

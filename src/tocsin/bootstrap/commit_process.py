@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from .. import telemetry
 from ..adapters.archived_commit_log import ArchivedCommitLog
 from ..adapters.commit_view import CommitView
+from ..adapters.kept_scopes import KeptScopes, OpenEvents
 from ..adapters.memory.clock import LoopClock
 from ..adapters.nats.admin.desired_state import commits_config
 from ..adapters.nats.client import wire
@@ -297,7 +298,7 @@ class CommitProcess:
 class Commits:
     """The log of commits of an installation on NATS, read by this process once a part of it asks."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of an installation
         self,
         connection: Connection,
         names: Names,
@@ -307,7 +308,11 @@ class Commits:
         archive: LogArchive,
         key: Callable[[], Awaitable[bytes]],
         foreign: ForeignMessages,
+        *,
+        history: OpenEvents,
     ) -> None:
+        """`history`: keeps the events of scopes that are in no fold."""
+        self._history = history
         self._foreign = foreign
         self._connection = connection
         self._names = names
@@ -366,7 +371,9 @@ class Commits:
             foreign=self._foreign,
         )
         snapshots = Snapshots(self._projections, b"")
-        return process, CommitView(self.log, PARTITION, process.seal, LoopClock(), snapshots, early=early)
+        view = CommitView(self.log, PARTITION, process.seal, LoopClock(), snapshots, early=early)
+        view.reads.kept = KeptScopes(self._history)
+        return process, view
 
     def storage(
         self,

@@ -1,8 +1,9 @@
 """The connection to the installation that the settings name."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
 from ..adapters.routed_log import RoutedLog
 from ..adapters.s3.archive_store import S3ArchiveStore
 from ..adapters.s3.bucket import S3_EXTRA, Bucket
+from ..adapters.scope_reads import StoredEvent
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog
@@ -36,6 +38,7 @@ from ..settings.s3 import S3_SCHEME, s3_location
 from ..subjects import Stream
 from ..telemetry.foreign import ForeignMessages
 from .commit_process import Commits, is_on_commits
+from .kept_events import KeptEvents
 
 FOLDER_SCHEME: Final = "file://"
 """Prefix of an archive target that is a folder."""
@@ -97,7 +100,7 @@ class Installation(Ports):
         Raises:
             Unreachable: the installation was never initialized.
         """
-        return fingerprint(await self.report_key())
+        return await _identity(self.report_key)
 
     async def report_key(self) -> bytes:
         """Return the installation's key, which proves reports.
@@ -138,12 +141,13 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         if is_on_commits():
             log_archive = LogArchive(store, projections)
             key = partial(_stored_key, connection, names)
-            commits = Commits(connection, names, inputs, projections, clock, log_archive, key, foreign)
+            history = await stack.enter_async_context(KeptEvents(settings, partial(_identity, key)).opened())
+            commits = Commits(connection, names, inputs, projections, clock, log_archive, key, foreign, history=history)
             await stack.enter_async_context(commits.reading())
             log = RoutedLog(inputs, commits.view)
             streams = NatsStoredLog(connection, names)
             reader = commits.reader
-            stored = CommitStoredLog(streams, reader, log_archive, partial(_newest, commits))
+            stored = CommitStoredLog(streams, reader, log_archive, partial(_newest, commits), partial(_past, commits))
         yield Installation(
             settings=settings,
             names=names,
@@ -163,6 +167,15 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
 
 async def _newest(commits: Commits) -> int:
     return await (await commits.view()).end(Stream.LOG)
+
+
+async def _past(
+    commits: Commits, filters: Sequence[str], *, after: int | datetime, upto: int
+) -> AsyncGenerator[StoredEvent, None]:
+    view = await commits.view()
+    async with aclosing(view.reads.past(filters, after=after, upto=upto)) as events:
+        async for event in events:
+            yield event
 
 
 def connect_client(settings: Settings, *, within: float | None) -> AbstractAsyncContextManager[Connection]:
@@ -218,6 +231,10 @@ async def report_key(installation: Installation) -> bytes:
         LogUnavailable: the log did not answer.
     """
     return await _stored_key(installation.connection, installation.names)
+
+
+async def _identity(key: Callable[[], Awaitable[bytes]]) -> str:
+    return fingerprint(await key())
 
 
 async def _stored_key(connection: Connection, names: Names) -> bytes:
