@@ -17,7 +17,7 @@ from tocsin.archive.stream_reader import decoded
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.commit import RESTORED, Commit, LogHead, Restoration
-from tocsin.domain.events import Cancelled, Completed, Due, Failed, Message, Recorded, Skipped, Started
+from tocsin.domain.events import Completed, Due, Message, Recorded, Started
 from tocsin.domain.log_events import decode
 from tocsin.engine.lost_tail import LEAST_GAP
 from tocsin.subjects import RECORDED
@@ -52,9 +52,9 @@ def due(events: list[Recorded[Message]], job: str) -> list[tuple[object, int]]:
 
 
 def open_executions(events: list[Recorded[Message]]) -> set[str]:
-    begun_ids = {r.subject.split(".")[2] for r in events if r.subject.startswith("execution.")}
-    ends = Completed, Failed, Cancelled, Skipped
-    return begun_ids - {r.message.execution_id for r in events if isinstance(r.message, ends)}
+    executions = [r.subject.split(".") for r in events if r.subject.startswith("execution.")]
+    over = {"completed", "failed", "cancelled", "skipped"}
+    return {id_ for _, _, id_, *_ in executions} - {id_ for _, _, id_, kind, *_ in executions if kind in over}
 
 
 async def is_idle(installation: Installation) -> bool:

@@ -61,6 +61,17 @@ async def test_an_object_is_kept_byte_for_byte(store: ArchiveStore) -> None:
     assert await store.get("c") is None
 
 
+async def test_reading_leaves_no_consumer_behind(nats_url: str) -> None:
+    """A stream takes a thousand consumers, and an archive has more segments."""
+    async with nats_world(nats_url) as nats:
+        store = NatsArchiveStore(nats.connection, nats.names)
+        await store.put("large.gz", os.urandom(500_000))
+        for _ in range(3):
+            assert await store.get("large.gz") is not None
+        info = await nats.connection.manage(f"STREAM.INFO.{nats.names.archive_stream}")
+        assert info["state"]["consumer_count"] == 0
+
+
 async def test_several_writers_store_one_object(store: ArchiveStore) -> None:
     await asyncio.gather(*(store.put("a.gz", b"the same") for _ in range(8)))
     assert await store.get("a.gz") == b"the same"

@@ -1,14 +1,17 @@
 """The stored messages of the streams, read through ephemeral consumers."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
 from nats.js import JetStreamContext
-from nats.js.errors import NotFoundError, ObjectDeletedError, ObjectNotFoundError
+from nats.js.api import ObjectInfo
+from nats.js.errors import DigestMismatchError, NotFoundError, ObjectDeletedError, ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
 from ....ports import Extent, LogUnavailable, StoredMessage
@@ -117,11 +120,23 @@ class NatsArchiveStore:
             LogUnavailable: the server does not answer.
         """
         try:
-            return (await (await self._store()).get(name)).data
+            return await self._read(await (await self._store()).get_info(name))
         except (ObjectNotFoundError, ObjectDeletedError, NotFoundError):
             return None
         except CONNECTION_ERRORS as error:
             raise LogUnavailable(f"the archive: {error}") from error
+
+    async def _read(self, info: ObjectInfo) -> bytes:
+        """Return the content of an object. A read by the client would leave a consumer behind, and a stream takes a thousand of them."""
+        subject, after, parts = f"$O.{self._bucket}.C.{info.nuid}", 0, list[bytes]()
+        for _ in range(info.chunks or 0):
+            part = await self._jetstream.get_msg(f"OBJ_{self._bucket}", seq=after + 1, subject=subject, next=True)
+            after = part.seq or 0
+            parts.append(part.data or b"")
+        body = b"".join(parts)
+        if info.digest != f"SHA-256={urlsafe_b64encode(sha256(body).digest()).decode()}":
+            raise DigestMismatchError
+        return body
 
     async def _store(self) -> ObjectStore:
         return await self._jetstream.object_store(self._bucket)
