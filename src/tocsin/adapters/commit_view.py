@@ -202,7 +202,7 @@ class CommitView:
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncGenerator[Batch, None]:
         """Implement `ports.EventLog.follow`."""
-        is_early = bool(filters) and filters == self._early
+        is_early = self.is_folding and bool(filters) and filters == self._early  # else nothing could be taken back
         async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
             async for events, upto, undone in batches:
                 messages = list(_readable(events, lambda event: event.read(decode)))
