@@ -155,7 +155,7 @@ class CommitProcess:
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             loop, leases, following = await self._fold(stages, view, group, turns, leading)
             view.proposals = self.folding = loop
-            readers = (self._read(loop, _filters(stages, stream), stream) for stream in loop.streams)
+            readers = (self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams))
             running = group.create_task(loop.run())
             tasks = [following, *map(group.create_task, readers), running]
             if stages and self.snapshots is not None and self._heads is not None:

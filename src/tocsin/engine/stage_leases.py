@@ -63,9 +63,9 @@ class StageLeases:
 
     async def time(self) -> datetime | None:
         """Return the time (UTC) up to which this process may decide; None: it leads nothing, or the time is unknown."""
-        for stage in self._entered:
-            if self._elections[stage].is_leading:
-                return await self._elections[stage].time()
+        for stage, election in self._elections.items():
+            if stage in self._entered and election.is_leading:
+                return await election.time()
         return None
 
     def now(self) -> datetime:
