@@ -12,6 +12,7 @@ from .. import subjects
 from ..domain.commit import Commit, CommitEvent
 from ..domain.events import Message, Recorded
 from ..domain.log_events import ABOUT_THE_LOG, SUBJECTS, Poison, Waited, Waits, decode, is_log_event
+from .broken_keys import BrokenKey, StoredEvent, changed_scope
 from .causes import Agenda, DeadlineCause, MessageCause, Routes, routes_of
 from .decider import Decider
 from .fold import EVENTS, Fold
@@ -132,21 +133,26 @@ class _Again:
             if (change := decode(event)) is not None:
                 self._fold.evolve_log(change, writer=self._commit.writer, number=number, at=at)
         else:
-            recorded = Recorded(subjects.decode(event.subject, bytes(event.body)), event.subject, number, at)
-            self._agenda.note(self._fold, (self._fold.evolve(recorded),))
-            self._events[number] = recorded
+            read = self._fold.take_event(StoredEvent(number, event.subject, at, event.body))
+            self._agenda.note(self._fold, (changed_scope(event.subject, read),))
+            recorded = read or Recorded(ABOUT_THE_LOG, event.subject, number, at)  # a key that is broken
+            if read is not None:
+                self._events[number] = read
+        self._agenda.note(self._fold, self._fold.take_changed_runs())
         batch.events.append(event)
         batch.recorded.append(recorded)
 
     def _decide(self, place: int) -> int | str:
         """Return how many events from a place on one decision gives, or why none gives them; empty: it cannot be made."""
         decider, events = self._decider, self._commit.events
-        reason, tried = "", False
+        reason, tried, is_broken = "", False, False
         for cause in self._causes(events[place]):
             tried = True
             mark, length = decider.batch.mark(), len(self._fold.journal)
             try:
                 decider.decide_on(cause, self._commit.at)
+            except BrokenKey:
+                made, is_broken = [], True  # the input waits until the key is whole
             except Exception as error:  # noqa: BLE001 - a decision that fails is a difference
                 made, reason = [], f"the decision fails: {error!r}"
             else:
@@ -156,6 +162,8 @@ class _Again:
                 return len(made)
             reason = reason or _told(made, events[place])
             decider.take_back(mark, length)
+        if is_broken:
+            return ""
         if not tried and not self._is_gone(events[place].cause):
             return "its stage has no such input, event or deadline"
         return reason
