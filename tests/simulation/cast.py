@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any, Final, cast
@@ -12,17 +12,17 @@ from zlib import crc32
 
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects, telemetry
-from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.archive.segment_selection import Cursors
-from tocsin.bootstrap.commits import read_durable, split
+from tocsin.bootstrap.commits import at_the_edge, split
 from tocsin.bootstrap.stage_runner import candidate
 from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError, JobDefinition
-from tocsin.domain.events import CancelRequest, Shard, Trigger
+from tocsin.domain.events import CancelRequest, Recorded, Shard, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.report_lists import ListedReports
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.states import StateStore
@@ -37,7 +37,7 @@ from tocsin.settings import Leader, Queue, Settings
 from tocsin.settings.model import Recovery, Stages
 from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from tocsin.stages.recorder.stage import RECORDER, Recorder, Recorders
-from tocsin.subjects import ARCHIVER_LEASE, DECISION_STREAMS, Stream
+from tocsin.subjects import ARCHIVER_LEASE, Stream
 from tocsin.testing import ManualClock
 from tocsin.worker.connection import Connection, Options
 from tocsin.worker.handlers import Handlers
@@ -47,7 +47,7 @@ from tocsin.worker.shutdown import Shutdown
 from . import mq
 from .agents import Hall, SimulatedChannel
 from .attic import LATE, Attic
-from .commits import CommitServer, FrequentSnapshots, Member
+from .commits import CommitServer, Member
 from .forger import Forger
 from .history import InMemoryHistory
 from .mq import Handed, MqExecutor
@@ -118,11 +118,18 @@ class Surroundings:
         object.__setattr__(self, "handed", Handed(self.seed))
 
 
+def stored_at(around: Surroundings, event: Recorded[Any]) -> datetime:
+    """Return when the server stored an event (UTC); a commit names a time that may be earlier."""
+    times = {} if around.commits is None else around.commits.stored_at
+    return times.get(event.sequence, event.time)
+
+
 def member(around: Surroundings, process: Process) -> Member:
     """Return a process on the log of commits, under a name that no other process has."""
     assert around.commits is not None
     around.named[process.name] = number = around.named.get(process.name, 0) + 1
-    return Member(around.commits, around.network, process, f"{process.name}-{number}")
+    projections = SimulatedProjections(around.buckets, around.network, process) if around.has_snapshots else None
+    return Member(around.commits, around.network, process, f"{process.name}-{number}", projections)
 
 
 def log_of(around: Surroundings, process: Process) -> EventLog:
@@ -142,7 +149,6 @@ class CommitNode:
         self._names = [name for name in names if name != DEPENDENCY_KEEPER.name or around.is_dependent]
         self._member = member(around, process)
         self._is_asked = asyncio.Event()
-        self._chance = Random(f"{around.seed}/{process.name}/commits")
         process.spawn("node", self._run)
 
     async def _run(self) -> None:
@@ -167,15 +173,15 @@ class CommitNode:
             history = SimulatedHistory(around.history, around.network, process)
             recorder = partial(Recorder, log, cast("Any", history), clock, past=attic.whole)
             stages.append(RECORDER.bind(Recorders(recorder(Stream.LOG), recorder(Stream.LEDGER), None)))
-        pure, others = split(stages)
+        pure, others = split(stages, view, ports, KEY)
         around.pure.update({stage.name: stage for stage in pure})
-        policy = DeliveryPolicy(states, chance=Random(f"{around.seed}/{process.name}"))
-        snapshots = FrequentSnapshots(projections, self._chance) if around.has_snapshots and pure else None
-        async with self._member.running(pure, projections, around.settings.leader, snapshots, view):
+        policy = EdgeDecisions(view, states.sources)
+        leading = self._member.leading(projections, around.settings.leader)
+        folds = any(stage.subscriptions for stage in others)
+        others = at_the_edge(others, policy, states.sources, leading, self._member.name)
+        async with self._member.running(pure, leading, view, folds=folds):
             tasks = [
-                self._start(stage, partial(self._read, stage, one, policy, view))
-                for stage in others
-                for one in stage.subscriptions
+                self._start(stage, partial(self._read, one, policy)) for stage in others for one in stage.subscriptions
             ]
             tasks += [self._start(stage, partial(_for_ever, stage, loop)) for stage in others for loop in stage.loops]
             await self._is_asked.wait()
@@ -187,14 +193,8 @@ class CommitNode:
         with telemetry.bound(stage=stage.name):
             return self._process.spawn(stage.name, start)
 
-    async def _read(
-        self, stage: BoundStage, subscription: BoundSubscription, policy: DeliveryPolicy, view: CommitView
-    ) -> None:
-        spec = spec_of(subscription)
-        if subscription.stream in DECISION_STREAMS:
-            await read_durable(stage, subscription, view.durable(spec), policy)
-            return
-        intake = Intake(self._around.server, spec, self._around.network, self._process)
+    async def _read(self, subscription: BoundSubscription, policy: EdgeDecisions) -> None:
+        intake = Intake(self._around.server, spec_of(subscription), self._around.network, self._process)
         while not self._process.is_stopping:
             await policy.apply(subscription, await intake.take(256, wait=None))
 

@@ -6,18 +6,19 @@ read both engines in the same way. It folds the log as it grows, so that a proce
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from random import Random
 from typing import Final
 
-from tests.commits.processes import bound, same_state
+from tests.commits.processes import NAMES, bound, same_state
 from tests.domain.given import KEY
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.adapters.commit_view import CommitView
+from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.bootstrap.commit_process import KEY as KEY_ID
 from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
@@ -25,6 +26,7 @@ from tocsin.bootstrap.leading import Leading
 from tocsin.domain.commit import Commit, ForeignBody, LogHead, OverlappingRanges, Seal
 from tocsin.domain.events import Message, Recorded, Started
 from tocsin.domain.log_events import is_log_event
+from tocsin.engine.causes import Effect
 from tocsin.engine.commit_loop import MAX_SLEEP_S
 from tocsin.engine.commit_writer import Chain
 from tocsin.engine.decide_again import DecideAgain, Input
@@ -36,8 +38,9 @@ from tocsin.engine.stage import BoundStage
 from tocsin.ports import Batch, Clock, Decode, LogUnavailable, Projections, Write, Written
 from tocsin.ports.commit_log import Bodies, CommitRefused, StoredBody
 from tocsin.ports.turn_channel import ReceiveTurn
-from tocsin.settings import Leader
+from tocsin.settings import Leader, Settings
 from tocsin.stages.matcher.stage import FILTERS as SEEN_EARLY
+from tocsin.stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries
 from tocsin.subjects import DECISION_STREAMS, Stream
 
 from .clock import ServerClock
@@ -52,6 +55,8 @@ FAR_BEHIND: Final = 3
 """Messages that a lagging leader of the stream lacks, at most."""
 SNAPSHOT_S: Final = (0.5, 4.0)
 """Seconds between two snapshots."""
+ANOTHER: Final = 0.3
+"""The share of snapshots that another process writes than the one that should."""
 A_DAY: Final = timedelta(days=1)
 
 
@@ -67,10 +72,11 @@ class CommitServer:
     clock: ServerClock
     network: Network
     exploded: SimulatedServer
+    settings: Settings
     stored: list[StoredBody] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    again: DecideAgain = field(default_factory=lambda: DecideAgain(bound, FOLD_KEY))
+    again: DecideAgain = field(init=False)
     """Decides each commit again as it is stored, by equality (b) of the design."""
     chain: Chain = field(init=False)
     foreign: int = 0
@@ -83,6 +89,11 @@ class CommitServer:
     def __post_init__(self) -> None:
         """Begin with an empty log."""
         self.chain = Chain(seal(), LogHead(KEY_ID), self._note_foreign)
+        self.again = DecideAgain(self._stages, FOLD_KEY)
+
+    def _stages(self) -> list[BoundStage]:
+        recoverer = RECOVERER_OF_COMMITS.bind(Recoveries.of(KEY, self.settings))
+        return [*bound([name for name in NAMES if name != recoverer.name]), recoverer]
 
     def _note_foreign(self, _: ForeignBody) -> None:
         self.foreign += 1
@@ -267,20 +278,27 @@ class JudgedView(CommitView):
             self.judge.violations.append(f"I8: a fold differs from a fresh one after an undo at {newest}")
 
 
-class FrequentSnapshots(Snapshots):
-    """Snapshots of which one is written after some seconds, whether it is time or not."""
+class JudgedProcess(CommitProcess):
+    """A process whose effects are judged: nothing that is decided and not stored may be told (I11)."""
 
-    def __init__(self, projections: Projections, chance: Random) -> None:
-        super().__init__(projections, FOLD_KEY)
-        self._chance = chance
+    judge: CommitServer
+    view: CommitView
 
-    async def keep(self, folding: Folding, clock: Clock, may_write: Callable[[], bool] = lambda: True) -> None:
-        while may_write():
-            await clock.sleep(self._chance.uniform(*SNAPSHOT_S))
-            try:
-                await self.save_if_due(folding, clock.now() + A_DAY)
-            except LogUnavailable:
-                continue
+    async def _send(self, effects: Sequence[tuple[str, Effect]]) -> None:
+        if effects and len(self.view.fold.journal):
+            self.judge.violations.append(f"I11: {self.name} told what is not stored: {effects[0]}")
+        await super()._send(effects)
+
+
+async def keep_often(
+    snapshots: Snapshots, chance: Random, folding: Folding, clock: Clock, may_write: Callable[[], bool]
+) -> None:
+    """Write a snapshot after a few seconds, whether it is time or not."""
+    while True:
+        await clock.sleep(chance.uniform(*SNAPSHOT_S))
+        with suppress(LogUnavailable):
+            if may_write() or chance.random() < ANOTHER:
+                await snapshots.save_if_due(folding, clock.now() + A_DAY)
 
 
 class SimulatedRoutedLog(RoutedLog):
@@ -339,8 +357,10 @@ class ReadView:
 class Member:
     """One process of the installation on the log of commits."""
 
-    def __init__(self, server: CommitServer, network: Network, process: Process, name: str) -> None:
-        """`name`: that of no other process."""
+    def __init__(
+        self, server: CommitServer, network: Network, process: Process, name: str, projections: Projections | None
+    ) -> None:
+        """`name`: that of no other process. `projections`: where snapshots are; None: there are none."""
         self._server = server
         self._network = network
         self.process = process
@@ -349,42 +369,51 @@ class Member:
         self.inputs = SimulatedLog(server.exploded, network, process)
         self.view = ReadView(self)
         self.log = SimulatedRoutedLog(self.inputs, self.view, network, process)
-        self._name = name
+        self.name = name
+        self._projections = projections
+        self._chance = Random(f"{name}/snapshots")
         self._cuts = Random(f"{name}/cuts")
         self._seconds = 0.0
 
     def new_view(self) -> JudgedView:
         """Return a view of the log from its beginning."""
-        view = JudgedView(self._commits, PARTITION, seal(), KEY_ID, self._server.clock, early=SEEN_EARLY)
+        snapshots = Snapshots(self._projections or InMemoryProjections(self._server.clock), b"")
+        view = JudgedView(self._commits, PARTITION, seal(), self._server.clock, snapshots, early=SEEN_EARLY)
         view.judge = self._server
         return view
+
+    def leading(self, projections: Projections, leader: Leader) -> Leading:
+        """Return what the leases of stages need."""
+        return Leading(projections, self.inputs, self.clock, leader)
 
     @asynccontextmanager
     async def running(
         self,
         stages: Sequence[BoundStage],
-        projections: Projections | None = None,
-        leader: Leader | None = None,
-        snapshots: Snapshots | None = None,
+        leading: Leading | None = None,
         view: JudgedView | None = None,
+        *,
+        folds: bool = False,
     ) -> AsyncIterator[CommitView]:
         """Decide for stages within the block."""
         view = view or self.new_view()
-        leading = None
-        if projections is not None and leader is not None:
-            leading = Leading(projections, self.inputs, self.clock, leader)
-        commits = CommitProcess(
+        commits = JudgedProcess(
             self._commits,
             self.inputs,
             self.clock,
             FOLD_KEY,
             installation=INSTALLATION,
-            name=self._name,
+            name=self.name,
             turns=SimulatedTurns(self._server, self._network, self.process),
             wake_at=self._wake_at,
             steady=self._steady,
+            projections=self._projections,
         )
-        async with commits.running(stages, view, leading, snapshots):
+        if commits.snapshots is not None:
+            keep = partial(keep_often, commits.snapshots, self._chance)
+            commits.snapshots.keep = keep  # type: ignore[method-assign]
+        commits.judge, commits.view = self._server, view
+        async with commits.running(stages, view, leading, folds=folds):
             yield view
 
     def _steady(self) -> float:
@@ -424,7 +453,7 @@ def foreign_body(stored: Sequence[StoredBody], chance: Random) -> bytes:
         place = chance.randrange(max(1, len(body)))
         return body[:place] + bytes([(body[place] + 1) % 256] if body else b"x") + body[place + 1 :]
     other = Seal(INSTALLATION, PARTITION, {KEY_ID: bytes(32)})
-    return other.write(LogHead(KEY_ID), writer="x", at=datetime.min, taken={}, events=[]).body[:65] + body[65:]
+    return other.write(LogHead(KEY_ID), writer="x", at=LogHead(KEY_ID).at, taken={}, events=[]).body[:65] + body[65:]
 
 
 def untaken(server: CommitServer, stages: Collection[BoundStage]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _ROUNDS: Final = 100
-_MOST: Final = 150_000
+_MOST: Final = 600_000
 """Jumps in time; an ordinary schedule takes some thousands."""
 
 

@@ -67,7 +67,7 @@ from tocsin.worker.outcome import StopReason
 from tocsin.worker.task_pool import Slots
 
 from .focus import DRAINS, FORGERY, OPERATORS, PRIORITIES, QUORUMS, first_of, focus_of
-from .simulation import play
+from .simulation import Engine, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +88,21 @@ class Mutation:
     edits: tuple[Edit, ...]
 
 
-def _bug(name: str, function: Callable[..., Any], old: str, new: str, **names: object) -> Mutation:
+def bug(name: str, function: Callable[..., Any], old: str, new: str, **names: object) -> Mutation:
+    """Return a bug of one edit."""
     return Mutation(name, (Edit(function, old, new, names),))
 
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- the log and its guards --------------------------------------------------------------------------------------
-    _bug(
+    bug(
         "append behind whatever is last",
         Waves._write,
         "await self._log.write(writes)",
         "await self._log.write("
         "[Append(w.events, await self._log.tail(w.scope)) if isinstance(w, Append) else w for w in writes])",
     ),
-    _bug(
+    bug(
         "acknowledge before the facts are stored",
         DeliveryPolicy.apply,
         "remainder: list[Item] | None",
@@ -109,7 +110,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "        await delivery.ack(); delivery._is_answered = False\n"
         "    remainder: list[Item] | None",
     ),
-    _bug(
+    bug(
         "believe a replica that there is nothing to do",
         Waves._confirm,
         "tails[ref] != at",
@@ -126,38 +127,38 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(event_log.check_scopes, "if scope in checked:", "if False:"),
         ),
     ),
-    _bug(
+    bug(
         "guard a claim by another string",
         paths.scope_of,
         "return subject_of(message)",
         "return f'execution.*.{message.execution_id}.>' if isinstance(message, e.Started) else subject_of(message)",
     ),
     # --- time --------------------------------------------------------------------------------------------------------
-    _bug(
+    bug(
         "forget the watermark when the clock is behind it",
         instants.undecided_occurrences,
         "if state.watermark else regime.since",
         "if state.watermark and state.watermark <= now else regime.since",
     ),
-    _bug(
+    bug(
         "fire what was named while the job was paused",
         instants._refusal,
         "regime.paused or",
         "state.is_paused or",
     ),
-    _bug(
+    bug(
         "fire the past of an edit",
         instants.undecided_occurrences,
         "start = max(state.watermark, regime.since) if state.watermark else regime.since",
         "start = state.watermark or regime.since",
     ),
-    _bug(
+    bug(
         "decide by the newest definition alone",
         instants.undecided_occurrences,
         "zip(state.regimes, ends, strict=True)",
         "((state.regimes[-1], now),)",
     ),
-    _bug("fire by the clock of the machine", LeaderElection.time, "else now", "else self._clock.now()"),
+    bug("fire by the clock of the machine", LeaderElection.time, "else now", "else self._clock.now()"),
     Mutation(
         "believe any clock",
         (
@@ -181,33 +182,33 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             ),
         ),
     ),
-    _bug(
+    bug(
         "look no more at what was named before a definition was replaced",
         ledger.next_instant,
         "current.since > after",
         "False",
     ),
     # --- identity ----------------------------------------------------------------------------------------------------
-    _bug(
+    bug(
         "make an id of the moment",
         ids.occurrence_id,
         '"occurrence", job,',
         '"occurrence", job, str(next(moments)),',
         moments=count(),
     ),
-    _bug(
+    bug(
         "make one id of two triggers",
         ids.trigger_id,
         '_uuid7(at, "trigger", job, message_id, "")',
         '_uuid7(at.replace(second=0, microsecond=0), "trigger", job)',
     ),
-    _bug(
+    bug(
         "refuse a trigger without its guard",
         public_events.skip_trigger,
         "return again(Events(ref, (refused,)))",
         "return refuse(refused.refusal.message, code=refused.refusal.code, job=refused.job)",
     ),
-    _bug(
+    bug(
         "start a trigger that was refused",
         public_events.announce_decision,
         "event.refusal is not None",
@@ -215,125 +216,125 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     # --- public events
     # -------------------------------------------------------------------------------------------------
-    _bug("announce without a look", public_events.announce, "last > required.after", "False"),
-    _bug(
+    bug("announce without a look", public_events.announce, "last > required.after", "False"),
+    bug(
         "announce nothing where it was planned before",
         public_events.plan,
         "return announce_decision(state.decided, states, now)",
         "return announce_decision(None, states, now)",
     ),
-    _bug(
+    bug(
         "do not announce executions that are over",
         lock_keeper.LockKeeper.on_end,
         "_announce_successors(end, job_lock, states, now)",
         "None, ()",
     ),
     # --- locks -------------------------------------------------------------------------------------------------------
-    _bug("expire a lock without proof", locks.is_over, "if state.is_over:", "if True:"),
-    _bug(
+    bug("expire a lock without proof", locks.is_over, "if state.is_over:", "if True:"),
+    bug(
         "take an execution without events for archived",
         locks.is_over,
         "state.status is Status.UNKNOWN and fence <= states(ARCHIVED(Stream.LOG))",
         "state.status is Status.UNKNOWN",
     ),
-    _bug(
+    bug(
         "release the lock when a step ends",
         locks.is_over,
         "if state.is_over:",
         'if state.is_over or any(s.phase == "completed" for s in state.steps.values()):',
     ),
-    _bug(
+    bug(
         "let in the newest instead of the earliest",
         locks.hand_on,
         "(first := job_lock.waiting.first)",
         "(first := max(job_lock.waiting, key=lambda one: one.scheduled_time, default=None))",
     ),
-    _bug("read a lock from the newest that waits", lock.queue, "oldest=state.waiting.oldest", "oldest=0"),
-    _bug("guess the fencing token", lock_keeper._finish_admission, "job_lock.fence", "job_lock.fence + 1"),
-    _bug("guess the planner's fencing token", locks._begin_with_lock, "fence=held.fence)", "fence=held.fence + 1)"),
-    _bug(
+    bug("read a lock from the newest that waits", lock.queue, "oldest=state.waiting.oldest", "oldest=0"),
+    bug("guess the fencing token", lock_keeper._finish_admission, "job_lock.fence", "job_lock.fence + 1"),
+    bug("guess the planner's fencing token", locks._begin_with_lock, "fence=held.fence)", "fence=held.fence + 1)"),
+    bug(
         "acquire a lock past the executions that wait",
         locks._begin_with_lock,
         "held.waiting.first is None",
         "True",
     ),
-    _bug(
+    bug(
         "queue, and look no more whether the holder is over",
         lock_keeper.LockKeeper._overlap,
         "return again(entry,",
         "return done(entry,",
     ),
-    _bug(
+    bug(
         # The next look admits it anyway, but the projection of its lock would end too early.
         "believe a replica that who has the lock was never planned",
         locks.hand_on,
         "rests_on if request else (*rests_on, ref)",
         "rests_on",
     ),
-    _bug(
+    bug(
         "hand the lock on for no end by cancellation",
         lock_keeper.LockKeeper.on_end,
         "not _may_hold(end)",
         "not _may_hold(end) or isinstance(end, Cancelled)",
     ),
-    _bug(
+    bug(
         "believe a replica that no execution waits for a lock",
         lock_keeper.LockKeeper.on_end,
         "states.up_to(ref, recorded.sequence)",
         "states(ref)",
     ),
-    _bug(
+    bug(
         "take each answer for that of the leader",
         Folds._load,
         "self._upto[scope] = facts.upto",
         "self._upto[scope] = 2**60",
     ),
-    _bug(
+    bug(
         "believe a replica that the holder of a lock is not over",
         lock_keeper.LockKeeper._request,
         "return done(rests_on=(ref, *rests_on))",
         "return DONE",
     ),
-    _bug("remember a lock whatever is stored", View.forget, "self._store.folds(kind).mark_outdated(ref.key)", "pass"),
-    _bug("learn what follows something else", Folds.learn, "if after in (0, sequence):", "if True:"),
-    _bug(
+    bug("remember a lock whatever is stored", View.forget, "self._store.folds(kind).mark_outdated(ref.key)", "pass"),
+    bug("learn what follows something else", Folds.learn, "if after in (0, sequence):", "if True:"),
+    bug(
         "do not admit an execution that has the lock",
         lock_keeper._admission,
         "execution.admit(states(ref), fence=fence)",
         "()",
     ),
-    _bug(
+    bug(
         "queue whatever waits already",
         lock.is_queue_full,
         "waiting >= most_waiting(wanted)",
         "False",
     ),
-    _bug(
+    bug(
         "answer no trigger that is skipped",
         public_events.announce,
         "if isinstance(decision.message, Skipped)",
         "if False",
     ),
-    _bug("announce nothing again", public_events.announce_decision, "announce(decided, states, now)", "DONE"),
-    _bug(
+    bug("announce nothing again", public_events.announce_decision, "announce(decided, states, now)", "DONE"),
+    bug(
         "announce nothing again of whom the lock let in",
         lock_keeper._finish_admission,
         "if is_end or states.has_changed(ref)",
         "if False",
     ),
-    _bug(
+    bug(
         "announce nothing again of what is asked for again",
         lock_keeper.LockKeeper.on_planned,
         "return step or announce_decision(state.decided, states, now)",
         "return step or DONE",
     ),
-    _bug(
+    bug(
         "look no more who is cancelled before it was let in",
         lock_keeper._may_hold,
         "isinstance(end, Cancelled)",
         "False",
     ),
-    _bug(
+    bug(
         "end a wait while the run of an instant is unknown",
         DependencyKeeper._knows_runs,
         "return known.windows[job, window]",
@@ -347,110 +348,110 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(Steps._is_ready, "self._steps[name].phase is Phase.WAITING", "True"),
         ),
     ),
-    _bug(
+    bug(
         "dispatch a step with one dependency missing",
         Steps._is_ready,
         "or self._missing[name]",
         "or self._missing[name] > 1",
     ),
-    _bug(
+    bug(
         "let the timer be the decision",
         execution.dispatch_retry,
         "step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1",
         "timer.attempt < step.attempt",
     ),
-    _bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
-    _bug(
+    bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
+    bug(
         # A report that names its claim, as every worker's does, is checked twice: removing one check has no effect.
         "count the failure of an old delivery",
         execution.fail,
         "or report.delivery not in {None, step.delivery}:\n        return []\n    if report.claim not in {None, step.claim}:",
         ":",
     ),
-    _bug("let an end be followed by another", attempts._reported, "state.status is Status.ADMITTED and", ""),
-    _bug("cancel what is over", execution.cancel, "state.status not in {Status.PLANNED, Status.ADMITTED}", "False"),
-    _bug(
+    bug("let an end be followed by another", attempts._reported, "state.status is Status.ADMITTED and", ""),
+    bug("cancel what is over", execution.cancel, "state.status not in {Status.PLANNED, Status.ADMITTED}", "False"),
+    bug(
         "be done when the first step is",
         attempts._is_completed,
         "return state.steps.is_completed",
         "return any(step.phase is Phase.COMPLETED for step in state.steps.values())",
     ),
-    _bug("cancel no step behind a failure", lifecycle.unstarted_steps, "step.phase is Phase.WAITING", "False"),
+    bug("cancel no step behind a failure", lifecycle.unstarted_steps, "step.phase is Phase.WAITING", "False"),
     # --- tasks that are handed over ----------------------------------------------------------------------------------
-    _bug(
+    bug(
         "hand over one attempt",
         MqBridge.on_task,
         '"mq-task", task.token, recorded.sequence',
         '"mq-task", task.execution_id, task.step',
     ),
-    _bug("hand over what another task was", mq_tasks.envelope, "token=task.token", "token=''"),
-    _bug(
+    bug("hand over what another task was", mq_tasks.envelope, "token=task.token", "token=''"),
+    bug(
         "hand over the number of the lock as the fence",
         mq_tasks.envelope,
         "fence=recorded.sequence",
         "fence=task.fence or 1",
     ),
-    _bug(
+    bug(
         "take an answer for the attempt that is current",
         MqBridge._candidates,
         "answer.attempt in {None, attempt}",
         "True",
     ),
-    _bug("take an answer for whatever step is in flight", MqBridge._candidates, "answer.step in {None, step}", "True"),
-    _bug("take an answer to what was never handed over", MqBridge._candidates, "self._is_outside(state, step)", "True"),
-    _bug(
+    bug("take an answer for whatever step is in flight", MqBridge._candidates, "answer.step in {None, step}", "True"),
+    bug("take an answer to what was never handed over", MqBridge._candidates, "self._is_outside(state, step)", "True"),
+    bug(
         "believe a replica that no step waits for an answer",
         MqBridge.on_completion,
         "job=job, rests_on=(ref,))",
         "job=job)",
     ),
-    _bug("believe an answer without a token", MqBridge._report, "answer.token is not None", "False"),
-    _bug("take each answer for a success", MqBridge._report, "outcome=answer.outcome", "outcome='completed'"),
-    _bug(
+    bug("believe an answer without a token", MqBridge._report, "answer.token is not None", "False"),
+    bug("take each answer for a success", MqBridge._report, "outcome=answer.outcome", "outcome='completed'"),
+    bug(
         "report one attempt",
         MqBridge.on_completion,
         'message_id=ids.report_id(report.proof or "", subject)',
         "message_id=execution_id + report.step",
     ),
     # --- evidence ----------------------------------------------------------------------------------------------------
-    _bug(
+    bug(
         "take a delay for lost before the retrier handled the failure",
         Evidence._has_no_delay,
         'if not await self._has_handled(subjects.RETRIER, *self._reports_on(state, step, outcome="failed")):',
         "if not await self._is_past(subjects.RETRIER, 0):",
     ),
-    _bug(
+    bug(
         "take a step for lost before its reports are handled",
         Evidence._is_past_the_dag_advancer,
         "return await self._has_handled(",
         "return True or await self._has_handled(",
     ),
-    _bug(
+    bug(
         "read no execution at its deadline without news",
         OpenExecutions.with_news,
         "now < known.until",
         "True",
     ),
-    _bug(
+    bug(
         "believe that an execution was read beyond the answer",
         OpenExecutions.with_news,
         "max(known.upto, loaded.upto)",
         "max(known.upto, loaded.upto) + 10",
     ),
     # --- leases ------------------------------------------------------------------------------------------------------
-    _bug(
+    bug(
         "let a redelivery take over what is leased",
         execution.claim,
         "delivery <= current.delivery or current.leased",
         "delivery <= current.delivery",
     ),
-    _bug(
+    bug(
         "put off no lease for a sign of life",
         task_leases.extend,
         "min(clock.now() + lease_span(seconds), held.deadline)",
         "min(held.claim.time + lease_span(seconds), held.deadline)",
     ),
-    _bug(
+    bug(
         "release whatever has the timer's number",
         execution.release,
         "(step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task)",
@@ -463,76 +464,76 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(LimitedHandOver.send, "self._board.is_beyond_limit(claim)", "False", {}),
         ),
     ),
-    _bug(
+    bug(
         "hand over claims beyond their limit",
         LimitedHandOver.send,
         "self._board.is_beyond_limit(claim)",
         "False",
     ),
-    _bug(
+    bug(
         "hand a task over once",
         ClaimChecks._compare,
         "missing_claims.append(claim)",
         "pass",
     ),
-    _bug(
+    bug(
         "tell an agent of an end once",
         EndNotices.compare,
         "self._watch(agent, watch.held(unclaimed))",
         "pass",
     ),
-    _bug(
+    bug(
         "believe a replica that an execution is archived",
         EndNotices._over,
         "if not tail",
         "if True",
     ),
-    _bug(
+    bug(
         "keep the claims of agents that are lost",
         ClaimChecks._look_at_agents,
         "if now - heard_at < SILENCE_S:",
         "if True:",
     ),
-    _bug(
+    bug(
         "end an attempt whose report is not read",
         lease_keeper.LeaseKeeper._on_lease,
         "if self._has_report(lease, state, events, states):",
         "if False:",
     ),
-    _bug(
+    bug(
         "accept a claim without a time limit",
         lease_keeper.LeaseKeeper._on_lease,
         "lease.ends_attempt or time >= claimed + timedelta(seconds=limit)",
         "False",
     ),
-    _bug(
+    bug(
         "go on after the last worker that may be lost",
         lease_keeper.LeaseKeeper._on_lease,
         "if len(deaths) >= state.request.plan.max_deaths:",
         "if False:",
     ),
-    _bug(
+    bug(
         "report that one lease of an attempt is over",
         lease_keeper.LeaseKeeper._on_lease,
         'report.proof or "", f"{subject}.{lease.task}"',
         '"", ref.key',
     ),
-    _bug(
+    bug(
         "take a report of a worker that lost the lease",
         execution.fail,
         "if report.claim not in {None, step.claim}:",
         "if False:",
     ),
-    _bug(
+    bug(
         "let expire what was started",
         execution.expire,
         "or any(step.phase is Phase.STARTED for step in state.steps.values())",
         "",
     ),
     # --- failure -----------------------------------------------------------------------------------------------------
-    _bug("try once more than allowed", execution.fail, "step.attempt < policy", "step.attempt <= policy"),
-    _bug("draw jitter twice as wide", retry.delay, "policy.jitter * draw", "2.0 * policy.jitter * draw"),
-    _bug(
+    bug("try once more than allowed", execution.fail, "step.attempt < policy", "step.attempt <= policy"),
+    bug("draw jitter twice as wide", retry.delay, "policy.jitter * draw", "2.0 * policy.jitter * draw"),
+    bug(
         "store the delay only with its fact",
         Retrier.on_failure,
         "return again(Events(ref, tuple(events)))",
@@ -548,46 +549,46 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             ),
         ),
     ),
-    _bug(
+    bug(
         "keep half the attempts of a dead letter",
         dead_letter.attempts_of,
         "return tuple(attempts.values())",
         "return ()",
     ),
-    _bug(
+    bug(
         "take a request to replay twice", dead_letter.request_replay, "find_replay(state, request) is not None", "False"
     ),
-    _bug("decide a replay by what holds when it is handled", rerun._planned, "(job, fact.ledger)", "(job, None)"),
-    _bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),
-    _bug(
+    bug("decide a replay by what holds when it is handled", rerun._planned, "(job, fact.ledger)", "(job, None)"),
+    bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),
+    bug(
         "settle a dead letter in the name of what failed",
         rerun.resolve_replayed,
         "execution_id=execution_id, reason=",
         "execution_id=letter, reason=",
     ),
     # --- the archive -------------------------------------------------------------------------------------------------
-    _bug("purge without recording the cursors", Archiver._finish, "await self._archive.tell(state)", "pass"),
-    _bug("handle what was decided long ago", Cursors.is_behind, "return sequence <= upto", "return False"),
-    _bug(
+    bug("purge without recording the cursors", Archiver._finish, "await self._archive.tell(state)", "pass"),
+    bug("handle what was decided long ago", Cursors.is_behind, "return sequence <= upto", "return False"),
+    bug(
         "archive what a stage has not decided on",
         ArchiveEligibility._decided,
         "await self._housekeeping.decided(stream)",
         "(await self._streams.extent(stream)).last",
     ),
-    _bug("archive what is not recorded", ArchiveEligibility._decided, "last = min(last, missing.sequence - 1)", "pass"),
-    _bug(
+    bug("archive what is not recorded", ArchiveEligibility._decided, "last = min(last, missing.sequence - 1)", "pass"),
+    bug(
         "archive what is open",
         segment_selection.SegmentSelection._take_of_scope,
         "is_over = decision in",
         "is_over = True or decision in",
     ),
-    _bug(
+    bug(
         "archive how things stand",
         segment_selection.SegmentSelection._take_newest,
         "self._pick(replaced)",
         "self._pick(message)",
     ),
-    _bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
+    bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
     Mutation(
         "lead without a lease, and move an archive that another copy moved",
         (
@@ -599,8 +600,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(Archive.move, "expect=expect", "expect=None"),
         ),
     ),
-    _bug("purge what came later", PacedPurge.remove, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
-    _bug(
+    bug("purge what came later", PacedPurge.remove, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
+    bug(
         "purge what is open with what is over",
         PurgeFilters.take,
         "self._kept.setdefault(covering, message.sequence)",
@@ -614,13 +615,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(OperatorDecisions.permits, "queue.is_paused or", ""),
         ),
     ),
-    _bug(
+    bug(
         "assign tasks before the decisions of operators are read",
         Matcher._knows_all,
         " and self._decisions.is_complete",
         "",
     ),
-    _bug(
+    bug(
         "purge what is dispatched later",
         TaskBoard._must_be_purged,
         "task.sequence <= self._purged_upto.get(task.queue, 0)",
@@ -633,31 +634,31 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(OperatorDecisions.permits, "is_granted and", ""),
         ),
     ),
-    _bug(
+    bug(
         "hand over a claim beyond the limit of its queue",
         TaskBoard._limits_of,
         "self._open.running_in(queue)",
         "0",
     ),
-    _bug(
+    bug(
         "look at no decision again before claims are sent",
         Claims._may_be_claimed,
         "and self._decisions.permits(task, started)",
         "",
     ),
-    _bug(
+    bug(
         "claim for an agent that drains since it was chosen",
         Claims._takes_tasks,
         "heard is None or heard.takes_tasks",
         "True",
     ),
-    _bug(
+    bug(
         "assign what is disabled",
         OperatorDecisions.learn,
         "(self._disabled.discard if fact.enabled else self._disabled.add)",
         "self._disabled.discard",
     ),
-    _bug("hand over claims of an earlier owner", Owners.is_outdated, "before[-1].epoch != claim.epoch", "False"),
+    bug("hand over claims of an earlier owner", Owners.is_outdated, "before[-1].epoch != claim.epoch", "False"),
     Mutation(
         "give the tasks of owned shards to any worker",
         (
@@ -666,10 +667,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(Owners.is_outdated, "if claim.task.ownable is None:", "if claim.task.resource is None:"),
         ),
     ),
-    _bug("free a shard whose owner was not read", Owners._load, "if not tail and", "if"),
-    _bug("move a shard while its owner works on it", Owners._change, "or self._works_on(before, resource)", ""),
-    _bug("keep a silent owner", OwnerCandidates.obstacle, '"silent" if', "None if"),
-    _bug("keep the executions of purged tasks", Purges.run_once, "self._board.purged(limit=AT_ONCE)", "()"),
+    bug("free a shard whose owner was not read", Owners._load, "if not tail and", "if"),
+    bug("move a shard while its owner works on it", Owners._change, "or self._works_on(before, resource)", ""),
+    bug("keep a silent owner", OwnerCandidates.obstacle, '"silent" if', "None if"),
+    bug("keep the executions of purged tasks", Purges.run_once, "self._board.purged(limit=AT_ONCE)", "()"),
     Mutation(
         "start beyond the limit of a queue",
         (
@@ -684,45 +685,45 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(FetchServer._answer_proven, "self._board.is_beyond_limit(known)", "False"),
         ),
     ),
-    _bug(
+    bug(
         "use no token of a rate",
         QueueRates._store,
         "self._bucket(name).used(known[name][0], now, number)",
         "known[name][0]",
     ),
-    _bug(
+    bug(
         "believe a replica of what was decided about a queue",
         scope_decisions.load,
         "tail = await log.tail(scope)",
         "tail = 0",
     ),
-    _bug(
+    bug(
         "count the silence of a released step from its request",
         recovery._stalled,
         "times.newest(times.released.get(name))",
         "times.newest()",
     ),
-    _bug(
+    bug(
         "hear a worker in a withdrawn fetch",
         HttpWorkers.hear,
         "if fetch.count:",
         "if True:",
     ),
-    _bug(
+    bug(
         "choose again for a fetch that has its answer",
         FetchServer._ready,
         "(known := self._fetches.answer_to(waiting.fetch)) is not None",
         "(known := ()) is None",
     ),
     # --- a worker that forges reports ------------------------------------------------------------------------------------
-    _bug(
+    bug(
         "believe a report without the proof of its claim",
         report_authentication.authentic_report,
         "is_authentic and",
         "",
     ),
-    _bug("prove every claim of an attempt at once", ids.claim_proof, ":{claim or 0}", ""),
-    _bug(
+    bug("prove every claim of an attempt at once", ids.claim_proof, ":{claim or 0}", ""),
+    bug(
         "believe a subject without its seal",
         report_authentication.authentic_subject,
         "if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode())",
@@ -736,14 +737,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(TaskLanes._next, "function, -priority))", "function, priority))"),
         ),
     ),
-    _bug("read no priority of a task", FollowedTasks._dispatch, "priority=head.priority", "priority=0"),
-    _bug(
+    bug("read no priority of a task", FollowedTasks._dispatch, "priority=head.priority", "priority=0"),
+    bug(
         "dispatch a retry without its priority",
         tasks._task,
         "priority=step.priority",
         "priority=step.priority if attempt == 1 else 0",
     ),
-    _bug(
+    bug(
         "assign tasks to agents that drain",
         cast("property", HeardAgent.takes_tasks).fget or print,
         'self.mode == "enabled"',
@@ -753,97 +754,97 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "look at no hold list again before tasks are assigned",
         (Edit(Matcher._offers, "self.agents.read()", "pass"), Edit(Claims.store, "self._agents.read()", "pass")),
     ),
-    _bug("begin what arrives while the worker drains", Slots.occupy_now, "self._is_paused or", ""),
-    _bug(
+    bug("begin what arrives while the worker drains", Slots.occupy_now, "self._is_paused or", ""),
+    bug(
         "stop what a draining worker runs",
         AgentAnnouncer._apply,
         "self._mode = mode",
         "self._mode = mode; [held.stop(StopReason.SHUTDOWN) for held in self._held_tasks if mode == 'draining']",
         StopReason=StopReason,
     ),
-    _bug("tell no agent that it drains", AgentKeeper._hear, "hold_list.mode != mode", "hold_list.mode == 'starting'"),
+    bug("tell no agent that it drains", AgentKeeper._hear, "hold_list.mode != mode", "hold_list.mode == 'starting'"),
     # --- acknowledgements of agents ----------------------------------------------------------------------------------
-    _bug(
+    bug(
         "admit the holder of a lock before its quorum",
         lifecycle.admit,
         "or state.is_held",
         "",
     ),
-    _bug(
+    bug(
         "keep the lock of an execution without a quorum",
         lock_keeper.LockKeeper._leave_lock,
         "job_lock.holder == request.execution_id",
         "False",
     ),
-    _bug(
+    bug(
         "need no majority of agents",
         quorum.needed,
         "max(rule.acknowledgements, agents // 2 + 1)",
         "rule.acknowledgements",
     ),
-    _bug(
+    bug(
         "count an answer to an earlier proposal",
         Proposals._follow,
         "proposal.heard.clear()",
         "pass",
     ),
-    _bug(
+    bug(
         "count every agent that was asked",
         quorum.gather,
         "if agent in heard",
         "if heard",
     ),
-    _bug(
+    bug(
         "store an answer that is stored",
         quorum.gather,
         "in state.unheard() if",
         "in state.proposal.message.agents if",
     ),
-    _bug(
+    bug(
         "wait for no answers",
         Proposal.is_late,
         "self.late_at <= now",
         "True",
     ),
-    _bug(
+    bug(
         "count the time of the leader before",
         Proposals._follow,
         "proposal.late_at = None",
         "pass",
     ),
-    _bug(
+    bug(
         "propose once more than allowed",
         quorum.gather,
         "attempt >= of.rule.max_attempts",
         "attempt > of.rule.max_attempts",
     ),
-    _bug(
+    bug(
         "send a proposal once",
         Acknowledgements.run_once,
         "self.proposals.look_again(proposal.scope, now + REPEAT)",
         "pass",
     ),
-    _bug(
+    bug(
         "admit what no quorum acknowledged",
         lifecycle.skip_reason,
         'state.quorum.settled.outcome != "reached"',
         "False",
     ),
     # --- read models -------------------------------------------------------------------------------------------------
-    _bug(
+    bug(
         "move the recorder's place without the rows",
         Recorder.recorded,
         "batch.messages, after",
         "batch.messages[:3], after",
     ),
-    _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
-    _bug(
+    bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
+    bug(
         "replace a definition without its revision",
         write_entry,
         "write.value, expect=write.expect",
         "write.value",
     ),
-    _bug(
+    bug(
         "show a definition by what a replica says",
         registrar._current,
         "if tail != sequence:",
@@ -895,12 +896,14 @@ class Verdict:
     violation: str | None = None
 
 
-def judged(name: str, seeds: Sequence[int]) -> Verdict:
-    """Play schedules with the bug of that name until one does not hold."""
-    mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
-    with made(mutation):
+def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine = "messages") -> Verdict:
+    """Play schedules with a bug, or the one of that name, until one does not hold."""
+    name = mutation if isinstance(mutation, str) else mutation.name
+    bug_of_name = next((each for each in MUTATIONS if each.name == name), mutation)
+    assert isinstance(bug_of_name, Mutation)
+    with made(bug_of_name):
         for played, seed in enumerate(seeds, start=1):
-            result = play(seed)
+            result = play(seed, engine)
             if result.violations:
                 return Verdict(name, played, seed, result.violations[0].partition("\n")[0])
     return Verdict(name, len(seeds))

@@ -16,6 +16,7 @@ from tocsin.ports import (
     Batch,
     Decode,
     DurableSpec,
+    Encoded,
     EntryWrite,
     Headings,
     Loaded,
@@ -362,8 +363,16 @@ class SimulatedHistory:
         return await self._network.ask(self._process, f"offset of {stream}", answer, is_read=True)
 
     async def record(
-        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+        self,
+        stream: Stream,
+        messages: Sequence[Recorded[Message]],
+        *,
+        after: int,
+        upto: int,
+        opens: bool = True,
+        encoded: Sequence[Encoded] = (),
     ) -> None:
+        del encoded
         assert opens, "no simulated operator switches the history off"
         answer = partial(self._history.record_now, stream, messages, after=after, upto=upto)
         await self._network.ask(self._process, f"record {stream} {after}..{upto}", answer)

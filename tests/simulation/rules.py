@@ -47,7 +47,7 @@ from tocsin.domain.events import (
 from tocsin.domain.lock import Waiter
 from tocsin.subjects import Stream
 
-from .cast import Surroundings
+from .cast import Surroundings, stored_at
 from .dependency_rules import broken_waits
 from .hand_over_rules import broken_drains, broken_priorities
 from .limits import broken_limits, broken_rates
@@ -104,13 +104,13 @@ def _a_sign_of_life_puts_off_the_end(everything: StoredEvents, around: Surroundi
     for recorded in everything.facts(Released):
         fact = recorded.message
         claim = validated(LeaseTimer, fact.document(include=set(LeaseTimer.__struct_fields__) - {"v", "type"}))
-        sign, timers = signs.get(claim), around.server.leases.get(claim, [])
-        if sign is None or fact.reason != "lease_over" or sign.answered > recorded.time:
+        sign, timers, time = signs.get(claim), around.server.leases.get(claim, []), stored_at(around, recorded)
+        if sign is None or fact.reason != "lease_over" or sign.answered > time:
             continue
         is_too_late = any(later >= until for (_, until), (later, _) in pairwise(timers))
         if is_too_late or timers[-1][0] > sign.answered:  # what had given up may arrive behind the last sign
             continue
-        if recorded.time < sign.until:
+        if time < sign.until:
             yield f"I3: its executor lives until {sign.until}: {recorded.subject} {recorded.sequence}"
 
 

@@ -109,6 +109,7 @@ class Simulation:
         network = Network(self.loop, Random(f"{self.seed}/network"), self.trace, self.faults, on_crash=self._replace)
         server = SimulatedServer(self.clock, network)
         is_on_commits = self.engine != "messages"
+        settings = SETTINGS.model_copy(update={"queues": {**SETTINGS.queues, **self.focus.queues}})
         self.around = Surroundings(
             self.seed,
             network,
@@ -117,13 +118,13 @@ class Simulation:
             InMemoryHistory(),
             self.focus.temper,
             self.focus.is_archived and not is_on_commits,
-            SETTINGS.model_copy(update={"queues": {**SETTINGS.queues, **self.focus.queues}}),
+            settings,
             self.focus.fetched,
             self.focus.decisions is not None,
             hall=Hall(*self.focus.loss),
             is_dependent=self.focus.is_dependent,
             declared=self.focus.declared,
-            commits=CommitServer(self.clock, network, server) if is_on_commits else None,
+            commits=CommitServer(self.clock, network, server, settings) if is_on_commits else None,
             has_snapshots=Random(f"{self.seed}/snapshots").random() < SNAPSHOTS,
         )
 

@@ -1,0 +1,68 @@
+"""Fixed schedules over the log of commits: stages fused, separate, and in random processes.
+
+`python -m tests.simulation --engine mixed --seeds 2000` plays as many as needed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Final, get_args
+
+import pytest
+
+from .__main__ import told
+from .commit_mutations import COMMIT_MUTATIONS
+from .mutations import Mutation, judged, made
+from .simulation import Engine, play
+
+ENGINES: Final = tuple(engine for engine in get_args(Engine) if engine != "messages")
+TOGETHER: Final = 7
+SCHEDULES: Final = (0, 7, *(pytest.param(first, marks=pytest.mark.full) for first in range(14, 140, TOGETHER)))
+PATIENCE_S: Final = 600
+"""Schedules are computed until one catches a bug; a busy machine takes several times as long."""
+PLAY: Final = """
+import json, sys
+from tests.simulation.simulation import play
+print(json.dumps([play(seed, engine).digest for seed, engine in json.loads(sys.argv[1])]))
+"""
+
+
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("first", SCHEDULES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_guarantees_hold_on_commits_under_any_fault(engine: Engine, first: int) -> None:
+    results = (play(seed, engine) for seed in range(first, first + TOGETHER))
+    failed = [told(result) for result in results if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.timeout(PATIENCE_S)
+def test_seed_plays_the_same_schedule_on_commits_in_every_process() -> None:
+    seeds = [(1, "fused"), (14, "mixed"), (21, "separate")]
+    here = [play(seed, engine).digest for seed, engine in seeds]  # type: ignore[arg-type]
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PLAY, json.dumps(seeds)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=500)
+    assert json.loads(done.stdout) == here
+
+
+@pytest.mark.parametrize("mutation", COMMIT_MUTATIONS, ids=lambda mutation: mutation.name)
+def test_every_bug_on_commits_can_be_made(mutation: Mutation) -> None:
+    with made(mutation):
+        pass
+
+
+@pytest.mark.full
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("mutation", COMMIT_MUTATIONS, ids=lambda mutation: mutation.name)
+def test_bug_on_commits_is_caught(mutation: Mutation) -> None:
+    assert judged(mutation, range(200), "mixed").violation is not None
+
+
+@pytest.mark.timeout(PATIENCE_S)
+def test_state_of_a_stage_that_no_event_has_is_caught() -> None:
+    [private] = [mutation for mutation in COMMIT_MUTATIONS if mutation.name == "let a stage keep a state of its own"]
+    violation = judged(private, range(40), "fused").violation
+    assert violation is not None
+    assert violation.startswith("AGAIN: ")
