@@ -5,7 +5,7 @@ read both engines in the same way. It folds the log as it grows, so that a proce
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from tocsin.adapters.routed_log import RoutedLog
 from tocsin.bootstrap.commit_process import KEY as KEY_ID
 from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
 from tocsin.bootstrap.leading import Leading
-from tocsin.domain.commit import Commit, ForeignBody, LogHead, OverlappingRanges, Seal
+from tocsin.domain.commit import Commit, LogHead, OverlappingRanges, Seal
 from tocsin.domain.events import Message, Recorded, Started
 from tocsin.domain.log_events import is_log_event
 from tocsin.engine.causes import Effect
@@ -95,7 +95,7 @@ class CommitServer:
         recoverer = RECOVERER_OF_COMMITS.bind(Recoveries.of(KEY, self.settings))
         return [*bound([name for name in NAMES if name != recoverer.name]), recoverer]
 
-    def _note_foreign(self, _: ForeignBody) -> None:
+    def _note_foreign(self, _stored: StoredBody, _reason: str) -> None:
         self.foreign += 1
 
     @property
@@ -216,7 +216,7 @@ class SimulatedCommits:
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
         del partition
         answer = partial(self._server.accept, body, expect)
-        return await self._network.ask(self._process, f"append a commit behind {expect}", answer)  # type: ignore[arg-type]
+        return await self._network.ask(self._process, f"append a commit behind {expect}", answer)
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
         del partition
@@ -321,7 +321,7 @@ class SimulatedRoutedLog(RoutedLog):
 
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
-    ) -> AsyncIterator[Batch]:  # type: ignore[override]
+    ) -> AsyncGenerator[Batch, None]:
         async for batch in super().follow(stream, *filters, after=after, decode=decode):
             if stream in DECISION_STREAMS:
                 await self._process.wait(0.0 if filters == SEEN_EARLY else self._network.latency(self._process))

@@ -46,9 +46,11 @@ def everything(around: Surroundings) -> StoredEvents:
         stream: [*_readable(one for one in at_once(_stored(log, stream)) if one.subject.startswith(prefixes))]
         for stream, prefixes in kinds.items()
     }
+    everything_ = StoredEvents(*found.values())
     if around.commits is not None:
-        return StoredCommits(*found.values(), stored_at=around.commits.stored_at)
-    return StoredEvents(*found.values())
+        of = everything_
+        return StoredCommits(of.ledger, of.log, of.reports, of.requests, of.inputs, around.commits.stored_at)
+    return everything_
 
 
 def _readable(messages: Iterable[StoredMessage]) -> Iterator[Recorded[Message]]:

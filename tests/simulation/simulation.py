@@ -281,7 +281,7 @@ class Simulation:
 
     def _events(self) -> list[Any]:
         faults = self.faults
-        happening = (
+        happening: tuple[tuple[float, Callable[[], None]], ...] = (
             (faults.deploys, self._deploy),
             (faults.server_restarts, self._restart_server),
             (faults.redeliveries, self._redeliver),

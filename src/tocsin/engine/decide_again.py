@@ -149,12 +149,13 @@ class _Again:
         for cause in self._causes(events[place]):
             tried = True
             mark, length = decider.batch.mark(), len(self._fold.journal)
+            made: list[CommitEvent] = []
             try:
                 decider.decide_on(cause, self._commit.at)
             except BrokenKey:
-                made, is_broken = [], True  # the input waits until the key is whole
+                is_broken = True  # the input waits until the key is whole
             except Exception as error:  # noqa: BLE001 - a decision that fails is a difference
-                made, reason = [], f"the decision fails: {error!r}"
+                reason = f"the decision fails: {error!r}"
             else:
                 made = decider.batch.events[mark.events :]
             if made and made == list(events[place : place + len(made)]):
