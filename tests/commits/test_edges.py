@@ -11,6 +11,7 @@ import pytest
 
 from tests.commits.test_memory import Work
 from tocsin import subjects
+from tocsin.adapters.commit_event_streams import CommitEventStreams
 from tocsin.bootstrap import in_memory
 from tocsin.bootstrap.in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
 from tocsin.domain.definition import JobDefinition
@@ -35,6 +36,7 @@ from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Events, Missing, States, Step, done
 from tocsin.engine.waves import Waves
+from tocsin.ports import EventDurable, LogUnavailable
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings
 from tocsin.stages import STAGES, mq_bridge
@@ -188,6 +190,52 @@ async def test_decision_that_fails_becomes_a_dead_letter(site: Site, monkeypatch
         await begin(site)
         [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
     assert "ZeroDivisionError" in letter.reason
+
+
+class Leads:
+    is_leading = True
+
+
+async def test_ends_that_start_jobs_are_read_from_their_place(site: Site) -> None:
+    """The durable of a trigger over ends of executions: what is not acknowledged comes again after a restart, and nothing else."""
+    installation, lead = site.installation, Leads()
+    ends = EventDurable("trigger", "LOG", subjects.ends("outside", "completed"))
+
+    def streams() -> CommitEventStreams:
+        return CommitEventStreams(
+            installation.events, installation.log, installation.projections, installation.clock, lead
+        )
+
+    async def run() -> None:
+        await site.registry.trigger("outside", {})
+        number = len(await ended(site))
+        await site.until(lambda: _more(site.envelopes, number))
+        await answer(site, (await site.envelopes())[-1], b'{"status": "completed"}')
+        await site.until(lambda: _more(lambda: ended(site), number))
+
+    async with site.running():
+        await site.define(name="outside", function="f", queue="outside")
+        await run()
+        await streams().create(ends)  # it has nothing of the time before
+        assert list(await streams().names("LOG")) == ["trigger"]
+        await run()
+        await run()
+        async with streams().reading(ends) as reader:
+            [first, _] = await reader.take(9, wait=5)
+            await first.ack()
+            assert not await reader.take(9, wait=0.01)
+        async with streams().reading(ends) as reader:
+            [second] = await reader.take(9, wait=5)
+            assert second.sequence > first.sequence
+            lead.is_leading = False
+            with pytest.raises(LogUnavailable):
+                await reader.take(9, wait=5)
+    await streams().remove("LOG", "trigger")
+    assert not await streams().names("LOG")
+
+
+async def _more(look: Callable[[], Awaitable[Collection[Any]]], number: int) -> bool:
+    return len(await look()) > number
 
 
 async def test_executors_hear_of_a_cancelled_execution(site: Site) -> None:

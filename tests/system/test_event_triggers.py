@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,9 @@ from tests.services.health.test_status import program
 from tests.system.processes import environment_of
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.adapters.commit_event_streams import PREFIX
+from tocsin.adapters.nats.event_streams import NatsEventStreams
+from tocsin.bootstrap.commit_process import is_on_commits
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -29,7 +32,7 @@ from tocsin.domain.events import (
     Skipped,
     Trigger,
 )
-from tocsin.subjects import Stream
+from tocsin.subjects import Bucket
 
 MATCHED = {"default": {"transport": "matched"}}
 OTHERS = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
@@ -270,6 +273,15 @@ async def test_subject_that_is_not_opened_is_not_heard(nats_url: str, tmp_path: 
         await shop.heard(tocsin, 2)
 
 
+async def ends_heard(tocsin: Running) -> Collection[str]:
+    """The durables of triggers over ends of executions."""
+    installation = tocsin.installation
+    if is_on_commits():
+        return await installation.projections.entries(Bucket.TRIGGERS, f"{PREFIX}>")
+    streams = NatsEventStreams(installation.connection, installation.names)
+    return await streams.names(streams.log_stream)
+
+
 async def test_end_of_a_job_starts_another(nats_url: str, tmp_path: Path) -> None:
     async with shopping(nats_url, tmp_path) as (tocsin, _):
         follower = {
@@ -278,14 +290,7 @@ async def test_end_of_a_job_starts_another(nats_url: str, tmp_path: Path) -> Non
             "triggers": [{"job": "invoice", "input": {"rows": "body.result.rows"}}],
         }
         await tocsin.apply(follower)
-        log = tocsin.installation.names.stream(Stream.LOG)
-        prefix = tocsin.installation.names.trigger_durable("")
-
-        async def is_heard() -> bool:
-            page = await tocsin.installation.connection.manage(f"CONSUMER.NAMES.{log}")
-            return any(name.startswith(prefix) for name in page["consumers"])
-
-        await tocsin.until(is_heard)
+        await tocsin.until(lambda: ends_heard(tocsin))
         await tocsin.trigger("invoice", input={"rows": 7})
         [end] = await tocsin.ended("report", Completed)
         assert end.result == {"rows": 7}
@@ -309,12 +314,9 @@ async def test_ends_of_a_hidden_job_reach_viewers_only(nats_url: str, tmp_path: 
         await apply("secret", ada)
         await apply("secret", ada, viewers=["user:ada"])
         await apply("public", ada)
-        log = tocsin.installation.names.stream(Stream.LOG)
-        prefix = tocsin.installation.names.trigger_durable("")
 
         async def are_heard() -> bool:
-            page = await tocsin.installation.connection.manage(f"CONSUMER.NAMES.{log}")
-            return len([name for name in page["consumers"] or () if name.startswith(prefix)]) == 2 * 3
+            return len(await ends_heard(tocsin)) == 2 * 3
 
         await tocsin.until(are_heard)
         await tocsin.trigger("secret", input={"rows": 7})

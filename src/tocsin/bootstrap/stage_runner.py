@@ -15,6 +15,8 @@ from nats.aio.client import Client
 from typing_extensions import override
 
 from .. import __version__, telemetry
+from ..adapters.commit_event_streams import CommitEventStreams
+from ..adapters.memory.clock import LoopClock
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.alerts import NatsAlertChannel
@@ -55,6 +57,7 @@ from ..settings import sampling_of
 from ..settings.notifications import ChannelSettings, NatsChannel
 from ..stages import STAGES
 from ..stages.archiver.stage import ARCHIVER, max_lag
+from ..stages.event_listener.stage import EVENT_LISTENER
 from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
@@ -254,6 +257,12 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
+        event_streams: EventStreams = NatsEventStreams(installation.connection, installation.names)
+        leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
+        lead: LeaderElection | None = None
+        if process is not None:
+            lead = leading.candidate(EVENT_LISTENER.name, process.name) if EVENT_LISTENER.name in running else None
+            event_streams = _event_streams(installation, event_streams, lead)
         named = settings.notifications.channels.items() if NOTIFIER.name in names else ()
         channels = {name: channel_of(installation, name, channel) for name, channel in named}
         stages = compose(
@@ -265,7 +274,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             calm=precedence.calm,
             agents=agents,
             fetches=fetches,
-            event_streams=NatsEventStreams(installation.connection, installation.names),
+            event_streams=event_streams,
             screening=partial(_screening, installation),
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
@@ -275,7 +284,6 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
         if view is not None and process is not None:
             pure, stages = split(stages, view, installation, key)
-            leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
             policy = EdgeDecisions(
                 view, store.sources, foreign=installation.foreign, streams=stream_names(settings.root)
             )
@@ -307,7 +315,16 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             if view is not None and PLANNER.name in running:
                 announcer = Announcer(installation.connection, installation.names, view, installation.clock)
                 group.create_task(announcer.run(), name="announcer")
+            if lead is not None:
+                group.create_task(lead.run(), name="lease of the event listener")
             group.create_task(_log_cancellation(running), name="until cancelled")
+
+
+def _event_streams(installation: Installation, base: EventStreams, lead: LeaderElection | None) -> EventStreams:
+    """Return the durables of triggers, those over the log on commits. `lead`: the lease of who reads these; None: no process reads any."""
+    if lead is None:
+        return base
+    return CommitEventStreams(base, installation.log, installation.projections, LoopClock(), lead)
 
 
 @asynccontextmanager

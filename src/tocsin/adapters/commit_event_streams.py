@@ -1,0 +1,178 @@
+"""Durables for the events of triggers, where decisions are commits: those over ends of executions follow the commits.
+
+The place of such a durable is a KV entry. One copy of the stage reads them, as long as it holds the lease: the requests of a repeated event have
+the same ids, but batches of it would be others.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from typing import Final, Protocol
+
+from .. import subjects
+from ..ports import (
+    Delivery,
+    DurableSpec,
+    EventDurable,
+    EventLog,
+    EventReader,
+    EventStreams,
+    LogUnavailable,
+    Progress,
+    Projections,
+    SequenceConflict,
+)
+from ..subjects import Bucket, Stream
+from .memory.clock import AlarmClock
+from .memory.durable import InMemoryDurable
+from .memory.stored_stream import StoredStream
+
+MAX_ACK_PENDING: Final = 1_000
+MAX_AHEAD: Final = 10_000
+"""Events that are read ahead of the place."""
+WAIT_S: Final = 0.5
+PREFIX: Final = "ends."
+"""The beginning of the keys of places in the bucket `triggers`."""
+
+
+class Lead(Protocol):
+    """Says whether this process holds a lease."""
+
+    @property
+    def is_leading(self) -> bool:
+        """Return whether it does."""
+        ...
+
+
+class CommitEventStreams:
+    """Implement `ports.EventStreams`: durables over the log follow commits, and others are those of another implementation."""
+
+    def __init__(
+        self, base: EventStreams, log: EventLog, projections: Projections, clock: AlarmClock, lead: Lead
+    ) -> None:
+        """`log`: that of the commits. `lead`: the lease of who reads the durables over the log; another loop renews it."""
+        self._base = base
+        self._log = log
+        self._projections = projections
+        self._clock = clock
+        self._lead = lead
+        self._open: dict[str, InMemoryDurable] = {}
+
+    @property
+    def log_stream(self) -> str:
+        """See `EventStreams`."""
+        return self._base.log_stream
+
+    @property
+    def webhook_stream(self) -> str:
+        """See `EventStreams`."""
+        return self._base.webhook_stream
+
+    def webhook(self, durable: str) -> str:
+        """See `EventStreams`."""
+        return self._base.webhook(durable)
+
+    async def create(self, durable: EventDurable) -> None:
+        """See `EventStreams`."""
+        if durable.stream != self.log_stream:
+            await self._base.create(durable)
+            return
+        end = str(await self._log.end(Stream.LOG)).encode()
+        with suppress(SequenceConflict):  # it exists
+            await self._projections.put(Bucket.TRIGGERS, PREFIX + durable.name, end, expect=0)
+
+    async def remove(self, stream: str, name: str) -> None:
+        """See `EventStreams`."""
+        if stream == self.log_stream:
+            await self._projections.remove(Bucket.TRIGGERS, PREFIX + name)
+        else:
+            await self._base.remove(stream, name)
+
+    async def names(self, stream: str) -> Collection[str]:
+        """See `EventStreams`."""
+        if stream != self.log_stream:
+            return await self._base.names(stream)
+        places = await self._projections.entries(Bucket.TRIGGERS, f"{PREFIX}>")
+        return [key.removeprefix(PREFIX) for key in places]
+
+    async def progress(self, durable: EventDurable) -> Progress:
+        """See `EventStreams`."""
+        if durable.stream != self.log_stream:
+            return await self._base.progress(durable)
+        if (own := self._open.get(durable.name)) is not None:
+            return own.progress
+        return Progress(await self._place(durable.name), is_idle=False)
+
+    async def _place(self, name: str) -> int:
+        entry = await self._projections.get(Bucket.TRIGGERS, PREFIX + name)
+        if entry is None:
+            raise LogUnavailable(f"{self.log_stream}: the durable {name} is gone")
+        return int(entry[0])
+
+    def reading(self, durable: EventDurable) -> AbstractAsyncContextManager[EventReader]:
+        """See `EventStreams`."""
+        return self._reading(durable) if durable.stream == self.log_stream else self._base.reading(durable)
+
+    @asynccontextmanager
+    async def _reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:
+        while not self._lead.is_leading:
+            await self._clock.sleep(WAIT_S)
+        stream, ahead, after = StoredStream(self._clock), deque[int](), await self._place(durable.name)
+        spec = DurableSpec(durable.name, Stream.LOG, durable.subjects, max_ack_pending=MAX_ACK_PENDING)
+        own = self._open[durable.name] = InMemoryDurable(stream, spec, self._clock, after=after)
+        reading = asyncio.create_task(self._fill(stream, own, after, ahead))
+        try:
+            yield _Reader(own, stream, ahead, self._projections, self._lead, reading)
+        finally:
+            del self._open[durable.name]
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    async def _fill(self, stream: StoredStream, durable: InMemoryDurable, after: int, ahead: deque[int]) -> None:
+        following = self._log.follow(Stream.LOG, *durable.spec.filters, after=after)
+        async with aclosing(following) as batches:
+            async for batch in batches:
+                for recorded in batch.messages:
+                    stream.last_sequence = recorded.sequence - 1
+                    guard = {
+                        subjects.EXPECTED_SEQUENCE: "0",
+                        subjects.EXPECTED_SUBJECT: subjects.scope_of(recorded.message),
+                    }
+                    stream.store(recorded.subject, recorded.message.encode(), headers=guard, time=recorded.time)
+                    ahead.append(recorded.sequence)
+                while len(ahead) > MAX_AHEAD:
+                    await self._clock.sleep(WAIT_S)
+
+
+class _Reader:
+    """Implement `ports.EventReader`."""
+
+    def __init__(
+        self,
+        durable: InMemoryDurable,
+        stream: StoredStream,
+        ahead: deque[int],
+        projections: Projections,
+        lead: Lead,
+        reading: "asyncio.Task[None]",
+    ) -> None:
+        self._durable = durable
+        self._stream = stream
+        self._ahead = ahead
+        self._projections = projections
+        self._lead = lead
+        self._reading = reading
+        self._saved = 0
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
+        """See `EventReader`."""
+        floor = self._durable.progress.floor
+        if floor > self._saved:
+            await self._projections.put(Bucket.TRIGGERS, PREFIX + self._durable.spec.name, str(floor).encode())
+            while self._ahead and self._ahead[0] <= floor:
+                self._stream.remove(self._ahead.popleft())
+            self._saved = floor
+        if self._reading.done() or not self._lead.is_leading:
+            raise LogUnavailable(f"the durable {self._durable.spec.name} is read no more")
+        return await self._durable.take(limit, wait=wait)
