@@ -62,7 +62,6 @@ class View(Watcher, Protocol):
     proposals: Proposals
     fold: Fold
     is_folding: bool
-    chain: Chain | None
 
     def begin(self, chain: Chain, number: int) -> None:
         """Begin after the event with a number, where a chain begins or later."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .. import subjects, telemetry
+from ..domain.commit import LogHead
 from ..domain.events import Message, Recorded
 from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
@@ -162,6 +163,11 @@ class Proposals(Protocol):
 
     def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
         """Have an event of the log itself stored with the next commit."""
+        ...
+
+    @property
+    def head(self) -> LogHead:
+        """The place up to which this process read the log."""
         ...
 
     def is_late(self, stage: str) -> bool:

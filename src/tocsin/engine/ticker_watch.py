@@ -12,7 +12,6 @@ from ..ports import Clock, EventLog, LogUnavailable, Projections
 from ..subjects import Stream, filter_for
 from . import timezone_refresh
 from .causes import Proposals
-from .commit_writer import Chain
 from .fold import Fold
 from .heartbeat import Heartbeat
 
@@ -47,7 +46,6 @@ def report_missed(fact: Passed) -> None:
 class _View(Protocol):
     proposals: Proposals
     fold: Fold
-    chain: Chain | None
 
 
 class TickerWatch:
@@ -106,7 +104,7 @@ class TickerWatch:
 
     def _is_well(self) -> bool:
         """Return whether commits are stored, and no instant is late."""
-        number = 0 if self._view.chain is None else self._view.chain.head.number
+        number = self._view.proposals.head.number
         is_stored = number > self._number or not len(self._view.fold.journal)
         self._number = number
         return is_stored and not self._view.proposals.is_late(TICKER)
