@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from .. import __version__
-from ..adapters.nats.admin.desired_state import commits_config, wanted_streams
+from ..adapters.nats.admin.desired_state import wanted_streams
 from ..adapters.nats.backup.creation import BackupOrigin, BackupWriter
 from ..adapters.nats.backup.errors import BackupPlaceInvalid, BackupUnwritable
 from ..adapters.nats.backup.folder import BackupManifest
@@ -153,7 +153,6 @@ async def _restore_folder(installation: Installation, folder: Path) -> BackupMan
         inputs=input_limits(settings, has_webhooks=True),
         output=output_limits(settings),
     )
-    configs.append(commits_config(installation.names, settings.replicas or 1))
     target = RestoreTarget(
         configs={config["name"]: {"num_replicas": settings.replicas or 1} | config for config in configs},
         archive=archive_store(settings, installation.connection),

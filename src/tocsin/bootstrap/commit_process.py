@@ -1,7 +1,6 @@
 """A process on the log of commits: it reads the log, and stores its decisions there."""
 
 import asyncio
-import json
 import os
 import socket
 import time
@@ -16,15 +15,14 @@ from ..adapters.archived_commit_log import ArchivedCommitLog
 from ..adapters.commit_view import CommitView
 from ..adapters.kept_scopes import KeptScopes, OpenEvents
 from ..adapters.memory.clock import LoopClock
-from ..adapters.nats.admin.desired_state import commits_config
-from ..adapters.nats.client import wire
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.commit_log import NatsCommitLog
+from ..adapters.nats.log.follow import READER
 from ..adapters.nats.turn_channel import NatsTurnChannel
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
-from ..domain.commit import FIRST_KEY, FIRST_PARTITION, LogHead, Seal
+from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop
@@ -33,6 +31,7 @@ from ..engine.fold import Fold
 from ..engine.fresh_fold import load_fold
 from ..engine.heads import SharedHeads
 from ..engine.lost_tail import LogEnd
+from ..engine.presence import Presence, Present, Readers, StreamPlace
 from ..engine.report_lists import LISTS, decode, listed
 from ..engine.snapshots import Folding, Snapshots
 from ..engine.stage import BoundStage, CommitStorage
@@ -111,16 +110,19 @@ class CommitProcess:
         steady: Callable[[], float] = time.perf_counter,
         projections: Projections | None = None,
         foreign: ForeignMessages | None = None,
+        is_lasting: bool = False,
     ) -> None:
         """`name`: that of no other process. `turns`: requests of processes that store commits. `wake_at`, `steady`: as in `CommitLoop`.
 
         `projections`: where snapshots and heads are; None: there are none, and the process begins at the beginning of the log.
-        `foreign` takes what is no commit.
+        `foreign` takes what is no commit. `is_lasting`: whether it shows its presence.
         """
         self.folds = False
         """Whether the process folds the log although it has no stages that decide."""
         self.folding: Folding | None = None
         """What folds the log; None: it is not folded yet."""
+        self._projections, self._readers = projections if is_lasting else None, Readers(clock)
+        self._presence: Presence | None = None
         self._foreign = foreign or ForeignMessages()
         self._log = log
         self._inputs = inputs
@@ -160,6 +162,10 @@ class CommitProcess:
             if stages and self.snapshots is not None and self._heads is not None:
                 tasks.append(group.create_task(self.snapshots.keep(loop, self._clock, partial(_may_write, loop))))
                 tasks.append(group.create_task(self._heads.show(loop.shown_heads, self._clock)))
+            if self._projections is not None:
+                self._presence = Presence(self._projections, self._clock, partial(self._describe, loop, stages))
+                await self._presence.run_once()
+                tasks.append(group.create_task(self._presence.run()))
             electing = None if leases is None else group.create_task(leases.run())
             try:
                 yield loop
@@ -205,7 +211,7 @@ class CommitProcess:
         view.fold, view.is_folding = start.fold, self.folds
         view.begin(chain, start.number)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
-        leases = leading.leases(stages, self.name, writer) if leading is not None and stages else None
+        leases = leading.leases(stages, self.name, writer, self._readers) if leading is not None and stages else None
         loop = CommitLoop(
             stages,
             start.fold,
@@ -221,6 +227,7 @@ class CommitProcess:
             ends=partial(self._ends, stages) if stages else None,
             reload=partial(self._load, chain, stages),
             snapshot=start.snapshot,
+            newest_format=lambda: FORMAT if self._presence is None else self._presence.format,
         )
         folded = asyncio.Event()
         following = group.create_task(self._follow(loop, start.head.sequence, folded))
@@ -235,7 +242,28 @@ class CommitProcess:
         stored = UnreadableMessage(stream_of(event.subject), event.subject, event.number, event.time, digest)
         self._foreign.report_unreadable(stored, reason, does_decode=does_decode)
 
+    def _describe(self, loop: CommitLoop, stages: Sequence[BoundStage]) -> Present:
+        """Return what this process shows of itself."""
+        streams = {
+            stream.value: StreamPlace(tuple(_filters(stages, stream)), loop.intake.read_upto(stream))
+            for stream in sorted(loop.streams)
+        }
+        return Present(
+            self.name,
+            tuple(range(1, FORMAT + 1)),
+            self._clock.now(),
+            tuple(stage.name for stage in stages),
+            tuple(sorted(loop.agenda.led)),
+            loop.head.sequence,
+            loop.head.number,
+            loop.fold.floor,
+            streams,
+            loop.unanswered,
+            self._readers.lost,
+        )
+
     async def _follow(self, loop: CommitLoop, after: int, folded: asyncio.Event) -> None:
+        READER.set(partial(self._readers.note, COMMITS))
         async for batch in self._log.follow(PARTITION, after=after):
             loop.receive(batch.bodies)
             if not folded.is_set():
@@ -265,6 +293,7 @@ class CommitProcess:
                 await self._clock.sleep(PAUSE_S)
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
+        READER.set(partial(self._readers.note, stream.value))
         async for batch in self._inputs.follow(stream, *filters, after=loop.floor(stream), decode=decode):
             for recorded in batch.messages:
                 for one in listed(recorded):
@@ -313,9 +342,10 @@ class Commits:
         """`history`: keeps the events of scopes that are in no fold."""
         self._history = history
         self._foreign = foreign
-        self._connection = connection
-        self._names = names
+        self.is_lasting = False
+        """Whether this process reads the log for longer than a command: it shows its presence."""
         self.log = ArchivedCommitLog(NatsCommitLog(connection, names.commits_stream, names.commits_prefix), archive)
+        self._turns = NatsTurnChannel(connection, names.turns)
         self.archive = archive
         self._inputs = inputs
         self._projections = projections
@@ -324,13 +354,6 @@ class Commits:
         self._installation = names.root
         self._wanted = asyncio.Event()
         self._view: asyncio.Future[CommitView] = asyncio.get_running_loop().create_future()
-
-    async def provision(self, replicas: int) -> None:
-        """Make the stream of the log, unless it exists."""
-        stream = self._names.commits_stream
-        if await self._connection.find(f"STREAM.INFO.{stream}", b"", absent=wire.STREAM_NOT_FOUND) is None:
-            config = commits_config(self._names, replicas)
-            await self._connection.manage(f"STREAM.CREATE.{stream}", json.dumps(config).encode())
 
     @property
     def reader(self) -> CommitReader:
@@ -352,12 +375,12 @@ class Commits:
 
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         """Return what reads and writes the log, and what shows it to all parts of this process (`view`)."""
-        process, view = await self._process(early)
+        process, view = await self._process(early, is_lasting=True)
         if not self._view.done():
             self._view.set_result(view)
         return process, view
 
-    async def _process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
+    async def _process(self, early: Sequence[str] = (), *, is_lasting: bool) -> tuple[CommitProcess, CommitView]:
         process = CommitProcess(
             self.log,
             self._inputs,
@@ -365,8 +388,9 @@ class Commits:
             await self._key(),
             installation=self._installation,
             name=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
-            turns=NatsTurnChannel(self._connection, f"{self._installation}.turn"),
+            turns=self._turns,
             projections=self._projections,
+            is_lasting=is_lasting,
             foreign=self._foreign,
         )
         snapshots = Snapshots(self._projections, b"")
@@ -411,13 +435,15 @@ class Commits:
         if self._view.done():
             return  # a process with stages reads it
         try:
-            process, view = await self._process()
+            process, view = await self._process(is_lasting=self.is_lasting)
             async with process.running([], view):
                 self._view.set_result(view)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001 - whoever asks gets it
-            if not self._view.done():
-                self._view.set_exception(error)
+            if self._view.done():  # the part that asks next gets it
+                self._view = asyncio.get_running_loop().create_future()
+            self._view.set_exception(error)
+            self._view.exception()  # perhaps no part asks
             _log.error("commits not read", action="commits-not-read", exc_info=error)
 
 

@@ -8,6 +8,7 @@ from ..engine.clock_guard import ClockGuard
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import CommitWriter
 from ..engine.leader_election import LeaderElection
+from ..engine.presence import Readers
 from ..engine.stage import BoundStage
 from ..engine.stage_leases import StageLeases, lease_of
 from ..ports import Clock, EventLog, Projections
@@ -24,15 +25,18 @@ class Leading:
     clock: Clock
     leader: Leader
 
-    def leases(self, stages: Sequence[BoundStage], name: str, writer: CommitWriter) -> StageLeases:
-        """Return the candidates of a process for the leases of its stages. `name`: the writer of its commits."""
+    def leases(self, stages: Sequence[BoundStage], name: str, writer: CommitWriter, readers: Readers) -> StageLeases:
+        """Return the candidates of a process for the leases of its stages. `name`: the writer of its commits.
+
+        They are given up while the log does not answer, or `readers` are lost, for the lifetime of a lease.
+        """
         guard, leader = ClockGuard(self.inputs, self.clock), self.leader
         elections = {stage.name: self.candidate(stage.name, name, guard) for stage in stages}
         return StageLeases(
             elections,
             guard,
             renew_interval=leader.renew_interval,
-            is_answered=lambda: not writer.is_silent_for(leader.ttl),
+            is_answered=lambda: not (writer.is_silent_for(leader.ttl) or readers.are_lost_for(leader.ttl)),
         )
 
     def candidate(self, stage: str, name: str, guard: ClockGuard | None = None) -> LeaderElection:

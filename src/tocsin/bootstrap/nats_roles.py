@@ -18,6 +18,11 @@ from ..domain.events import (
     AgentSwitched,
     Cancelled,
     CancelRequest,
+    CronAlert,
+    CronAnswer,
+    CronMissed,
+    CronSkipped,
+    CronTriggered,
     Defined,
     Deleted,
     Enqueued,
@@ -43,10 +48,25 @@ from ..domain.events import (
     Trigger,
     Voided,
 )
+from ..engine.leader_election import lease_access
 from ..engine.stage import Access, AnyStage
+from ..engine.stage_leases import lease_of
 from ..settings import Settings
-from ..subjects import DECISION_STREAMS, OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream, changed_bytes_key
+from ..stages.planner import PLANNER
+from ..stages.ticker import TICKER
+from ..subjects import (
+    DECISION_STREAMS,
+    OUTPUT_STREAMS,
+    PROCESS,
+    STREAMS,
+    TIMEZONE_REQUEST,
+    Bucket,
+    Stream,
+    changed_bytes_key,
+)
 from . import durables_of, installed_stages, names_of
+from .commit_process import is_on_commits
+from .commits import PURE
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process: `tocsin run --all`."""
@@ -88,10 +108,11 @@ _OPERATOR_ACCESS: Final = replace(
 )
 _TASK_EVENTS: Final = (Enqueued, Started, Released, Report, LeaseTimer)
 """The events that the API stores for workers and clients that use only HTTP."""
+_PRESENCE: Final = (Bucket.LEADER, f"{PROCESS}.*")
 _API_ACCESS: Final = replace(
     _VIEWER_ACCESS,
     appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS, StepProgress, HeartbeatDetails),
-    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES),
+    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES, _PRESENCE),
 )
 _WORKER_EVENTS: Final = (Report, OutputLine, StepProgress, HeartbeatDetails)
 
@@ -110,6 +131,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         agents=settings.agents.accounts,
         has_webhooks=bool(settings.triggers.webhooks),
         is_screened=settings.screener.enabled,
+        has_commits=is_on_commits(),
     )
     senders = settings.triggers.senders
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
@@ -155,10 +177,29 @@ def _access(stage: AnyStage) -> Access:
     up whether a late message was already decided on (`archive.segment_selection.Cursors`).
     """
     access = replace(stage.access, writes=(*stage.access.writes, (Bucket.FOREIGN, ">")))
+    if is_on_commits():
+        access = replace(access, **_on_commits(stage, access))
     if not stage.subscriptions:
         return access
     looks_up = tuple(dict.fromkeys((*access.looks_up, Bucket.CURSORS)))
     return replace(access, appends=(*access.appends, PoisonMessage), looks_up=looks_up)
+
+
+def _on_commits(stage: AnyStage, access: Access) -> dict[str, Any]:
+    """Return what changes in a stage's access if decisions are commits.
+
+    Each stage that the loop of commits runs has a lease, reads the streams of its inputs from its positions, and keeps snapshots; the
+    planner's process announces all public events.
+    """
+    is_pure = stage.name in PURE or stage.name == TICKER.name
+    follows = [one.stream for one in stage.subscriptions if is_pure and one.stream not in DECISION_STREAMS]
+    announced = (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert) if stage.name == PLANNER.name else ()
+    leases = (*lease_access(lease_of(stage.name)), (Bucket.SNAPSHOTS, ">")) if is_pure else ()
+    return {
+        "appends": (*access.appends, *announced),
+        "follows": tuple(dict.fromkeys((*access.follows, *follows))),
+        "writes": (*access.writes, *leases, _PRESENCE),
+    }
 
 
 def _together(stages: Sequence[AnyStage]) -> Access:

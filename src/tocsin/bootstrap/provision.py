@@ -28,8 +28,6 @@ async def initialize(installation: Installation, mode: Mode = Mode.APPLY) -> lis
         ProvisionError: the server lacks a feature, or an object of another application is in the way.
     """
     settings = installation.settings
-    if installation.commits is not None:
-        await installation.commits.provision(settings.replicas or 1)
     return await provision(
         installation.connection,
         installation.names,
@@ -102,7 +100,13 @@ def input_limits(settings: Settings, *, has_webhooks: bool | None = None) -> Inp
         has_webhooks = bool(settings.triggers.webhooks)
     opened = settings.triggers
     captured = CaptureLimits(opened.subjects, opened.max_bytes, opened.max_age) if opened.subjects else None
-    return InputLimits(archive.input_bytes, archive.outside_messages, has_webhooks=has_webhooks, captured=captured)
+    return InputLimits(
+        archive.input_bytes,
+        archive.outside_messages,
+        has_webhooks=has_webhooks,
+        captured=captured,
+        has_commits=is_on_commits(),
+    )
 
 
 def output_limits(settings: Settings) -> OutputLimits:

@@ -187,17 +187,18 @@ class Seal:
         taken: Mapping[str, Mapping[str, Taken]],
         events: Sequence[CommitEvent],
         first: int | None = None,
+        format_: int = FORMAT,
     ) -> CommitDraft:
         """Return the commit that follows a head.
 
-        `first`: the number of its first event, only for a restoration; None: the next number.
+        `first`: the number of its first event, only for a restoration; None: the next number. `format_`: one that all readers know.
 
         Raises:
             CommitTooLarge: it has too many events, or too many bytes.
         """
         commit = Commit(
             head.key,
-            FORMAT,
+            format_,
             writer,
             head.number + 1 if first is None else first,
             head.digest,
@@ -225,7 +226,10 @@ class Seal:
         commit = self._genuine(head, body, content)
         if isinstance(commit, str):
             return msgspec.structs.replace(head, sequence=sequence), ForeignBody(sequence, commit)
-        return _after(head, sequence, commit, body), commit
+        try:
+            return _after(head, sequence, commit, body), commit
+        except msgspec.MsgspecError as error:
+            raise UnknownFormat(f"a key of the log is unreadable: {error}. Upgrade this process") from error
 
     def sign(self, heads: Sequence[LogHead]) -> bytes:
         """Return heads with a proof that a process of the installation read up to them."""

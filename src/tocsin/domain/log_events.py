@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from .commit import RESTORED, CommitEvent, LogHead, Restoration
+from .commit import RESTORED, CommitEvent, LogHead, Restoration, UnknownFormat
 from .dependency import Run, Window
 from .events import Foreign
 
@@ -149,9 +149,16 @@ def encode(event: LogEvent, *, by: str, cause: str) -> CommitEvent:
 
 
 def decode(event: CommitEvent) -> LogEvent | None:
-    """Return an event of the log; None: it is one of the chain alone (`commit.REKEYED`)."""
+    """Return an event of the log; None: it is one of the chain alone (`commit.REKEYED`).
+
+    Raises:
+        UnknownFormat: a newer version stored it.
+    """
     kind = _TYPES.get(event.subject)
     if kind is None:
         return None
-    decoded: LogEvent = msgspec.json.decode(event.body, type=kind)
+    try:
+        decoded: LogEvent = msgspec.json.decode(event.body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise UnknownFormat(f"{event.subject} is unreadable: {error}. Upgrade this process") from error
     return decoded

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from .. import telemetry
-from ..domain.commit import Commit, LogHead, Taken
+from ..domain.commit import FORMAT, Commit, LogHead, Taken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Began, Left, LogEvent, Waits, decode, is_log_event
 from ..ports import Clock
@@ -88,6 +88,7 @@ class CommitLoop:
         reload: Callable[[], Awaitable[Fold | None]] | None = None,
         steady: Callable[[], float] = time.perf_counter,
         snapshot: Loaded | None = None,
+        newest_format: Callable[[], int] = lambda: FORMAT,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
@@ -96,8 +97,9 @@ class CommitLoop:
         of them. `turns`: those of this process among the writers; None: there are no others. `ends` returns the ends of the streams that
         are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the log up to the chain's
         head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the deciding for a commit.
-        `snapshot`: that of the fold, whose chain begins at its start.
+        `snapshot`: that of the fold, whose chain begins at its start. `newest_format`: the newest format that all readers know.
         """
+        self._newest_format = newest_format
         self._wake_at = wake_at
         self.fold = fold
         fold.stages = frozenset(stage.name for stage in stages)
@@ -187,6 +189,11 @@ class CommitLoop:
     def shown_heads(self) -> tuple[LogHead, ...] | None:
         """Return places at which processes without stages can begin; None: this process leads no stage."""
         return self._chain.heads.shown(self._chain.newest) if self.agenda.led else None
+
+    @property
+    def unanswered(self) -> tuple[str, float] | None:
+        """The reason why a commit is not answered, and the seconds since it was sent; None: none waits."""
+        return self._writer.unanswered
 
     @property
     def log_bytes(self) -> int:
@@ -342,7 +349,14 @@ class CommitLoop:
 
     async def _store(self, batch: Batch, taken: dict[str, dict[str, Taken]], now: datetime) -> None:
         """Append a commit, and send its effects once it is stored."""
-        draft = self._chain.seal.write(self._chain.head, writer=self._name, at=now, taken=taken, events=batch.events)
+        draft = self._chain.seal.write(
+            self._chain.head,
+            writer=self._name,
+            at=now,
+            taken=taken,
+            events=batch.events,
+            format_=self._newest_format(),
+        )
         appended = await self._writer.append(draft)
         self._decider.batch = Batch()
         if appended.sequence is None:

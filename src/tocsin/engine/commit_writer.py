@@ -93,10 +93,17 @@ class CommitWriter:
         self._clock = clock
         self.unanswered_since: float | None = None
         """The monotonic time (seconds) since which the log has not answered; None: it answers."""
+        self._reason = ""
 
     def is_silent_for(self, seconds: float) -> bool:
         """Return whether the log has not answered for so long."""
         return self.unanswered_since is not None and self._clock.monotonic() - self.unanswered_since >= seconds
+
+    @property
+    def unanswered(self) -> tuple[str, float] | None:
+        """The reason why a commit is not answered, and the seconds since it was sent; None: none waits."""
+        since = self.unanswered_since
+        return None if since is None else (self._reason, self._clock.monotonic() - since)
 
     async def append(self, draft: CommitDraft) -> Appended:
         """Store the commit that follows the chain's head; send the same bytes until they are stored, or overtaken.
@@ -125,6 +132,7 @@ class CommitWriter:
                 self.unanswered_since = (
                     self._clock.monotonic() if self.unanswered_since is None else self.unanswered_since
                 )
+                self._reason = str(error)
                 _log.warning("commit not answered; sending it again", action="commit-unanswered", error=str(error))
             else:
                 self.unanswered_since = None

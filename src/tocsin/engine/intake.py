@@ -40,6 +40,10 @@ class Intake:
         """Note that all messages up to a sequence were read, also those that no stage gets."""
         self._read[stream] = max(upto, self._read.get(stream, 0))
 
+    def read_upto(self, stream: Stream) -> int:
+        """Return the sequence up to which a stream was read; 0: nothing was."""
+        return self._read.get(stream, 0)
+
     def free(self) -> None:
         """Let go of what was taken: positions moved."""
         for stream, ahead in self._ahead.items():

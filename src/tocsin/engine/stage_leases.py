@@ -37,7 +37,7 @@ class StageLeases:
     ) -> None:
         """`elections` by stage, in the order in which they are held.
 
-        `is_answered`: whether the log answered within the lifetime of a lease; if not, the leases are given up.
+        `is_answered`: whether the log and its readers answered within the lifetime of a lease; if not, the leases are given up.
         """
         self._elections = elections
         self._time = time

@@ -266,10 +266,22 @@ _ASIDE: Final = "aside"
 _HEIR: Final = "heir"
 
 
+PROCESS: Final = "process"
+"""The first token of the keys in `leader` of the processes that read the log of commits."""
+
+
+def process_key(name: str) -> str:
+    """Return the key in `leader` of a process that reads the log of commits."""
+    return f"{PROCESS}.{_readable(name)}"
+
+
 def aside_key(lease: str, holder: str) -> str:
     """Return the key in `leader` by which a candidate says that it stands aside."""
-    readable = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "_" for c in holder)
-    return f"{lease}.{_ASIDE}.{readable}"
+    return f"{lease}.{_ASIDE}.{_readable(holder)}"
+
+
+def _readable(name: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c == "-") else "_" for c in name)
 
 
 def heir_key(lease: str) -> str:

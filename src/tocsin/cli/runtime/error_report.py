@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import typer
 
 from ...adapters.extras import ExtraNotInstalled, extra_of
+from ...domain.commit import UnknownFormat
 from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.errors import TocsinError
 from ...domain.ledger import JobNotFound
@@ -95,6 +96,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     ((ApiUnavailable,), Exit.UNREACHABLE, "{}"),
     ((ArchiveUnavailable,), Exit.UNREACHABLE, "{}; check `archive.target`, `archive.s3` and the credentials"),
     ((LogUnavailable,), Exit.UNREACHABLE, "the log cannot be reached: {}; check that NATS runs and has a quorum"),
+    ((UnknownFormat,), Exit.OUTDATED, "{}"),
     ((ExtraNotInstalled,), Exit.USAGE, "{}"),
     ((HistoryUnavailable,), Exit.UNREACHABLE, "{}"),
     ((InvalidQuery,), Exit.USAGE, "{}"),

@@ -78,6 +78,7 @@ class Exit(IntEnum):
     UNREACHABLE = 4
     INTERRUPTED = 5
     UNFORESEEN = 6
+    OUTDATED = 7
 
 
 MEANINGS: Final = {
@@ -88,6 +89,7 @@ MEANINGS: Final = {
     Exit.UNREACHABLE: "NATS or the database is unreachable or not initialized",
     Exit.INTERRUPTED: "interrupted before the command finished",
     Exit.UNFORESEEN: "unexpected error; --log-level debug shows the traceback",
+    Exit.OUTDATED: "a newer version stored what this version cannot read: upgrade it",
 }
 
 HELP: Final = "Exit codes: " + " · ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items())

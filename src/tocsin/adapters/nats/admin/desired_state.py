@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .... import subjects
+from ....domain.commit import MAX_COMMIT_BYTES
 from ....ports import DurableSpec, NotAllowed, UnsupportedLayout
 from ....subjects import INPUT_STREAMS, LAYOUT, LAYOUT_KEY, MAX_INPUT_SIZE, OUTPUT_STREAMS, Bucket, Stream
 from ..client import wire
@@ -41,6 +42,8 @@ class InputLimits:
     outside: int = 100_000
     """Messages in the stream of programs outside."""
     has_webhooks: bool = False
+    has_commits: bool = False
+    """Whether decisions are commits."""
     """Whether there is a stream of requests to webhooks, of the same size."""
     captured: "CaptureLimits | None" = None
     """The limits of the stream of captured messages; None: it does not exist."""
@@ -81,8 +84,34 @@ class OutputLimits:
 _METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
 
 
+ROOM_FOR_HEADERS: Final = 16_384
+"""Bytes of a commit's headers at most."""
 WEBHOOK_MAX_AGE_S: Final = 604_800
 """How long a request to a webhook waits for the event listener."""
+
+
+def commits_config(names: Names) -> Json:
+    """Return the configuration of the stream of the log of commits.
+
+    It has no limits of age, size or number, since every process folds all of it. A message of a user that may publish there is skipped,
+    and cannot remove any: the stream has no rollups, schedules or lifetimes. No message is larger than a commit may be.
+    """
+    return {
+        "name": names.commits_stream,
+        "subjects": [f"{names.commits_prefix}.*"],
+        "storage": "file",
+        "compression": "s2",
+        "retention": "limits",
+        "discard": "new",
+        "max_age": 0,
+        "max_bytes": -1,
+        "max_msgs": -1,
+        "max_msgs_per_subject": -1,
+        "max_msg_size": MAX_COMMIT_BYTES + ROOM_FOR_HEADERS,
+        "allow_direct": True,
+        "deny_delete": True,
+        "metadata": _METADATA,
+    }
 
 
 def webhook_config(names: Names, size: int) -> Json:
@@ -263,23 +292,13 @@ def wanted_streams(
     configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
     configs += [bucket_config(bucket, names) for bucket in Bucket]
     configs.append(archive_config(names))
+    if inputs is not None and inputs.has_commits:
+        configs.append(commits_config(names))
     if inputs is not None and inputs.has_webhooks:
         configs.append(webhook_config(names, inputs.size))
     if inputs is not None and inputs.captured is not None:
         configs.append(captured_config(names, inputs.captured))
     return configs
-
-
-def commits_config(names: Names, replicas: int) -> Json:
-    """Return the configuration of the stream of the log of commits."""
-    return {
-        "name": names.commits_stream,
-        "subjects": [f"{names.commits_prefix}.*"],
-        "storage": "file",
-        "allow_direct": True,
-        "num_replicas": replicas,
-        "metadata": _METADATA,
-    }
 
 
 def consumer_config(spec: DurableSpec, names: Names) -> Json:

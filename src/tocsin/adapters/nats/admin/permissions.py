@@ -94,10 +94,11 @@ class Granting:
         agents: Iterable[str] = (),
         has_webhooks: bool = False,
         is_screened: bool = False,
+        has_commits: bool = False,
     ) -> None:
         """`opened`: the subjects that the settings open for triggers, by the stream of another program.
 
-        `agents`: the names that have accounts. With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With `is_screened`, screeners hear what users outside publish for streams.
+        `agents`: the names that have accounts. With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With `is_screened`, screeners hear what users outside publish for streams. With `has_commits`, decisions are commits.
         """
         self._names = names
         self._opened = dict(opened or {})
@@ -106,6 +107,7 @@ class Granting:
         self._durables = tuple(durables)
         self._agents = tuple(agents)
         self._is_screened = is_screened
+        self._has_commits = has_commits
 
     def part(
         self, name: str, access: Access, durables: Iterable[DurableSpec] = (), *, needs_key: bool = True
@@ -115,8 +117,10 @@ class Granting:
         They follow from its access and its durables. `needs_key`: it may read the installation's key, which verifies
         reports. A user that can also report could forge reports on other tasks with it.
         """
+        stored = [subject for kind in access.appends for subject in subjects.filters_of(kind)]
+        decisions = [subject for subject in stored if self._has_commits and _is_decided(subject)]
         publish = [
-            *(self._names.to_wire(subject) for kind in access.appends for subject in subjects.filters_of(kind)),
+            *(self._names.to_wire(subject) for subject in stored if subject not in decisions),
             *(subject for durable in durables for subject in self._consuming(durable)),
             *(subject for stream in access.reads for subject in self._reading(stream)),
             *(subject for stream in access.follows for subject in self._following(stream)),
@@ -141,7 +145,8 @@ class Granting:
             publish += [*map(self._names.to_wire, subjects.OUTSIDE_SUBJECTS), f"{SERVER_REPLIES}>"]
         if access.alerts:
             publish.append(self._names.alerts(ANY))
-        hearing: list[str] = []
+        publish += self._on_commits(access, appends=bool(decisions))
+        hearing = [self._names.turns] if self._has_commits else []
         if access.keeps_agents or access.assigns_tasks:
             hearing.append(self._names.hold_list(ANY, ANY))
         if access.assigns_tasks:
@@ -209,6 +214,7 @@ class Granting:
         """
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
         streams += [self._names.archive_stream, self._names.webhook_stream, self._names.captured_stream]
+        streams += [self._names.commits_stream] if self._has_commits else []
         publish = [
             f"{API}.INFO",
             f"{API}.STREAM.NAMES",
@@ -234,7 +240,7 @@ class Granting:
             *(f"{API}.CONSUMER.INFO.{self._names.stream(s)}.*" for s in Stream),
             *([self._names.unscreened(ANY, PROBE)] if self._is_screened else ()),
         ]
-        return Permissions(rules.inbox_prefix, _sorted(publish), rules.deny_publish)
+        return replace(rules, publish=_sorted(publish))
 
     def receiving(self, permissions: Permissions) -> Permissions:
         """Add the right to store requests to webhooks, if there are any."""
@@ -344,6 +350,18 @@ class Granting:
         for verb in ("CREATE", "MSG.NEXT", "DELETE"):
             yield f"{API}.CONSUMER.{verb}.{name}.*"
 
+    def _on_commits(self, access: Access, *, appends: bool) -> Iterator[str]:
+        """Allow every part to read the log of commits; those that decide may append, and ask for their turns."""
+        if not self._has_commits:
+            return
+        name = self._names.commits_stream
+        yield from (f"{API}.STREAM.{verb}.{name}" for verb in ("INFO", "MSG.GET"))
+        yield from (f"{API}.CONSUMER.{verb}.{name}.*" for verb in ("CREATE", "MSG.NEXT", "DELETE"))
+        if access.keeps_archive:
+            yield f"{API}.STREAM.PURGE.{name}"
+        if appends:
+            yield from (f"{self._names.commits_prefix}.*", self._names.turns)
+
     def _of_others(self, stream: Stream) -> Iterator[str]:
         # An ephemeral consumer may have any name except those of the durables.
         for durable in self._durables:
@@ -387,6 +405,14 @@ class Granting:
     def _key(self) -> str:
         bucket = Bucket.INSTALLATION
         return f"{API}.DIRECT.GET.{self._names.bucket_stream(bucket)}.{self._names.key(bucket, INSTALLATION_KEY)}"
+
+
+def _is_decided(subject: str) -> bool:
+    """Return whether an event of a subject stands in commits alone.
+
+    The announcer publishes the public ones again, and no decision rests on a change of leaders.
+    """
+    return subjects.guard_of(subject) is not None and not subject.startswith("cron.")
 
 
 def _outside(name: str, account: Outside) -> Permissions:

@@ -40,6 +40,10 @@ __all__ = ["Change", "Mode", "ProvisionError", "provision"]
 _KEY_BYTES: Final = 32
 
 
+LEAST_PAYLOAD: Final = 1_000_000
+"""Bytes of a message that a server must accept (`max_payload`; 1 MiB by default)."""
+
+
 class Mode(Enum):
     """The treatment of the changes that an installation needs."""
 
@@ -84,6 +88,8 @@ async def provision(
     try:
         await _check_jetstream(connection)
         await require_layout(connection, names, all_streams(names))
+        if inputs is not None and inputs.has_commits:
+            _check_payload(connection.client)
         configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
         ensure = partial(_ensure, connection, names, configs, tuple(durables), replicas)
         if mode is Mode.PLAN:
@@ -132,6 +138,14 @@ def _check_version(client: Client) -> None:
             f"Upgrade it to {OLDEST_SERVER} or newer.",
             version=str(version),
             needed=str(OLDEST_SERVER),
+        )
+
+
+def _check_payload(client: Client) -> None:
+    if client.max_payload < LEAST_PAYLOAD:
+        raise ProvisionError(
+            f"nats-server accepts messages of {client.max_payload:,} bytes, and a commit may need {LEAST_PAYLOAD:,}."
+            f" Set `max_payload` to at least {LEAST_PAYLOAD:,}."
         )
 
 

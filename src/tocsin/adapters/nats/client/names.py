@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ....subjects import (
+    COMMITS,
     OUTSIDE_INPUTS,
     PARTITIONS,
     PUBLIC_EVENTS,
@@ -187,12 +188,17 @@ class Names:
     @property
     def commits_stream(self) -> str:
         """The name of the stream of the log of commits: `tocsin_COMMITS`."""
-        return f"{self.root}_COMMITS"
+        return f"{self.root}_{COMMITS}"
 
     @property
     def commits_prefix(self) -> str:
         """What precedes the partition in the subjects of the log of commits: `tocsin.commits`."""
         return f"{self.root}.commits"
+
+    @property
+    def turns(self) -> str:
+        """The subject on which processes request their turns to store a commit."""
+        return f"{self.root}.turn"
 
     @property
     def captured_stream(self) -> str:

@@ -13,6 +13,7 @@ import secrets
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -78,6 +79,9 @@ class WireNames(RelativeNames, Protocol):
         """Return the name of a stream on the server."""
         ...
 
+
+READER: Final = ContextVar[Callable[[bool], None]]("reader", default=lambda _: None)
+"""Takes whether the consumer of a reader in this context is made; False: it is lost, or cannot be made."""
 
 P = TypeVar("P", bound=_Portion)
 Make = Callable[[Sequence[Received], bool, int], P]
@@ -155,6 +159,7 @@ async def read(
                     yield make(received, False, upto)  # noqa: FBT003 - `Batch` has the same flag
             may_leave = len(wire_filters) > 1 and after is not None  # else once the newest of each subject are read
             covered = await consumer.create(after)
+            READER.get()(True)  # noqa: FBT003 - a callback
             if covered is not None:  # said after each backlog, because the recorder gathers messages until then
                 after, has_caught_up = covered, True
                 yield make((), True, covered)  # noqa: FBT003 - `Batch` has the same flag
@@ -167,6 +172,7 @@ async def read(
                     yield portion
                     progress_at = loop.time()
         except (_LostError, LogUnavailable) as error:
+            READER.get()(False)  # noqa: FBT003 - a callback
             if max_lag is not None and loop.time() - progress_at > max_lag:
                 _give_up(stream, error)
             _log.info("reader restarted", action="follow-again", stream=stream, after=str(after), reason=str(error))
