@@ -55,6 +55,7 @@ from ..settings import Settings
 from ..stages.planner import PLANNER
 from ..stages.ticker import TICKER
 from ..subjects import (
+    ANNOUNCED,
     DECISION_STREAMS,
     OUTPUT_STREAMS,
     PROCESS,
@@ -195,10 +196,11 @@ def _on_commits(stage: AnyStage, access: Access) -> dict[str, Any]:
     follows = [one.stream for one in stage.subscriptions if is_pure and one.stream not in DECISION_STREAMS]
     announced = (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert) if stage.name == PLANNER.name else ()
     leases = (*lease_access(lease_of(stage.name)), (Bucket.SNAPSHOTS, ">")) if is_pure else ()
+    place = ((Bucket.CURSORS, ANNOUNCED),) if announced else ()
     return {
         "appends": (*access.appends, *announced),
         "follows": tuple(dict.fromkeys((*access.follows, *follows))),
-        "writes": (*access.writes, *leases, _PRESENCE),
+        "writes": (*access.writes, *leases, *place, _PRESENCE),
     }
 
 

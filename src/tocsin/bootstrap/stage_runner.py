@@ -313,7 +313,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         async with asyncio.TaskGroup() as group:
             start_loops(group, installation, stages)
             if view is not None and PLANNER.name in running:
-                announcer = Announcer(installation.connection, installation.names, view, installation.clock)
+                ports_of = installation.clock, installation.projections
+                announcer = Announcer(installation.connection, installation.names, view, *ports_of)
                 group.create_task(announcer.run(), name="announcer")
             if lead is not None:
                 group.create_task(lead.run(), name="lease of the event listener")

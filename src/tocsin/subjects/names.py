@@ -300,6 +300,8 @@ def lease_standing_aside(key: str) -> str | None:
     return lease if rest.startswith(f"{_ASIDE}.") else None
 
 
+ANNOUNCED: Final = "announced"
+"""The key in `cursors` that holds the number of the newest public event that is announced."""
 ARCHIVE_STATE: Final = "archive"
 """The key in `cursors` that holds the progress of the archive."""
 LOG_ARCHIVE: Final = "log-archive"

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 from ....ports import LogUnavailable, MessageTooLarge, RequestRefused, SequenceConflict
 from .transport import Outgoing
 
+EXPECTED_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECTED_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 MESSAGE_ID: Final = "Nats-Msg-Id"

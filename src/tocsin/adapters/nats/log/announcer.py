@@ -1,8 +1,10 @@
 """The announcer: publishes the public events of commits on subjects of their own, in order and each once.
 
-The newest public event holds its place: each message has the number of its event, and is guarded by the newest of them all. Nobody
-else publishes there, so that the guards of many events are known before the first is stored; if one is refused, so are all that follow,
-and the place is looked up again. So two announcers, or one that answers were lost to, announce nothing twice and leave nothing out.
+Its place is the number of the newest event, which that event has in a header, and which stands in a bucket too: an operator may purge the
+stream, and its limits may remove all of it. Each message is guarded by the last sequence of the stream, which no removal lowers. Nobody else
+publishes there, so that the guards of many events are known before the first is stored; if one is refused, so are all that follow, and the
+place is looked up again. So two announcers, or one that answers were lost to, announce nothing twice and leave nothing out. Only if an
+announcer dies between a write and its entry, and the stream is purged before another goes on, the events of that write come twice.
 """
 
 import base64
@@ -14,8 +16,8 @@ from pydantic_core import from_json
 
 from .... import subjects, telemetry
 from ....domain.events import Message, Recorded
-from ....ports import Clock, LogUnavailable
-from ....subjects import PUBLIC_EVENTS, Stream
+from ....ports import Clock, LogUnavailable, Projections, SequenceConflict
+from ....subjects import ANNOUNCED, PUBLIC_EVENTS, Bucket, Stream
 from ...commit_view import CommitView
 from ..client import wire
 from ..client.connection import Connection, Json
@@ -38,7 +40,11 @@ class _OtherAnnouncer(Exception):
 class Announcer:
     """Publishes the public events of one installation."""
 
-    def __init__(self, connection: Connection, names: Names, view: CommitView, clock: Clock) -> None:
+    def __init__(
+        self, connection: Connection, names: Names, view: CommitView, clock: Clock, projections: Projections
+    ) -> None:
+        self._projections = projections
+        self._revision = 0
         self._connection = connection
         self._names = names
         self._view = view
@@ -50,7 +56,10 @@ class Announcer:
         while True:
             try:
                 await self._run()
-            except _OtherAnnouncer:  # with replicas, the server may also refuse what follows a message in flight
+            except (
+                _OtherAnnouncer,
+                SequenceConflict,
+            ):  # with replicas, the server may also refuse what follows a message in flight
                 self._at_once = max(1, self._at_once // 2)
                 _log.debug("another announcer is faster", action="announcer-behind")
             except LogUnavailable as error:
@@ -61,25 +70,40 @@ class Announcer:
         expect, number = await self._place()
         async for batch in self._view.follow(Stream.LOG, PUBLIC_EVENTS, after=number):
             for first in range(0, len(batch.messages), self._at_once):
-                expect = await self._announce(batch.messages[first : first + self._at_once], expect)
+                events = batch.messages[first : first + self._at_once]
+                expect = await self._announce(events, expect)
+                await self._note(events[-1].sequence)
 
     async def _place(self) -> tuple[int, int]:
-        """Return the sequence of the newest public event, and its number in the log."""
+        """Return the last sequence of the stream, and the number of the newest public event.
+
+        The sequence is read first: it refuses what another announcer has announced since.
+        """
+        stream = self._names.stream(Stream.LOG)
+        expect: int = (await self._connection.manage(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
         request = json.dumps({"last_by_subj": self._names.to_wire(PUBLIC_EVENTS)}).encode()
-        verb = f"STREAM.MSG.GET.{self._names.stream(Stream.LOG)}"
-        answer = await self._connection.find(verb, request, absent=wire.NO_MESSAGE_FOUND)
-        return (0, 0) if answer is None else (answer["message"]["seq"], _number_of(answer["message"]))
+        answer = await self._connection.find(f"STREAM.MSG.GET.{stream}", request, absent=wire.NO_MESSAGE_FOUND)
+        newest = 0 if answer is None else _number_of(answer["message"])
+        entry, self._revision = await self._projections.get(Bucket.CURSORS, ANNOUNCED) or (b"0", 0)
+        noted = int(entry)
+        if noted < newest:
+            await self._note(newest)
+        return expect, max(newest, noted)
+
+    async def _note(self, number: int) -> None:
+        """Note that events up to a number are announced, unless another announcer noted more."""
+        value = str(number).encode()
+        self._revision = await self._projections.put(Bucket.CURSORS, ANNOUNCED, value, expect=self._revision)
 
     async def _announce(self, events: Sequence[Recorded[Message]], expect: int) -> int:
-        """Publish events in one write; return the sequence of the last. `expect`: that of the newest public event."""
+        """Publish events in one write; return the sequence of the last. `expect`: the last of the stream."""
         outgoing = [
             Outgoing(
                 self._names.to_wire(subjects.subject_of(recorded.message)),
                 recorded.message.encode(),
                 {
                     NUMBER: str(recorded.sequence),
-                    wire.EXPECTED_SEQUENCE: str(expect + place),
-                    wire.EXPECTED_SUBJECT: self._names.to_wire(PUBLIC_EVENTS),
+                    wire.EXPECTED_LAST: str(expect + place),
                 },
             )
             for place, recorded in enumerate(events)
