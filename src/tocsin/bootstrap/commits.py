@@ -36,6 +36,13 @@ PURE: Final = frozenset(stage.name for stage in _PURE)
 """The stages whose decisions the loop of commits makes. The others read events by themselves, and propose theirs."""
 OF_COMMITS: Final = frozenset({TICKER.name, DEPENDENCY_KEEPER.name, RECOVERER.name})
 """The stages that have another declaration on the log of commits."""
+
+
+def has_lease(stage: str) -> bool:
+    """Return whether the loop of commits decides for a stage."""
+    return stage in PURE or stage in OF_COMMITS
+
+
 FOLLOWS_REPORTS: Final = Matcher.follow_reports.__name__
 
 BATCH: Final = 256

@@ -53,7 +53,6 @@ from ..engine.stage import Access, AnyStage
 from ..engine.stage_leases import lease_of
 from ..settings import Settings
 from ..stages.planner import PLANNER
-from ..stages.ticker import TICKER
 from ..subjects import (
     ANNOUNCED,
     DECISION_STREAMS,
@@ -67,7 +66,7 @@ from ..subjects import (
 )
 from . import durables_of, installed_stages, names_of
 from .commit_process import is_on_commits
-from .commits import PURE
+from .commits import has_lease
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process: `tocsin run --all`."""
@@ -192,7 +191,7 @@ def _on_commits(stage: AnyStage, access: Access) -> dict[str, Any]:
     Each stage that the loop of commits runs has a lease, reads the streams of its inputs from its positions, and keeps snapshots; the
     planner's process announces all public events.
     """
-    is_pure = stage.name in PURE or stage.name == TICKER.name
+    is_pure = has_lease(stage.name)
     follows = [one.stream for one in stage.subscriptions if is_pure and one.stream not in DECISION_STREAMS]
     announced = (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert) if stage.name == PLANNER.name else ()
     leases = (*lease_access(lease_of(stage.name)), (Bucket.SNAPSHOTS, ">")) if is_pure else ()

@@ -13,7 +13,7 @@ from ..settings import Settings
 from ..stages import STAGES
 from ..subjects import DECISION_STREAMS, RECORDED, Stream
 from .commit_process import is_on_commits
-from .commits import PURE
+from .commits import PURE, has_lease
 from .installation import Installation, is_set_up
 
 KEY_TIMEOUT_S: Final = 3.0
@@ -87,6 +87,7 @@ def health_target(installation: Installation) -> HealthTarget:
         durables=durables,
         owners={(s.stream, s.durable): stage.name for stage, s in _subscriptions(settings)},
         recorded=RECORDED[Stream.LOG],
+        led=[stage.name for stage in installed_stages(settings) if is_on_commits() and has_lease(stage.name)],
     )
 
 

@@ -181,6 +181,9 @@ class ServerInspection(Protocol):
     async def oldest_pending(self, durable: DurableState) -> datetime | None:
         """Return the time of a durable's oldest unacknowledged message."""
 
+    async def oldest_after(self, source: str, filters: Sequence[str], sequence: int) -> datetime | None:
+        """Return the time of the first message of a stream, or of the log of commits, after a sequence; None: there is none."""
+
     async def keys(self, bucket: Bucket) -> Mapping[str, StoredKey]:
         """Return the present keys of a bucket."""
 

@@ -11,6 +11,7 @@ from ..shared_read import SharedRead
 from .checks import (
     backlog,
     clocks,
+    commits,
     deadlines,
     dependencies,
     notifications,
@@ -132,6 +133,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     clocks.machine,
     clocks.renewals,
     clocks.leaders,
+    commits.appends,
+    commits.readers,
+    commits.leaders,
+    commits.formats,
     backlog.stages,
     backlog.queues,
     backlog.paused,

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from ...archive.archive import Archive
 from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
@@ -19,6 +21,8 @@ from ...domain.job_record import Registration
 from ...domain.queue_backlog import QueueBacklog
 from ...domain.text import counted
 from ...engine.foreign_reports import not_voided
+from ...engine.presence import Present, processes
+from ...engine.stage_leases import lease_of
 from ...ports import (
     Clock,
     DurableSpec,
@@ -43,6 +47,10 @@ from .unheard_triggers import Progress, unheard_triggers, waiting_events
 
 T = TypeVar("T")
 
+UNANSWERED_AFTER_S: Final = 2.0
+"""Seconds after which a commit without an answer is a problem."""
+LOST_AFTER_S: Final = 4.0
+"""Seconds after which a reader without a consumer is a problem."""
 SQLITE: Final = "sqlite:///"
 LAID_OUT: Final = (Stream.LEDGER, Stream.LOG)
 """The streams whose layout is checked."""
@@ -53,7 +61,7 @@ UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreac
 # `tocsin doctor` examines more than these problems, and says what to do about each finding.
 def problems_of(seen: "Status") -> tuple[str, ...]:
     """Return the problems that a status shows, the gravest first."""
-    return (*_silent(seen), *_leaders(seen), *_queues(seen), *_others(seen))
+    return (*_silent(seen), *_leaders(seen), *_processes(seen), *_queues(seen), *_others(seen))
 
 
 def _silent(seen: "Status") -> Iterator[str]:
@@ -76,6 +84,22 @@ def _leaders(seen: "Status") -> Iterator[str]:
     for candidate in seen.standing_aside:
         offset = f"{candidate.clock_offset:+.3f} s ±{candidate.clock_error:.3f}"
         yield f"{candidate.holder} does not stand for `{candidate.lease}`: its clock differs from the log's by {offset}"
+
+
+def _processes(seen: "Status") -> Iterator[str]:
+    """Yield what holds processes up on the log of commits."""
+    for process in seen.processes:
+        if process.unanswered is not None and process.unanswered[1] >= UNANSWERED_AFTER_S:
+            reason, seconds = process.unanswered
+            yield f"a commit of {named(process)} is not answered for {seconds:.0f} s: {reason}; see `tocsin doctor`"
+        for source, seconds in sorted(process.lost.items()):
+            if seconds >= LOST_AFTER_S:
+                yield f"{named(process)} cannot read {source} for {seconds:.0f} s; see `tocsin doctor`"
+
+
+def named(process: Present) -> str:
+    """Return the name of a process with the stages for which it decides."""
+    return f"{process.name} ({', '.join(map(lease_of, process.led))})" if process.led else process.name
 
 
 def _queues(seen: "Status") -> Iterator[str]:
@@ -126,6 +150,8 @@ class HealthTarget:
     """Stage of each durable; that of MQ executors has none."""
     recorded: Sequence[str]
     """Filters over the messages of the log that the history records."""
+    led: Sequence[str] = ()
+    """The stages with leases on the log of commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +248,8 @@ class Status:
     """The streams of triggers that were examined."""
     unheard_triggers: tuple[str, ...] = ()
     """Triggers in force whose source is not opened or does not exist, with their jobs."""
+    processes: tuple[Present, ...] = ()
+    """The processes that read the log of commits."""
     waiting_events: Mapping[str, int] = field(default_factory=dict)
     """Number of events that wait in streams of programs, by trigger with its job."""
 
@@ -260,10 +288,11 @@ async def status(target: HealthTarget) -> Status:
         query("foreign messages", partial(not_voided, log, projections), Bucket.FOREIGN),
     )
     progress: Progress = {}
-    bound, unheard, proposals = await asyncio.gather(
+    bound, unheard, proposals, present = await asyncio.gather(
         query("shards", partial(bindings, log), *LAID_OUT),
         query("triggers", partial(unheard_triggers, target.settings, inspection, registrations or (), progress)),
         query("proposals", partial(waiting_proposals, log, projections), Bucket.CURSORS, Stream.LOG),
+        query("processes", partial(processes, projections), Bucket.LEADER),
     )
     of_streams = await asyncio.gather(
         *(
@@ -297,6 +326,7 @@ async def status(target: HealthTarget) -> Status:
         standing_aside=() if leadership is None else leadership.standing_aside,
         shards=None if bound is None else shards_of(bound, workers),
         proposals=proposals,
+        processes=tuple(present or ()),
         trigger_progress=progress,
         unheard_triggers=unheard or (),
         waiting_events=waiting_events(target.settings, registrations or (), progress),
@@ -322,6 +352,7 @@ def as_json(seen: Status) -> dict[str, Any]:
         if stream is not None:
             del stream["drift"], stream["unchangeable"], stream["loss"]
             stream["told_at"] = stream.pop("observed_at")
+    answer["processes"] = msgspec.to_builtins(seen.processes)
     answer["foreign"] = [report.model_dump(mode="json") for report in seen.foreign]
     for durable in answer["durables"]:
         durable.update(durable.pop("state"))

@@ -22,7 +22,7 @@ from ....ports.server_inspection import (
     StreamState,
     TriggerProgress,
 )
-from ....subjects import Bucket, Stream
+from ....subjects import COMMITS, Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import PROBE, Names
@@ -181,6 +181,17 @@ class NatsInspection(ServerInspection):
                 break
             consumers += page["consumers"]
         return consumers
+
+    @override
+    async def oldest_after(self, source: str, filters: Sequence[str], sequence: int) -> datetime | None:
+        names = self._names
+        stream = names.commits_stream if source == COMMITS else names.stream(Stream(source))
+        wired = [f"{names.commits}.*"] if source == COMMITS else [*map(names.to_wire, filters)]
+        requests = [json.dumps({"seq": sequence + 1, "next_by_subj": one}).encode() for one in wired]
+        verb = f"STREAM.MSG.GET.{stream}"
+        answers = [await self._connection.find(verb, one, absent=wire.NO_MESSAGE_FOUND) for one in requests]
+        times = (datetime.fromisoformat(answer["message"]["time"]) for answer in answers if answer is not None)
+        return min(times, default=None)
 
     @override
     async def oldest_pending(self, durable: DurableState) -> datetime | None:
