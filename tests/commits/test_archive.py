@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,9 @@ from tocsin.engine.snapshots import FoldPlace
 from tocsin.engine.stage import CommitStorage
 from tocsin.ports import SequenceConflict
 from tocsin.ports.commit_log import StoredBody
+from tocsin.services.health.checks.archive import failures, held, store
+from tocsin.services.health.findings import CheckContext
+from tocsin.settings import Settings
 from tocsin.stages.archiver import log_archiver
 from tocsin.stages.archiver.log_archiver import Keeping, LogArchiver
 from tocsin.subjects import Stream
@@ -411,3 +415,56 @@ async def test_reason_of_a_failure_is_stored_until_a_run_succeeds(given: Archivi
     assert (failure.since, failure.reason) == (since, "ArchiveDamaged: broken")
     await given.run()
     assert (await given.archive.state())[0].failure is None
+
+
+async def test_places_of_stages_and_followers_are_noted_with_their_time(given: Archiving) -> None:
+    await given.run()
+    begun = given.clock.now()
+    places = (await given.archive.state())[0].places
+    assert places["recorder"].number == given.recorded
+    assert places["stage planner"].number == given.work.fold.position("planner", EVENTS).floor
+    given.clock.advance(3600)
+    await given.work.trigger("job", "more")
+    await given.work.runner.rest()
+    given.work.fold.positions["retrier", EVENTS] = Position(places["stage retrier"].number)
+    await given.run()
+    places = (await given.archive.state())[0].places
+    assert places["recorder"].since == places["stage retrier"].since == begun
+    assert places["stage planner"].since > begun
+
+
+def examined(given: Archiving) -> CheckContext:
+    target = SimpleNamespace(log_archive=given.archive, settings=Settings())
+    return CheckContext(target, SimpleNamespace(), given.clock.now())  # type: ignore[arg-type] # what the checks read
+
+
+async def test_doctor_names_what_does_not_move_for_a_day(given: Archiving) -> None:
+    given.work.fold.positions["retrier", EVENTS] = Position(3)
+    await given.run()
+    found = await held(examined(given))
+    assert found is not None
+    assert found.level == "ok"
+    given.clock.advance(25 * 3600)
+    await given.run()
+    found = await held(examined(given))
+    assert found is not None
+    assert (found.code, found.level) == ("archive-held", "warn")
+    assert "stage retrier" in found.what
+    assert "stage planner" not in found.what
+
+
+async def test_doctor_reads_the_newest_segment_of_each_source(given: Archiving) -> None:
+    assert await store(examined(given)) is None
+    await given.run()
+    found = await store(examined(given))
+    assert found is not None
+    assert found.level == "ok"
+    [segment] = await given.archive.segments(SOURCE)
+    given.store._objects[f"{segment.name}.gz"] = b"x"
+    found = await store(examined(given))
+    assert found is not None
+    assert found.code == "archive-damaged"
+    await given.archiver().note(ArchiveDamaged("broken"))
+    found = await failures(examined(given))
+    assert found is not None
+    assert (found.level, "ArchiveDamaged: broken" in found.what) == ("warn", True)

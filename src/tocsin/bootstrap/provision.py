@@ -13,7 +13,7 @@ from ..settings import Settings
 from ..stages import STAGES
 from ..subjects import DECISION_STREAMS, RECORDED, Stream
 from .commit_process import is_on_commits
-from .commits import PURE, has_lease
+from .commits import has_lease
 from .installation import Installation, is_set_up
 
 KEY_TIMEOUT_S: Final = 3.0
@@ -50,7 +50,9 @@ def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]
     subscribed = [(stage, one) for stage in installed_stages(settings) for one in stage.subscriptions]
     if not is_on_commits():
         return subscribed
-    return [(stage, one) for stage, one in subscribed if stage.name not in PURE and one.stream not in DECISION_STREAMS]
+    return [
+        (stage, one) for stage, one in subscribed if not has_lease(stage.name) and one.stream not in DECISION_STREAMS
+    ]
 
 
 def durables_of(settings: Settings) -> list[DurableSpec]:
@@ -88,6 +90,7 @@ def health_target(installation: Installation) -> HealthTarget:
         owners={(s.stream, s.durable): stage.name for stage, s in _subscriptions(settings)},
         recorded=RECORDED[Stream.LOG],
         led=[stage.name for stage in installed_stages(settings) if is_on_commits() and has_lease(stage.name)],
+        log_archive=None if installation.commits is None else installation.commits.archive,
     )
 
 

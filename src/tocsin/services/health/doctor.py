@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from ...archive.archive import ArchiveDamaged
 from ...domain.schedule import calendar_warnings
-from ...ports import ArchiveUnavailable, EventLog, LogUnavailable
+from ...ports import EventLog, LogUnavailable
 from ..shared_read import SharedRead
 from .checks import (
+    archive,
     backlog,
     clocks,
     commits,
@@ -71,49 +71,6 @@ async def ends(context: CheckContext) -> Finding:
     )
 
 
-async def failures(context: CheckContext) -> Finding | None:
-    """Report an archiver that fails (`archive-failing`)."""
-    if not context.target.settings.archive.enabled:
-        return None
-    state, _ = await context.target.archive.state()
-    if state.failure is None:
-        return ok("archive-failing", "the newest run of the archiver did not fail")
-    hours = context.age(state.failure.since).total_seconds() / 3_600
-    return warn(
-        "archive-failing",
-        f"the archiver has failed for {hours:.1f} hours: {state.failure.reason}",
-        means="nothing leaves the streams, which grow until they refuse inputs; no job waits for it",
-        do="correct what the reason names; the archiver tries again each `archive.interval` by itself",
-        since=state.failure.since.isoformat(),
-    )
-
-
-async def store(context: CheckContext) -> Finding | None:
-    """Read the newest segment (`archive-unavailable`, `archive-damaged`)."""
-    archive = context.target.archive
-    state, _ = await archive.state()
-    if state.head is None:
-        return None
-    try:
-        segment = await archive.segment(state.head, state.head_sha256)
-        await archive.messages(segment)
-    except ArchiveDamaged as error:
-        return bad(
-            "archive-damaged",
-            str(error),
-            means="executions in it cannot be read or audited",
-            do="restore the object from another copy, such as a backup or an older version in the bucket",
-        )
-    except (ArchiveUnavailable, OSError) as error:
-        return warn(
-            "archive-unavailable",
-            f"the archive cannot be read from here: {error}",
-            means="old executions cannot be read, audited or backed up; jobs run on",
-            do="check `archive.target` and `archive.s3`, the credentials, and that the store runs",
-        )
-    return ok("archive-unavailable", f"the newest of {state.number:,} segments can be read")
-
-
 CHECKS: Final[tuple[Check, ...]] = (
     server.version,
     server.limits,
@@ -151,8 +108,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     deadlines.executions,
     deadlines.locks,
     backlog.history,
-    failures,
-    store,
+    archive.failures,
+    archive.store,
+    archive.held,
     notifications.delivery,
     trigger_sources.sources,
     trigger_sources.refusals,

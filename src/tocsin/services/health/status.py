@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ...archive.archive import Archive
+from ...archive.log_archive import LogArchive
 from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
 from ...domain.events import Message, Recorded
@@ -152,6 +153,8 @@ class HealthTarget:
     """Filters over the messages of the log that the history records."""
     led: Sequence[str] = ()
     """The stages with leases on the log of commits."""
+    log_archive: LogArchive | None = None
+    """The archive of the log of commits; None: decisions are messages."""
 
 
 @dataclass(frozen=True, slots=True)

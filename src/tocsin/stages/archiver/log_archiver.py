@@ -128,7 +128,7 @@ class LogArchiver:
             return False
         fold, end, _ = await folding.copy()
         stored, revision = await self._commits.archive.state()
-        state = msgspec.structs.replace(stored, places=await self._look(stored.places, now), failure=None)
+        state = msgspec.structs.replace(stored, places=await self._look(stored.places, fold, now), failure=None)
         state, is_more = await self._archive_commits(state, end.sequence, now)
         for stream in INPUTS:
             state, has_more = await self._archive_inputs(stream, fold, state, now)
@@ -221,7 +221,8 @@ class LogArchiver:
     async def _removable(self, state: LogArchiveState, fold: FoldCopy, now: datetime) -> int:
         """Return the sequence up to which commits may leave the stream; 0: none may."""
         before = await self._commits.snapshots.removable_upto(fold.snapshots)
-        held = [place.number for place in state.places.values() if now - place.since < STANDS_STILL]
+        followers = [state.places[name] for name in self._commits.followers]
+        held = [place.number for place in followers if now - place.since < STANDS_STILL]
         number = min([_floor(fold, EVENTS, fold.terms), *held], default=0)
         if not before:
             return 0
@@ -230,13 +231,15 @@ class LogArchiver:
                 return min(segment.last, before)
         return 0
 
-    async def _look(self, places: Mapping[str, Place], now: datetime) -> dict[str, Place]:
-        """Return the places of followers, and since when each stands."""
-        looked: dict[str, Place] = {}
-        for name, number in self._commits.followers.items():
-            before, newest = places.get(name), await number()
-            looked[name] = before if before is not None and before.number == newest else Place(newest, now)
-        return looked
+    async def _look(self, places: Mapping[str, Place], fold: FoldCopy, now: datetime) -> dict[str, Place]:
+        """Return the places of followers and stages, and since when each stands. A stage holds commits for any time."""
+        newest = {name: await number() for name, number in self._commits.followers.items()}
+        floors = {stage: position.floor for (stage, source), position in fold.positions.items() if source == EVENTS}
+        newest |= {f"stage {stage}": floors.get(stage, 0) for stage in {*fold.terms, *floors}}
+        return {
+            name: before if (before := places.get(name)) is not None and before.number == number else Place(number, now)
+            for name, number in newest.items()
+        }
 
 
 def _floor(fold: FoldCopy, source: str, stages: Iterable[str]) -> int:

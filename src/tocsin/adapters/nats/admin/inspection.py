@@ -186,7 +186,7 @@ class NatsInspection(ServerInspection):
     async def oldest_after(self, source: str, filters: Sequence[str], sequence: int) -> datetime | None:
         names = self._names
         stream = names.commits_stream if source == COMMITS else names.stream(Stream(source))
-        wired = [f"{names.commits}.*"] if source == COMMITS else [*map(names.to_wire, filters)]
+        wired = [f"{names.commits_prefix}.*"] if source == COMMITS else [*map(names.to_wire, filters)]
         requests = [json.dumps({"seq": sequence + 1, "next_by_subj": one}).encode() for one in wired]
         verb = f"STREAM.MSG.GET.{stream}"
         answers = [await self._connection.find(verb, one, absent=wire.NO_MESSAGE_FOUND) for one in requests]
