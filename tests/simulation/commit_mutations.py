@@ -54,12 +54,6 @@ COMMIT_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if self._fold.position(stage.name, source).has(place):",
         "if False:",
     ),
-    bug(
-        "take everything that was seen",
-        Pending.taken,
-        "untaken.ranges(seen, ",
-        "untaken.__class__(untaken._covered).ranges(seen, ",
-    ),
     # --- one commit after another --------------------------------------------------------------------------------------
     bug(
         "send effects before the commit is stored",
