@@ -13,6 +13,7 @@ from ..engine.heartbeat import Heartbeat
 from ..engine.stage import BoundStage, BoundSubscription
 from ..engine.step import Sources
 from ..engine.ticker_watch import TickerWatch
+from ..settings import Settings
 from ..stages.dag_advancer.stage import DAG_ADVANCER
 from ..stages.dead_letter_sink import DEAD_LETTER_SINK
 from ..stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMITS, Waits
@@ -91,15 +92,12 @@ def split(
         for stage in others
     ]
     if TICKER.name in names:
-        pure.append(TICKER_OF_COMMITS.bind(Instants()))
         watch = TickerWatch(view, ports.log, ports.projections, ports.clock, heartbeat_of(ports))
         others.append(BoundStage(TICKER.name, loops=(watch.keep_timezones, watch.keep_heartbeat, watch.report_missed)))
     if DEPENDENCY_KEEPER.name in names:
-        pure.append(DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()))
         past = PastRuns(view, ports.log, ports.stored, ports.clock)
         others.append(BoundStage(DEPENDENCY_KEEPER.name, loops=(past.run,)))
-    if RECOVERER.name in names:
-        pure.append(RECOVERER_OF_COMMITS.bind(Recoveries.of(key, ports.settings)))
+    pure += (stage for stage in stages_of_commits(ports.settings, key) if stage.name in names)
     return pure, others
 
 
@@ -129,6 +127,15 @@ def at_the_edge(
         others = tuple(one for one in stage.subscriptions if one not in followed)
         edges.append(replace(stage, subscriptions=others, loops=(*stage.loops, *loops)))
     return edges
+
+
+def stages_of_commits(settings: Settings, key: bytes) -> list[BoundStage]:
+    """Return the stages that have another declaration on the log of commits (`OF_COMMITS`)."""
+    return [
+        TICKER_OF_COMMITS.bind(Instants()),
+        DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()),
+        RECOVERER_OF_COMMITS.bind(Recoveries.of(key, settings)),
+    ]
 
 
 async def read_durable(

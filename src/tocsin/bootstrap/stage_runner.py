@@ -63,7 +63,7 @@ from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
-from .commits import at_the_edge, heartbeat_of, split, takers, unused_durables
+from .commits import PURE, at_the_edge, heartbeat_of, split, stages_of_commits, takers, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -163,6 +163,13 @@ def compose(  # noqa: PLR0913 - the parts of a process
         and (storage is not None or not stage.needs_history)
     ]
     return [stage for stage in started if stage is not None]
+
+
+def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
+    """Return new stages of those whose decisions the loop of commits makes. `key`: that of the installation."""
+    store = StateStore(Sources.of(ports.log, ports.projections, ports.clock))
+    sampling = sampling_of(os.environ)
+    return [*compose(ports, PURE, store, key=key, sampling=sampling), *stages_of_commits(ports.settings, key)]
 
 
 def delivery_policy(ports: Ports, store: StateStore) -> DeliveryPolicy:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -21,6 +22,7 @@ from ...ports import StoredLog, StoredMessage
 from ...services import audit as invariants
 from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
 from ...services.audit.commits import stored_log
+from ...services.audit.decided_again import AGAIN, PROMISE, decided_again
 from ...services.log_verification import LogVerification, Proof
 from ...subjects import STREAMS
 from ..input.values import instant, length
@@ -122,7 +124,7 @@ FEW: Final = 20
 """Violations that the text output shows; `--output json` shows more."""
 
 
-def audit(
+def audit(  # noqa: PLR0913, PLR0917 - the options of a command
     context: typer.Context,
     file: ExportFile = None,
     since: Annotated[
@@ -135,6 +137,13 @@ def audit(
     ] = "10m",
     history: Annotated[
         bool, typer.Option("--history", help="Compare the history and the KV projections with the events, too.")
+    ] = False,
+    decide_again: Annotated[
+        bool,
+        typer.Option(
+            "--decide-again",
+            help="Make each decision again, by this version and these settings, from what the log had before it.",
+        ),
     ] = False,
     public_key: Annotated[
         list[Path] | None,
@@ -155,6 +164,10 @@ def audit(
         raise UsageError(
             "--history compares with the whole log: omit --file, --job and --since", code="conflicting-options"
         )
+    if decide_again and (file is not None or job is not None or since is not None):
+        raise UsageError(
+            "--decide-again needs the whole log: omit --file, --job and --since", code="conflicting-options"
+        )
     if public_key and (job is not None or since is not None or until is not None):
         raise UsageError(
             "--public-key verifies the whole log: omit --job, --since and --until", code="conflicting-options"
@@ -163,7 +176,15 @@ def audit(
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
     session, keys = session_of(context), public_keys(public_key or [])
     report = run(
-        _audit(session, file, selection, patience=length(patience, "--patience"), has_history=history, keys=keys)
+        _audit(
+            session,
+            file,
+            selection,
+            patience=length(patience, "--patience"),
+            has_history=history,
+            decides_again=decide_again,
+            keys=keys,
+        )
     )
     session.output.answer(report.as_json(), lambda: report_page(report))
     if not report.is_clean:
@@ -177,6 +198,7 @@ async def _audit(
     *,
     patience: timedelta,
     has_history: bool,
+    decides_again: bool,
     keys: Sequence[PublicKey],
 ) -> Report:
     async with AsyncExitStack() as stack:
@@ -207,8 +229,25 @@ async def _audit(
                     await comparing.take(recorded)
         if comparing is not None:
             auditor.compared(await comparing.finish())
+        if decides_again:
+            auditor.found([violation async for violation in _decided_again(session, selection)])
         report = auditor.report()
         return _with_proof(report, verification.finish(None if file else datetime.now(UTC))) if keys else report
+
+
+async def _decided_again(session: Session, selection: Selection) -> AsyncIterator[Violation]:
+    from ...bootstrap.stage_runner import deciding_stages  # noqa: PLC0415 - it imports every stage
+
+    async with session.installation() as installation:
+        if (commits := installation.commit_reader) is None:
+            raise UsageError(
+                "--decide-again needs decisions in a log of commits, and this installation has none",
+                code="no-log-of-commits",
+            )
+        key = await installation.report_key()
+        stages = partial(deciding_stages, installation, key)
+        async for violation in decided_again(commits, installation.stored, stages, key, until=selection.until):
+            yield violation
 
 
 def _verification(keys: Sequence[PublicKey], log: Source) -> LogVerification:
@@ -254,7 +293,9 @@ def report_page(report: Report) -> list[RenderableType]:
 
 def _violation(violation: Violation) -> list[RenderableType]:
     head = Text.assemble((f"{violation.invariant}  ", "bold red"), (violation.entity, "bold"), f": {violation.reason}")
-    promise = {**invariants.INVARIANTS, **invariants.PUBLIC, SIGNED: _SIGNED_PROMISE}[violation.invariant]
+    promise = {**invariants.INVARIANTS, **invariants.PUBLIC, SIGNED: _SIGNED_PROMISE, AGAIN: PROMISE}[
+        violation.invariant
+    ]
     return [head, Text(f"    promised: {promise}", style="dim"), *(Text(f"    {fact}") for fact in violation.facts)]
 
 
