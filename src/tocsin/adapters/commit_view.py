@@ -30,10 +30,12 @@ from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
 from .memory.clock import AlarmClock
 from .scope_reads import ScopeReads, StoredEvent, scope_of
-from .scope_tails import ScopeTails, are_in_fold, is_standing, newest_events
+from .scope_tails import ScopeTails, are_in_fold, newest_events, stays
 
 POLL_S: Final = 0.001
 """The time after which a read looks again whether everything arrived that was stored before it."""
+PORTION: Final = 2_048
+"""Events of the past that a follower gets at once."""
 MAX_SCOPES: Final = 1_000
 """Scopes whose events are remembered although they are not in the fold, the last that were read."""
 MAX_LEFT: Final = 10_000
@@ -204,42 +206,48 @@ class CommitView:
         """Implement `ports.EventLog.follow`."""
         is_early = self.is_folding and bool(filters) and filters == self._early  # else nothing could be taken back
         async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
-            async for events, upto, undone in batches:
+            async for events, caught_up, upto, undone in batches:
                 messages = list(_readable(events, lambda event: event.read(decode)))
-                yield Batch(messages, caught_up=True, upto=upto, undone=undone, encoded=events)
+                yield Batch(messages, caught_up=caught_up, upto=upto, undone=undone, encoded=events)
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
         """Implement `ports.EventLog.watch`."""
         place = after if isinstance(after, int) else 0
         async with aclosing(self._follow(stream, filters, place)) as batches:
-            async for events, upto, _ in batches:
+            async for events, caught_up, upto, _ in batches:
                 wanted = (one for one in events if isinstance(after, int) or one.time >= after)
                 headings = [Heading(one.event.subject, one.number, one.time) for one in wanted]
-                yield Headings(headings, caught_up=True, upto=upto)
+                yield Headings(headings, caught_up=caught_up, upto=upto)
 
     async def _follow(
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
-    ) -> AsyncGenerator[tuple[list[StoredEvent], int, tuple[str, ...]], None]:
+    ) -> AsyncGenerator[tuple[Sequence[StoredEvent], bool, int, tuple[str, ...]], None]:
+        """Yield events, whether they are all that were stored, the number up to which they are, and undone scopes."""
         feed, upto = _Feed(stream, filters, is_early=is_early), self._number
         with self._fed(feed):
-            takes = subjects.any_of(feed.filters)
+            takes, past = subjects.any_of(feed.filters), list[StoredEvent]()
             if after is not None:
-                past = [event async for event in self.past(takes, after=after, upto=upto)]
+                async for event in self.past(takes, after=after, upto=upto):
+                    past.append(event)
+                    if len(past) >= PORTION:
+                        yield past, False, event.number, ()
+                        past = []
             elif self.is_folding and are_in_fold(feed.filters):
                 past = [_stored_event(recorded) for recorded in newest_events(self.fold, feed.filters)]
             else:
-                newest: dict[str, StoredEvent] = {}
-                async for event in self.past(takes, after=0, upto=upto):
+                number, known = await self._tails.newest_events(feed.filters) if are_in_fold(feed.filters) else (0, [])
+                newest = {one.subject: _stored_event(one) for one in known if one.sequence <= upto}
+                async for event in self.past(takes, after=number, upto=upto):
                     newest.pop(event.event.subject, None)
                     newest[event.event.subject] = event
                 past = [*newest.values()]
-            yield past, max(upto, after or 0), ()  # another process has read more
+            yield past, True, max(upto, after or 0), ()  # another process has read more
             while True:
                 events = await feed.take()
                 undone = tuple(feed.undone)
                 feed.undone.clear()
                 newer = [event for event in events if event.number > (after or 0)]
-                yield newer, max(self._number, after or 0), undone
+                yield newer, True, max(self._number, after or 0), undone
 
     @contextmanager
     def fed(self, subject: str, events: list[StoredEvent]) -> Iterator[None]:
@@ -339,7 +347,7 @@ class CommitView:
 
     async def _known_of(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError]":
         known = self._in_memory(scope)
-        if known is None and not self.is_folding and is_standing(scope):
+        if known is None and not self.is_folding and stays(scope):
             known = await self._tails.standing(scope, self._number)
         if known is not None:
             return known
@@ -393,6 +401,8 @@ class CommitView:
         await self._catch_up()
         if (number := self.fold.numbers.get(scope)) is not None:
             return number
+        if not self.is_folding and are_in_fold((scope,)) and "*" in scope:
+            return await self._tails.newest_of(scope, self._number)
         if "*" in scope or scope_of(scope) != scope:
             newest = await self.reads.last(scope)
             return 0 if newest is None else newest.sequence

@@ -4,10 +4,9 @@ A process without stages knows what was stored since it began. For a scope that 
 that a commit names: a snapshot has a row, with the number of its newest event, for each scope but those that left the fold.
 """
 
-import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -23,8 +22,16 @@ from ..engine.snapshots import Place, Snapshots, UnreadableSnapshot
 
 STAYS: Final = STANDING | {"ledger", "queue"}
 """The first tokens of scopes that do not leave the fold: one without a row has no event."""
+BROKEN: Final = "broken"
+"""The kind of the row of a scope that a fold could not apply an event to."""
 _NAMED: Final = SUBJECTS[NamedSnapshot]
-_ROW: Final = re.compile(rb'\{"key":"([^"\\]+)"(?:,"number":(\d+))?')
+_KEY: Final = len('{"key":"')
+MAX_PARTS: Final = 64
+"""Parts of a snapshot that are kept in memory, about 16 MiB."""
+
+
+class _BrokenScope(Exception):
+    """A scope has no events that make its state."""
 
 
 class PastEvent(Protocol):
@@ -54,11 +61,16 @@ class ReadPast(Protocol):
         ...
 
 
-class _Base(NamedTuple):
+class _Base:
     """What is known of the log up to a number: a snapshot, or that there is nothing."""
 
-    number: int
-    place: Place | None
+    def __init__(self, place: Place | None = None) -> None:
+        self.number = 0 if place is None else place.head.log.number
+        self.place = place
+        self.parts: dict[str, dict[str, int]] = {}
+        """The parts with the rows of scopes, by kind and scope."""
+        self.read: dict[int, list[bytes]] = {}
+        """The rows of some parts."""
 
 
 class ScopeTails:
@@ -72,8 +84,6 @@ class ScopeTails:
         self._base: _Base | None = None
         self._named: tuple[str, ...] = ()
         """The snapshots that commits had named when the base was looked for."""
-        self._rows: dict[str, dict[str, int]] = {}
-        """The numbers in the base's rows, by kind and scope."""
 
     async def known_upto(self, scope: str, expect: int, upto: int) -> int | None:
         """Return a number up to which an event is the newest of a scope that the fold does not have; None: it is not.
@@ -90,28 +100,48 @@ class ScopeTails:
         """Return the number of the newest event of a scope, for a process without stages; 0: it has none."""
         return (await self._newest(cast("ScopeNumbers", self._fold()), scope, 0))[0]
 
-    async def standing(self, scope: str, upto: int) -> list[Recorded[Message]]:
-        """Return the newest events of a standing scope, for a process without stages, oldest first."""
-        fold = cast("ScopeNumbers", self._fold())
-        while True:
-            base, events = await self._basis(fold), list[Recorded[Message]]()
+    async def standing(self, scope: str, upto: int) -> list[Recorded[Message]] | None:
+        """Return the newest events of a scope that does not leave the fold, oldest first; None: this version cannot read one.
+
+        Only a process without stages needs them.
+        """
+        number, events = await self.newest_events((scope,))
+        async for one in self._past(subjects.any_of((scope,)), after=number, upto=upto):
             try:
-                if base.place is not None:
-                    events = await self._row(base.place, scope)
-            except UnreadableSnapshot:
-                self._base = None
-                continue
-            async for one in self._past(subjects.any_of((scope,)), after=base.number, upto=upto):
                 message = subjects.decode(one.event.subject, bytes(one.event.body))
-                events.append(Recorded(message, one.event.subject, one.number, one.time))
-            return events
+            except subjects.DecodeError:
+                return None
+            events.append(Recorded(message, one.event.subject, one.number, one.time))
+        return events
+
+    async def newest_of(self, filter_: str, upto: int) -> int:
+        """Return the number of the newest event that a filter takes, of scopes that stay, for a process without stages."""
+        number, events = await self.newest_events((filter_,))
+        newest = max(map(_number, events), default=0)
+        async for one in self._past(subjects.any_of((filter_,)), after=number, upto=upto):
+            newest = one.number
+        return newest
+
+    async def newest_events(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
+        """Return a number, and the events up to it that filters take, of scopes that stay: the newest of each subject, oldest first.
+
+        If one of them is broken, the number is 0: it needs all events. Only a process without stages needs them.
+        """
+        while True:
+            base = await self._basis(cast("ScopeNumbers", self._fold()))
+            try:
+                return base.number, await self._events(base, filters)
+            except UnreadableSnapshot:  # a newer one has its place
+                self._base = None
+            except (_BrokenScope, subjects.DecodeError):
+                return 0, []
 
     async def _newest(self, fold: ScopeNumbers, scope: str, expect: int) -> tuple[int, int]:
         """Return the number of the newest event of a scope (0: there is none), and the number up to which this is known.
 
         If the newest is below `expect`, the number is only below `expect`.
         """
-        while (number := fold.numbers.get(scope)) is None:
+        while (number := fold.known(scope)) is None:
             base = await self._basis(fold)
             if base.number < fold.since:  # too many scopes changed since
                 upto = fold.since
@@ -123,7 +153,7 @@ class ScopeTails:
                 continue
             if of_row is None:
                 of_row = await self._newest_after(scope, expect, base.number)
-            if scope not in fold.numbers:
+            if fold.known(scope) is None:
                 return of_row, base.number
         return number, number
 
@@ -140,51 +170,86 @@ class ScopeTails:
         """Return the newest snapshot after which this process knows all scopes that changed, or the log's beginning."""
         is_late = self._base is not None and self._base.number < fold.since and self._named != fold.snapshots
         if self._base is None or is_late:
-            self._rows.clear()
             self._named = fold.snapshots
             self._base = await self._find(fold)
         return self._base
 
     async def _find(self, fold: ScopeNumbers) -> _Base:
         for place in await self._snapshots.places():
-            number = place.head.log.number
+            number, upto = place.head.log.number, fold.since
             named, numbers = set(fold.snapshots), dict[str, int]()
-            if number < fold.since:
-                async for one in self._past(lambda _: True, after=number, upto=fold.since):
-                    numbers[subjects.guard_of(one.event.subject) or one.event.subject] = one.number
-                    if one.event.subject == _NAMED and isinstance(change := decode(one.event), NamedSnapshot):
-                        named.add(change.digest)
+            async for one in self._past(lambda _: True, after=number, upto=upto):
+                numbers[subjects.guard_of(one.event.subject) or one.event.subject] = one.number
+                if one.event.subject == _NAMED and isinstance(change := decode(one.event), NamedSnapshot):
+                    named.add(change.digest)
             if place.digest in named:
-                fold.note_earlier(numbers, number)
-                return _Base(number, place)
-        return _Base(0, None)
+                if number < upto:
+                    fold.note_earlier(numbers, after=number, upto=upto)
+                return _Base(place)
+        return _Base()
 
     async def _number(self, base: _Base, scope: str) -> int | None:
         """Return the number of the newest event of a scope up to a base; None: the base does not know."""
-        first = scope.partition(".")[0]
+        _, row = await self._row(base, scope)
+        if row is not None and row.number:
+            return row.number
+        return 0 if base.place is not None and scope.partition(".")[0] in STAYS else None
+
+    async def _events(self, base: _Base, filters: Sequence[str]) -> list[Recorded[Message]]:
+        takes, newest = subjects.any_of(filters), dict[str, Recorded[Message]]()
+        scopes = [subjects.guard_of(filter_) or filter_ for filter_ in filters]
+        if base.place is not None and any("*" in scope for scope in scopes):
+            kinds = {kind for scope in scopes for kind in _kinds(scope)} - {BROKEN}
+            parts = [part for part, (kind, _) in enumerate(base.place.head.parts) if kind in kinds]
+            rows = [_decode_row(row) for part in parts for row in await self._snapshots.rows(base.place, part)]
+        else:
+            found = [await self._row(base, scope) for scope in scopes]
+            if any(kind == BROKEN for kind, _ in found):
+                raise _BrokenScope
+            rows = [row for _, row in found if row is not None]
+        for event in (event for row in rows for event in row.events if takes(event.subject)):
+            newest[event.subject] = recorded_of(event)
+        return sorted(newest.values(), key=_number)
+
+    async def _row(self, base: _Base, scope: str) -> tuple[str, Row | None]:
+        """Return the row of a scope, and its kind; None: the snapshot has none."""
         if base.place is None:
-            return None
-        for kind in (first if first in KINDS else "standing", "broken", "other"):
-            if kind not in self._rows:
-                self._rows[kind] = await self._numbers(base.place, kind)
-            if number := self._rows[kind].get(scope):
-                return number
-        return 0 if first in STAYS else None
+            return "", None
+        prefix = b'{"key":"%s"' % scope.encode()
+        for kind in _kinds(scope):
+            if kind not in base.parts:
+                base.parts[kind] = await self._parts(base, base.place, kind)
+            if (part := base.parts[kind].get(scope)) is not None:
+                rows = await self._rows(base, base.place, part)
+                return kind, _decode_row(next(row for row in rows if row.startswith(prefix)))
+        return "", None
 
-    async def _numbers(self, place: Place, kind: str) -> dict[str, int]:
-        numbers = dict[str, int]()
-        async for rows in self._snapshots.rows(place, kind):
-            for match in map(_ROW.match, rows):
-                if match is not None:
-                    numbers[match[1].decode()] = int(match[2] or 0)
-        return numbers
+    async def _parts(self, base: _Base, place: Place, kind: str) -> dict[str, int]:
+        """Return the parts with the rows of a kind, by scope."""
+        parts = dict[str, int]()
+        for part, (of, _) in enumerate(place.head.parts):
+            if of == kind:
+                keys = (row[_KEY : row.index(b'"', _KEY)].decode() for row in await self._rows(base, place, part))
+                parts.update(dict.fromkeys(keys, part))
+        return parts
 
-    async def _row(self, place: Place, scope: str) -> list[Recorded[Message]]:
-        async for rows in self._snapshots.rows(place, "standing"):
-            for row in map(_decode_row, rows):
-                if row.key == scope:
-                    return list(map(recorded_of, row.events))
-        return []
+    async def _rows(self, base: _Base, place: Place, part: int) -> list[bytes]:
+        if part not in base.read:
+            rows = base.read[part] = await self._snapshots.rows(place, part)
+            if len(base.read) > MAX_PARTS:
+                del base.read[next(iter(base.read))]
+            return rows
+        return base.read[part]
+
+
+def _number(recorded: Recorded[Message]) -> int:
+    return recorded.sequence
+
+
+def _kinds(scope: str) -> tuple[str, ...]:
+    """Return the kinds of rows that a scope may have."""
+    first = scope.partition(".")[0]
+    return first if first in KINDS else "standing", BROKEN, "other"
 
 
 _decode_row: Final = msgspec.json.Decoder(Row).decode
@@ -193,9 +258,9 @@ _decode_row: Final = msgspec.json.Decoder(Row).decode
 # --- the fold --------------------------------------------------------------------------------------------------------------
 
 
-def is_standing(scope: str) -> bool:
-    """Return whether a scope is a standing one (`fold.STANDING`), without wildcards."""
-    return scope.partition(".")[0] in STANDING and "*" not in scope and subjects.guard_of(scope) == scope
+def stays(scope: str) -> bool:
+    """Return whether a subject is a scope that does not leave the fold, without wildcards."""
+    return scope.partition(".")[0] in STAYS and "*" not in scope and subjects.guard_of(scope) == scope
 
 
 def are_in_fold(filters: Sequence[str]) -> bool:
@@ -211,7 +276,7 @@ def newest_events(fold: Fold, filters: Sequence[str]) -> list[Recorded[Message]]
         for recorded in _events_of(fold, subjects.guard_of(filter_) or filter_):
             if takes(recorded.subject):
                 newest[recorded.subject] = recorded
-    return sorted(newest.values(), key=lambda recorded: recorded.sequence)
+    return sorted(newest.values(), key=_number)
 
 
 def _events_of(fold: Fold, scope: str) -> Iterator[Recorded[Message]]:

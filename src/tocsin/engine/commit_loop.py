@@ -188,7 +188,7 @@ class CommitLoop:
 
     def shown_heads(self) -> tuple[LogHead, ...] | None:
         """Return places at which processes without stages can begin; None: this process leads no stage."""
-        return self._chain.heads.shown(self._chain.newest) if self.agenda.led else None
+        return self._chain.heads.shown(self._chain.newest, self.fold.heads) if self.agenda.led else None
 
     @property
     def unanswered(self) -> tuple[str, float] | None:

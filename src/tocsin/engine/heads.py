@@ -5,7 +5,7 @@ them in the bucket `snapshots`, with a proof by the key of the installation, for
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Final
 
@@ -19,8 +19,8 @@ INTERVAL: Final = 1_024
 """Events between two heads that are remembered, at first."""
 MAX_HEADS: Final = 1_024
 """Heads that are remembered; of more, every second is left out."""
-STEP: Final = 4
-"""How much farther back each head lies that is shown, than the one after it."""
+STEP: Final = 2
+"""How much farther back each head lies at least that is shown, than the one after it."""
 SHOW_INTERVAL_S: Final = 1.0
 SHOWN: Final = "heads"
 """The key of the heads that are shown."""
@@ -48,16 +48,14 @@ class Heads:
         """Return the newest head after which are all events that follow a number, or else the oldest head."""
         return self._heads[max(bisect_right(self._heads, number, key=_number) - 1, 0)]
 
-    def shown(self, newest: LogHead) -> tuple[LogHead, ...]:
-        """Return a few heads, the oldest first: the farther back, the fewer."""
-        return tuple(sorted({newest, *self._back_from(newest.number)}, key=_number))
-
-    def _back_from(self, number: int) -> Iterator[LogHead]:
-        distance = INTERVAL
-        while distance < number:
-            yield self.before(number - distance)
-            distance *= STEP
-        yield self._heads[0]
+    def shown(self, newest: LogHead, others: Iterable[LogHead] = ()) -> tuple[LogHead, ...]:
+        """Return a few of these and of other heads, the oldest first: the farther back, the fewer."""
+        shown, distance = [newest], 1
+        for head in sorted({*self._heads, *others}, key=_number, reverse=True):
+            if newest.number - head.number >= distance or head is self._heads[0]:
+                shown.append(head)
+                distance = STEP * (newest.number - head.number)
+        return tuple(reversed(shown))
 
 
 def _number(head: LogHead) -> int:

@@ -27,6 +27,8 @@ class ScopeNumbers(Fold):
         super().__init__()
         self.since = since
         """The number after which it knows the newest event of each scope."""
+        self._earlier: dict[str, int] = {}
+        """The newest events of scopes that were stored before it began; a later one is in `numbers`."""
 
     def take_commit(self, commit: Commit) -> None:
         """Note the events of the next commit."""
@@ -41,16 +43,15 @@ class ScopeNumbers(Fold):
         self.numbers.pop(scope, None)
         self.numbers[scope] = number
 
-    def note_earlier(self, numbers: dict[str, int], after: int) -> bool:
-        """Note the newest events of scopes before those that are known; False: they are too many.
+    def note_earlier(self, numbers: dict[str, int], *, after: int, upto: int) -> None:
+        """Note the newest event of each scope between two numbers, unless they are too many, or do not reach what is known."""
+        if upto == self.since and len(numbers) <= MAX_SCOPES:
+            self._earlier |= {scope: number for scope, number in numbers.items() if scope not in self._earlier}
+            self.since = after
 
-        `after`: the number after which `numbers` has the newest event of each scope, up to `self.since`.
-        """
-        if len(numbers) + len(self.numbers) > MAX_SCOPES:
-            return False
-        self.numbers = numbers | self.numbers
-        self.since = min(self.since, after)
-        return True
+    def known(self, scope: str) -> int | None:
+        """Return the number of the newest event of a scope; None: it is unknown."""
+        return self.numbers.get(scope, self._earlier.get(scope))
 
     @override
     def evolve(self, recorded: Recorded[Message]) -> str:
@@ -62,9 +63,11 @@ class ScopeNumbers(Fold):
     def keep(self, at: datetime) -> None:
         self.journal.keep({})
         while len(self.numbers) > MAX_SCOPES:
-            self.since = max(self.since, self.numbers.pop(next(iter(self.numbers))))
+            scope = next(iter(self.numbers))
+            self.since = max(self.since, self.numbers.pop(scope))
+            self._earlier.pop(scope, None)
 
     @override
     def allows(self, scope: str, expect: int, known_upto: int) -> bool:
-        number = self.numbers.get(scope)
+        number = self.known(scope)
         return known_upto >= self.since if number is None else number == expect

@@ -266,15 +266,13 @@ class Snapshots:
         heads = sorted(await self._heads(), key=lambda entry: -entry[1].log.number)
         return [Place(slot, head, _digest(_encode(head))) for slot, head in heads]
 
-    async def rows(self, place: "Place", *kinds: str) -> AsyncGenerator[list[bytes], None]:
-        """Yield the rows of some kinds, as JSON, some at once.
+    async def rows(self, place: "Place", part: int) -> list[bytes]:
+        """Return the rows of a part (`SnapshotHead.parts`), as JSON.
 
         Raises:
-            UnreadableSnapshot: a part is damaged, or of another snapshot now.
+            UnreadableSnapshot: the part is damaged, or of another snapshot now.
         """
-        for number, (kind, _) in enumerate(place.head.parts):
-            if kind in kinds:
-                yield (await self._part(place.slot, place.head, number)).split(b"\n")
+        return (await self._part(place.slot, place.head, part)).split(b"\n")
 
     async def _part(self, slot: int, head: SnapshotHead, number: int) -> bytes:
         stored = await self._projections.get(Bucket.SNAPSHOTS, _part_key(slot, number))
