@@ -1,0 +1,297 @@
+"""Where processes begin to read the log, and the guards of those that did not read its beginning."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import msgspec
+import pytest
+from typing_extensions import override
+
+from tests.commits.processes import bound
+from tocsin import subjects
+from tocsin.adapters.commit_view import CommitView
+from tocsin.adapters.memory.archive import InMemoryProjections
+from tocsin.adapters.memory.clock import LoopClock
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
+from tocsin.adapters.memory.event_log import InMemoryEventLog
+from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
+from tocsin.adapters.system_clock import SystemClock
+from tocsin.bootstrap.commit_process import KEY, PARTITION, CommitProcess
+from tocsin.domain.commit import LogHead, Seal
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import AgentSwitched, Defined, Message, QueuePaused, Resolved
+from tocsin.engine import heads, scope_numbers
+from tocsin.engine.commit_loop import CommitLoop
+from tocsin.engine.heads import SHOWN, Heads
+from tocsin.engine.scope_numbers import ScopeNumbers
+from tocsin.engine.snapshots import LEAST_INTERVAL
+from tocsin.ports import SequenceConflict
+from tocsin.ports.commit_log import Bodies
+from tocsin.subjects import Bucket, Stream
+
+SECRET = b"1" * 32
+SCOPES: dict[str, Callable[[int], Message]] = {
+    "ledger.a.>": lambda n: defined("a", n),
+    "ledger.b.>": lambda n: defined("b", n),
+    "queue.q.>": lambda n: QueuePaused(queue="q", reason=str(n)),
+    "agent.x.all.>": lambda n: AgentSwitched(name="x", enabled=n % 2 == 0),
+    "dead-letter.a.d.>": lambda n: Resolved(job="a", id="d", reason=str(n)),
+}
+
+
+def defined(job: str, number: int = 0) -> Defined:
+    return Defined(job=job, definition=JobDefinition(name=job, function="f", description=str(number)))
+
+
+class CountedLog(InMemoryCommitLog):
+    """Notes the sequences from which readers followed it."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.followed = list[int]()
+
+    @override
+    async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+        self.followed.append(after)
+        async for batch in super().follow(partition, after=after):
+            yield batch
+
+
+class World:
+    """A log, and processes that begin to read it."""
+
+    def __init__(self) -> None:
+        self.log = CountedLog()
+        self.inputs = InMemoryEventLog(LoopClock())
+        self.projections = InMemoryProjections(LoopClock())
+        self.seal = Seal("tocsin", PARTITION, {KEY: SECRET})
+        self._later = datetime.now(UTC)
+        self._names = 0
+
+    @asynccontextmanager
+    async def running(self, *, folds: bool = False) -> AsyncIterator[tuple[CommitView, CommitLoop]]:
+        """Run a process with all stages, or with none."""
+        self._names += 1
+        process = CommitProcess(
+            self.log,
+            self.inputs,
+            SystemClock(),
+            SECRET,
+            installation="tocsin",
+            name=f"p{self._names}",
+            turns=InMemoryTurnChannel(),
+            projections=self.projections,
+        )
+        assert process.snapshots is not None
+        self.snapshots = process.snapshots
+        view = CommitView(self.log, PARTITION, process.seal, LoopClock(), process.snapshots)
+        async with process.running(bound() if folds else [], view) as loop:
+            yield view, loop
+
+    async def save(self, loop: CommitLoop) -> None:
+        """Write a snapshot."""
+        self._later += 2 * LEAST_INTERVAL
+        await self.snapshots.save_if_due(loop, self._later)
+
+    async def show(self, *shown: LogHead, seal: Seal | None = None) -> None:
+        await self.projections.put(Bucket.SNAPSHOTS, SHOWN, (seal or self.seal).sign(shown))
+
+    async def hide(self) -> None:
+        await self.projections.remove(Bucket.SNAPSHOTS, SHOWN)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(heads, "SHOW_INTERVAL_S", 3_600)  # tests show heads
+    monkeypatch.setattr(heads, "INTERVAL", 1)
+    return World()
+
+
+async def store(world: World, count: int) -> None:
+    """Store definitions of some jobs, a commit each."""
+    async with world.running() as (view, _):
+        for number in range(count):
+            await view.append(defined(f"job-{number}"), expect=0)
+
+
+async def test_process_without_stages_begins_at_a_shown_head(world: World) -> None:
+    await store(world, 20)
+    async with world.running(folds=True) as (_, loop):
+        newest = loop.head
+        await world.show(LogHead(KEY), newest)
+        await store(world, 0)
+    world.log.followed.clear()
+    async with world.running() as (view, loop):
+        assert world.log.followed == [newest.sequence]
+        assert isinstance(loop.fold, ScopeNumbers)
+        number = await view.append(defined("new"), expect=0)
+        assert number == newest.number + 1 == await view.end(Stream.LEDGER)
+        assert await view.tail("ledger.new.>") == number
+    assert world.log.followed.count(0) <= 1  # no snapshot says that the scope is new
+
+
+async def test_process_without_stages_begins_at_a_snapshot_if_no_head_is_shown(world: World) -> None:
+    async with world.running(folds=True) as (view, loop):
+        for number in range(5):
+            await view.append(defined(f"job-{number}"), expect=0)
+        place = loop.head
+        await world.save(loop)
+    await world.hide()
+    world.log.followed.clear()
+    async with world.running() as (view, _):
+        assert await view.tail("ledger.job-3.>") == 4
+        await view.append(defined("job-3", 2), expect=4)
+        with pytest.raises(SequenceConflict):
+            await view.append(defined("job-4"), expect=0)
+        with pytest.raises(SequenceConflict):
+            await view.append(defined("job-3"), expect=4)
+        await view.append(defined("new"), expect=0)
+        assert [one.message for one in await view.load("ledger.job-2.>")] == [defined("job-2")]
+    assert min(world.log.followed) >= place.sequence
+
+
+@pytest.mark.parametrize("what", ["unsigned", "other key", "other partition", "other log", "damaged", "old copy"])
+async def test_forged_heads_are_not_trusted(world: World, what: str) -> None:
+    await store(world, 8)
+    async with world.running() as (_, loop):
+        newest = loop.head
+    forged = msgspec.structs.replace(newest, sequence=3, number=3)
+    match what:
+        case "unsigned":
+            await world.projections.put(
+                Bucket.SNAPSHOTS, SHOWN, b"0" * 64 + b"\nheads\n" + msgspec.json.encode([forged])
+            )
+        case "other key":
+            await world.show(forged, seal=Seal("tocsin", PARTITION, {KEY: b"2" * 32}))
+        case "other partition":
+            await world.show(newest, seal=Seal("tocsin", PARTITION + 1, {KEY: SECRET}))
+        case "other log":  # proved, and of a log that lost its tail
+            await world.show(msgspec.structs.replace(newest, number=100, sequence=100), newest)
+        case "damaged":
+            await world.projections.put(Bucket.SNAPSHOTS, SHOWN, world.seal.sign((newest,))[:-5])
+        case _:  # a commit was stored again, behind the newest
+            copied = await world.log.next(PARTITION, after=2)
+            assert copied is not None
+            sequence = await world.log.receive(PARTITION, copied.body)
+            await world.show(LogHead(KEY), msgspec.structs.replace(newest, sequence=sequence))
+    world.log.followed.clear()
+    async with world.running() as (view, _):
+        assert world.log.followed == [newest.sequence if what == "other log" else 0]
+        assert await view.end(Stream.LEDGER) == 8
+        assert await view.append(defined("new"), expect=0) == 9
+        with pytest.raises(SequenceConflict):
+            await view.append(defined("job-7"), expect=0)
+
+
+async def test_forged_snapshot_is_not_trusted_by_a_process_without_stages(world: World) -> None:
+    """It is whole, and no commit names it: it hides the events of a job."""
+    async with world.running(folds=True) as (view, loop):
+        await view.append(defined("a"), expect=0)
+        await world.save(loop)
+        await view.append(defined("a", 1), expect=1)
+        place = await loop.copy()
+
+        async def name(_: object) -> None:
+            pass
+
+        copy = place[0]._replace(states={}, numbers={}, ledgers={}, definitions={})
+        await world.snapshots.save(copy, place[1], place[2], name)
+        newest = loop.head
+    await world.show(LogHead(KEY), newest)
+    async with world.running() as (view, _):
+        with pytest.raises(SequenceConflict):
+            await view.append(defined("a", 2), expect=0)
+        assert await view.tail("ledger.a.>") == 3
+    await world.hide()
+    async with world.running() as (view, _):
+        with pytest.raises(SequenceConflict):
+            await view.append(defined("a", 2), expect=1)
+        assert await view.append(defined("a", 2), expect=3)
+
+
+async def test_two_processes_that_began_at_heads_do_not_overwrite_each_other(world: World) -> None:
+    await store(world, 3)
+    for round_ in range(10):
+        async with world.running() as (_, loop):
+            await world.show(LogHead(KEY), loop.head)
+        async with AsyncExitStack() as stack:
+            views = [(await stack.enter_async_context(world.running()))[0] for _ in range(2)]
+            tail = await views[0].tail("ledger.job-1.>")
+            appends = [view.append(defined("job-1", round_), expect=tail) for view in views]
+            appends += [view.append(defined(f"new-{round_}"), expect=0) for view in views]
+            results = await asyncio.gather(*appends, return_exceptions=True)
+            conflicts = [isinstance(result, SequenceConflict) for result in results]
+            assert sorted(conflicts[:2]) == sorted(conflicts[2:]) == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_guards_hold_wherever_processes_begin(world: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a process knows of the log, it stores an event exactly if the expected one is the newest of its scope."""
+    chance = random.Random(seed)  # noqa: S311 - the same for each seed
+    monkeypatch.setattr(scope_numbers, "MAX_SCOPES", chance.choice([2, 4, 1_000]))
+    tails, numbers = dict.fromkeys(SCOPES, 0), [0]
+    async with AsyncExitStack() as stack:
+        _, folding = await stack.enter_async_context(world.running(folds=True))
+        for step in range(25):
+            match chance.random():
+                case x if x < 0.25:
+                    await world.save(folding)
+                case x if x < 0.6:
+                    folding.fold_received()
+                    await world.show(*(folding.shown_heads() or ()))
+                case _:
+                    await world.hide()
+            folding.fold_received()
+            async with AsyncExitStack() as readers:
+                views = [(await readers.enter_async_context(world.running()))[0] for _ in range(chance.randrange(1, 3))]
+                for n in range(chance.randrange(1, 5)):
+                    view, scope = chance.choice(views), chance.choice(list(SCOPES))
+                    expect = chance.choice([tails[scope], tails[scope], 0, chance.choice(numbers)])
+                    try:
+                        number = await view.append(SCOPES[scope](100 * step + n), expect=expect)
+                    except SequenceConflict:
+                        assert expect != tails[scope], scope
+                    else:
+                        assert expect == tails[scope], scope
+                        tails[scope] = number
+                        numbers.append(number)
+                    assert await view.tail(scope) == tails[scope]
+
+
+def test_heads_are_few_and_the_nearest_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "INTERVAL", 10)
+    monkeypatch.setattr(heads, "MAX_HEADS", 50)
+    known = Heads([LogHead(KEY)])
+    for number in range(1, 10_001):
+        known.note(LogHead(KEY, sequence=number, number=number))
+    newest = LogHead(KEY, sequence=10_000, number=10_000)
+    assert len(known._heads) <= 50
+    for number in range(0, 10_001, 7):
+        assert number - 640 <= known.before(number).number <= number
+    shown = known.shown(newest, [LogHead(KEY, sequence=9_999, number=9_999)])
+    assert [head.number for head in shown] == sorted(head.number for head in shown)
+    assert (shown[0].number, shown[-1].number, shown[-2].number) == (0, 10_000, 9_999)
+    assert len(shown) <= 20
+
+
+async def test_forgotten_agent_leaves_the_fold_after_a_day(world: World) -> None:
+    async with world.running(folds=True) as (view, loop):
+        number = await view.append(AgentSwitched(name="x", enabled=False), expect=0)
+        fold = loop.fold
+        assert [one.sequence for one in await view.load("agent.x.all.>")] == [number]
+        gone = subjects.agent("y", "1")
+        forgotten = cast(
+            "Message", subjects.decode("agent.y.1.forgotten", b'{"v":1,"name":"y","agent_id":"1","type":"forgotten"}')
+        )
+        await view.append(forgotten, expect=0)
+        assert gone in fold.standing
+        fold.keep(datetime.now(UTC) + timedelta(hours=23))
+        assert gone in fold.standing
+        fold.keep(datetime.now(UTC) + timedelta(hours=25))
+        assert gone not in fold.standing
+        assert gone not in fold.numbers
+        assert "agent.x.all.>" in fold.standing
