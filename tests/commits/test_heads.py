@@ -190,9 +190,10 @@ async def test_forged_heads_are_not_trusted(world: World, what: str) -> None:
 async def test_forged_snapshot_is_not_trusted_by_a_process_without_stages(world: World) -> None:
     """It is whole, and no commit names it: it hides the events of a job."""
     async with world.running(folds=True) as (view, loop):
-        await view.append(defined("a"), expect=0)
+        await view.append(defined("b"), expect=0)
+        first = await view.append(defined("a"), expect=0)
         await world.save(loop)
-        await view.append(defined("a", 1), expect=1)
+        number = await view.append(defined("a", 1), expect=first)
         place = await loop.copy()
 
         async def name(_: object) -> None:
@@ -205,12 +206,12 @@ async def test_forged_snapshot_is_not_trusted_by_a_process_without_stages(world:
     async with world.running() as (view, _):
         with pytest.raises(SequenceConflict):
             await view.append(defined("a", 2), expect=0)
-        assert await view.tail("ledger.a.>") == 3
+        assert await view.tail("ledger.a.>") == number
     await world.hide()
     async with world.running() as (view, _):
         with pytest.raises(SequenceConflict):
-            await view.append(defined("a", 2), expect=1)
-        assert await view.append(defined("a", 2), expect=3)
+            await view.append(defined("a", 2), expect=first)
+        assert await view.append(defined("a", 2), expect=number)
 
 
 async def test_two_processes_that_began_at_heads_do_not_overwrite_each_other(world: World) -> None:
@@ -226,6 +227,19 @@ async def test_two_processes_that_began_at_heads_do_not_overwrite_each_other(wor
             results = await asyncio.gather(*appends, return_exceptions=True)
             conflicts = [isinstance(result, SequenceConflict) for result in results]
             assert sorted(conflicts[:2]) == sorted(conflicts[2:]) == [False, True]
+
+
+async def stored(view: CommitView, event: Message, expect: int, *, is_right: bool) -> int | None:
+    """Append an event; what is right may be refused if the scope was forgotten meanwhile, and is stored then."""
+    for _ in range(5 if is_right else 1):
+        try:
+            number = await view.append(event, expect=expect)
+        except SequenceConflict:
+            continue
+        assert is_right
+        return number
+    assert not is_right
+    return None
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -251,12 +265,8 @@ async def test_guards_hold_wherever_processes_begin(world: World, seed: int, mon
                 for n in range(chance.randrange(1, 5)):
                     view, scope = chance.choice(views), chance.choice(list(SCOPES))
                     expect = chance.choice([tails[scope], tails[scope], 0, chance.choice(numbers)])
-                    try:
-                        number = await view.append(SCOPES[scope](100 * step + n), expect=expect)
-                    except SequenceConflict:
-                        assert expect != tails[scope], scope
-                    else:
-                        assert expect == tails[scope], scope
+                    number = await stored(view, SCOPES[scope](100 * step + n), expect, is_right=expect == tails[scope])
+                    if number is not None:
                         tails[scope] = number
                         numbers.append(number)
                     assert await view.tail(scope) == tails[scope]

@@ -33,8 +33,9 @@ class ScopeNumbers(Fold):
     def take_commit(self, commit: Commit) -> None:
         """Note the events of the next commit."""
         for number, event in enumerate(commit.events, commit.first):
-            self.note(subjects.guard_of(event.subject) or event.subject, number)
-            if is_log_event(event.subject) and isinstance(change := decode(event), NamedSnapshot):
+            if not is_log_event(event.subject):
+                self.note(subjects.guard_of(event.subject) or event.subject, number)
+            elif isinstance(change := decode(event), NamedSnapshot):
                 self.evolve_log(change, writer=commit.writer, number=number, at=commit.at)
         self.keep(commit.at)
 
