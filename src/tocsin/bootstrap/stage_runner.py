@@ -63,6 +63,7 @@ from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
+from .commit_process import is_on_commits
 from .commits import PURE, at_the_edge, heartbeat_of, split, stages_of_commits, takers, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
@@ -362,7 +363,7 @@ async def rebuild_history(installation: Installation) -> int:
     async with installation.history() as history:
         await history.forget()
         log, clock, past = installation.log, installation.clock, installation.stored
-        keeps = installation.commits is not None
+        keeps = is_on_commits()
         recorders = [
             Recorder(log, history, clock, stream, gathering=0, past=past, keeps_events=keeps) for stream in RECORDED
         ]
@@ -379,7 +380,7 @@ async def _storage(installation: Installation, history: History) -> Storage:
         purge=NatsStreamPurge(connection, names, unused_durables() if installation.commits is not None else ()),
         archive=installation.archive,
         origin=Origin(installation=await installation.identity(), root=installation.settings.root, version=__version__),
-        keeps_events=installation.commits is not None,
+        keeps_events=is_on_commits(),
     )
 
 
