@@ -312,6 +312,12 @@ async def test_processes_on_nats_answer_as_the_log(
         await tocsin.until(has_fired)
         for program in tocsin.programs:
             program.kill()
+        for kind in ("tick", "skips"):
+            begun = next(name for name in await it.subjects() if name.startswith(f"execution.{kind}."))
+            code, shown = await tocsin.call("executions", "show", begun.split(".")[2])
+            assert (code, shown["job"]) == (0, kind), shown
+        code, _ = await tocsin.call("why", "tick")
+        assert code == 0
         async with connect(tocsin.settings) as by_log, connect(tocsin.settings) as by_history:
             assert by_log.commits is not None
             assert by_history.commits is not None
