@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -56,6 +57,10 @@ from tocsin.domain.ledger import PUNCTUALITY
 from tocsin.engine.lost_tail import LEAST_GAP, MOST_GAP, gap
 from tocsin.subjects import Stream
 
+IS_ON_COMMITS = os.environ.get("TOCSIN_ENGINE") == "commits"
+DECISIONS = "tocsin_COMMITS" if IS_ON_COMMITS else "TOCSIN_LEDGER"
+"""A stream whose loss nobody would forgive."""
+messages_only = pytest.mark.skipif(IS_ON_COMMITS, reason="tests/commits/test_backup_server.py has it for commits")
 LOAD = 300
 JOBS = (
     {"name": "asked", "function": "quick", "overlap_policy": "allow"},
@@ -98,6 +103,7 @@ class Runs:
         return worker
 
 
+@messages_only
 @pytest.mark.slow
 async def test_nothing_of_the_log_happens_twice(tmp_path: Path) -> None:
     runs, backup = Runs(), tmp_path / "backup"
@@ -186,6 +192,7 @@ async def is_idle(installation: Installation) -> bool:
     return set(stored.ends) == set(stored.executions)
 
 
+@messages_only
 @pytest.mark.slow
 async def test_archived_executions_are_restored(tmp_path: Path) -> None:
     backup, runs = tmp_path / "backup", Runs()
@@ -214,6 +221,7 @@ async def test_archived_executions_are_restored(tmp_path: Path) -> None:
     assert (report["clean"], report["violations"]) == (True, [])
 
 
+@messages_only
 @pytest.mark.slow
 async def test_report_without_its_claim_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, backup = Runs(), tmp_path / "backup"
@@ -376,7 +384,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-LEDGER = "streams/TOCSIN_LEDGER.s2"
+LEDGER = f"streams/{DECISIONS}.s2"
 
 
 @pytest.mark.parametrize(
@@ -398,9 +406,9 @@ Change: TypeAlias = Callable[[Path], object]
         (lambda folder: (folder / LEDGER).unlink(), LEDGER, "missing"),
         (lambda folder: (folder / "streams/notes").touch(), "streams/notes", "does not name it"),
         (lambda folder: recorded(folder, cut), LEDGER, "ends within a chunk"),
-        (lambda folder: rewritten(folder, ["streams", "TOCSIN_LEDGER", "messages"], 2), LEDGER, "messages: 1,"),
-        (lambda folder: rewritten(folder, ["streams", "TOCSIN_LEDGER", "last"], 9), LEDGER, "last: 1,"),
-        (lambda folder: rewritten(folder, ["streams", "TOCSIN_LEDGER"], None), LEDGER, "does not name it"),
+        (lambda folder: rewritten(folder, ["streams", DECISIONS, "messages"], 2), LEDGER, "messages: 1,"),
+        (lambda folder: rewritten(folder, ["streams", DECISIONS, "last"], 9), LEDGER, "last: 1,"),
+        (lambda folder: rewritten(folder, ["streams", DECISIONS], None), LEDGER, "does not name it"),
     ],
     ids=["changed", "cut", "missing", "added", "truncated", "count", "range", "unnamed"],
 )
@@ -415,7 +423,7 @@ async def test_damage_is_named(backup: Path, change: Change, file: str, reason: 
 def recorded(folder: Path, change: Change) -> None:
     """Change a file, and record its new digest."""
     change(folder / LEDGER)
-    rewritten(folder, ["streams", "TOCSIN_LEDGER", "file"], FileRecord.of(folder / LEDGER).model_dump())
+    rewritten(folder, ["streams", DECISIONS, "file"], FileRecord.of(folder / LEDGER).model_dump())
 
 
 def rewritten(folder: Path, path: list[str], value: object) -> None:
@@ -430,6 +438,7 @@ def rewritten(folder: Path, path: list[str], value: object) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
+@messages_only
 async def test_foreign_message_is_a_violation(tmp_path: Path) -> None:
     async with new_installation(settings(tmp_path)) as installation:
         await Running(installation).apply(JOBS[0])
@@ -471,7 +480,7 @@ async def test_restore_is_refused_beside_other_streams(backup: Path, tmp_path: P
         with pytest.raises(InstallationNotEmpty) as refused:
             await bootstrap.restore_backup(installation, backup)
     assert "TOCSIN_LOG" in refused.value.streams
-    assert "TOCSIN_LEDGER (0 messages)" in str(refused.value)
+    assert f"{DECISIONS} (0 messages)" in str(refused.value)
 
 
 async def test_damaged_backup_is_not_restored(backup: Path, tmp_path: Path) -> None:
@@ -513,7 +522,7 @@ async def test_command_line_makes_verifies_and_restores(tmp_path: Path) -> None:
     async with new_installation(settings(tmp_path)) as installation:
         await Running(installation).apply(JOBS[0])
         code, made = await called(installation.settings, "backup", "create", str(backup))
-        assert (code, made["streams"]["TOCSIN_LEDGER"]["messages"]) == (0, 1)
+        assert (code, made["streams"][DECISIONS]["messages"]) == (0, 1)
         code, error = await called(installation.settings, "backup", "create", str(backup))
         assert (code, error["error"]["error_code"]) == (2, "backup-exists")
         code, error = await called(installation.settings, "backup", "restore", str(backup), "--yes")

@@ -75,6 +75,7 @@ def damaged_files(folder: Path, manifest: BackupManifest) -> Iterator[Damage]:
     for path in sorted(present - named):
         yield Damage(str(path), "the manifest does not name it")
     required = [*map(manifest.names.stream, STREAMS), manifest.names.bucket_stream(Bucket.INSTALLATION)]
+    required += [manifest.names.commits_stream] if manifest.has_commits else []
     for stream in required:
         if stream not in manifest.streams:
             yield Damage(folders.MANIFEST, f"it has no stream {stream}")
