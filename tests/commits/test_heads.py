@@ -5,7 +5,6 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import cast
 
 import msgspec
 import pytest
@@ -294,9 +293,8 @@ async def test_forgotten_agent_leaves_the_fold_after_a_day(world: World) -> None
         fold = loop.fold
         assert [one.sequence for one in await view.load("agent.x.all.>")] == [number]
         gone = subjects.agent("y", "1")
-        forgotten = cast(
-            "Message", subjects.decode("agent.y.1.forgotten", b'{"v":1,"name":"y","agent_id":"1","type":"forgotten"}')
-        )
+        body = b'{"v":1,"name":"y","agent_id":"1","type":"forgotten"}'
+        forgotten = subjects.decode("agent.y.1.forgotten", body)
         await view.append(forgotten, expect=0)
         assert gone in fold.standing
         fold.keep(datetime.now(UTC) + timedelta(hours=23))
