@@ -48,6 +48,9 @@ async def test_newer_format_waits_for_every_process(monkeypatch: pytest.MonkeyPa
     world.clock.advance(2)  # the older one is gone
     await new.run_once()
     assert new.format == NEWER
+    await old.run_once()  # it is back
+    await new.run_once()
+    assert new.format == commit.FORMAT
 
 
 async def test_entry_of_another_version_is_left_out() -> None:

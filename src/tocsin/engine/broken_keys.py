@@ -108,6 +108,8 @@ def nobody_listens(_event: StoredEvent, _reason: str, _does_decode: bool) -> Non
 
 def changed_scope(subject: str, recorded: Recorded[Message] | None) -> str:
     """Return the scope whose state an event of a subject changes; None: it is unreadable."""
-    if recorded is not None and isinstance(recorded.message, Voided):
+    if recorded is not None:
+        if not isinstance(recorded.message, Voided):
+            return subjects.scope_of(recorded.message)
         subject = recorded.message.subject
     return subjects.guard_of(subject) or subject

@@ -114,7 +114,7 @@ class Presence:
         try:
             body = msgspec.json.encode(present)
             await self._projections.put(Bucket.LEADER, process_key(present.name), body, ttl=TTL_S)
-            if self.format < FORMAT:
+            if FORMAT > OLDEST:
                 self.format = common_format(await processes(self._projections))
         except LogUnavailable as error:
             _log.debug("presence not shown", action="presence-not-shown", error=str(error))
