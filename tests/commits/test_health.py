@@ -1,5 +1,6 @@
 """`doctor` and `status` on the log of commits, on a real server."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,16 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.conformance.worlds import nats_world
 from tests.system.running import Running, running
-from tocsin import Context, Worker, bootstrap
+from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.adapters.nats.log import follow
 from tocsin.domain.commit import FORMAT
-from tocsin.domain.events import Completed
+from tocsin.domain.events import Completed, Trigger
 from tocsin.engine.presence import Present, StreamPlace, processes
 from tocsin.services import health
 from tocsin.services.health import Finding
 from tocsin.services.health import status as look
 from tocsin.services.health.status import as_json
-from tocsin.subjects import Bucket, process_key
+from tocsin.subjects import Bucket, Stream, process_key
 
 
 @asynccontextmanager
@@ -139,3 +142,32 @@ async def test_full_stream_of_commits_is_named_and_nothing_is_lost(
             return not await found(tocsin, "commit-unanswered", "stage-absent")
 
         await tocsin.until(is_well)
+
+
+async def test_reader_tells_that_its_consumer_is_lost_and_made_again(
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "HEARTBEAT_INTERVAL_S", 0.3)
+    states, received = list[bool](), asyncio.Queue[int]()
+    async with nats_world(nats_url) as world:
+        stream, connection = world.names.stream(Stream.REQUESTS), world.connection
+
+        async def read() -> None:
+            follow.READER.set(states.append)
+            async for batch in world.log.follow(Stream.REQUESTS, "trigger.>", after=0):
+                for recorded in batch.messages:
+                    await received.put(recorded.sequence)
+
+        async def publish(number: int) -> int:
+            await world.log.publish(subjects.trigger("j"), Trigger(), message_id=f"t{number}")
+            async with asyncio.timeout(30):
+                return await received.get()
+
+        task = asyncio.create_task(read())
+        assert await publish(1) == 1
+        assert states == [True]
+        [name] = (await connection.manage(f"CONSUMER.NAMES.{stream}"))["consumers"]
+        await connection.manage(f"CONSUMER.DELETE.{stream}.{name}")
+        assert await publish(2) == 2
+        assert states[:3] == [True, False, True]
+        task.cancel()

@@ -70,7 +70,7 @@ async def test_process_writes_the_format_that_all_read() -> None:
     assert msgspec.json.decode(stored.body[65:])["format"] == NEWER
 
 
-async def test_unknown_format_stops_a_reader_and_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_format_stops_a_reader_and_is_not_foreign() -> None:
     event = CommitEvent("execution.j.e.future", "planner", "@", msgspec.Raw(b"{}"))
     draft = SEAL.write(LogHead("k1"), writer="w", at=datetime.now(UTC), taken={}, events=[event], format_=NEWER)
     installation = Installation()
