@@ -1,6 +1,7 @@
 """`doctor` and `status` on the log of commits, on a real server."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,11 +11,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from tests.conformance.worlds import nats_world
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.log import follow
+from tocsin.cli.installation.status import shown
 from tocsin.domain.commit import FORMAT
 from tocsin.domain.events import Completed, Trigger
 from tocsin.engine.presence import Present, StreamPlace, processes
@@ -73,6 +76,11 @@ async def test_all_is_well_and_each_process_shows_how_far_it_is(
         stream = seen.streams[tocsin.installation.names.commits_stream]
         assert stream is not None
         assert stream.messages > 0
+        page = Console(width=400, record=True, file=io.StringIO())
+        for part in shown(seen):
+            page.print(part)
+        [row] = [line for line in page.export_text().splitlines() if line.lstrip(" │").startswith(present.name)]
+        assert "REQUESTS" in row
         answer = json.loads(json.dumps(as_json(seen), default=str))
         assert [one["name"] for one in answer["processes"]] == [present.name]
 

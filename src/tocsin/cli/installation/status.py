@@ -15,6 +15,7 @@ from rich.text import Text
 from ... import bootstrap
 from ...bootstrap.operators import recorded_history, status_of
 from ...domain.text import counted, printable
+from ...engine.stage_leases import lease_of
 from ...services.execution_stats import Statistics, statistics
 from ...services.health import Finding, Status, examine
 from ...services.health.status import as_json, problems_of
@@ -97,6 +98,24 @@ def shown(seen: Status) -> Iterator[RenderableType]:
                 for lease in seen.leases
             ],
             empty="no leader",
+        )
+    if seen.processes:
+        yield Text()
+        yield table(
+            ("PROCESS", "LEADS", "EVENT", "TAKEN", "READ", "SHOWN"),
+            [
+                (
+                    process.name,
+                    ", ".join(map(lease_of, process.led)),
+                    process.number,
+                    process.floor if process.stages else "",
+                    ", ".join(f"{source} {place.seen}" for source, place in sorted(process.streams.items())),
+                    f"{_age(seen, process.at)} ago",
+                )
+                for process in seen.processes
+            ],
+            empty="no process reads the log",
+            least=("READ", "SHOWN"),
         )
     yield Text()
     yield table(
