@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +14,13 @@ from tests.commits.test_memory import Work
 from tests.commits.test_snapshots import Place
 from tocsin import subjects
 from tocsin.adapters.archived_commit_log import ArchivedCommitLog
+from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog, InMemoryStreamPurge
 from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.archive.archive import ArchiveDamaged, Origin
+from tocsin.archive.commit_reader import CommitReader
 from tocsin.archive.log_archive import LogArchive, commits_of
-from tocsin.domain.commit import LogHead, Position
+from tocsin.domain.commit import LogHead, Position, Seal
 from tocsin.domain.events import Trigger
 from tocsin.engine.commit_writer import Chain
 from tocsin.engine.fold import EVENTS, Fold
@@ -56,6 +58,7 @@ class Archiving:
         self.work.installation.log = self.log  # type: ignore[assignment] # processes read what is archived too
         self.recorded = 1_000_000
         self.max_messages = max_messages
+        self.keeps_output = False
 
     def archiver(self, archive: LogArchive | None = None) -> LogArchiver:
         commits = CommitStorage(
@@ -75,7 +78,7 @@ class Archiving:
             InMemoryStreamPurge(self.inputs),
             self.clock,
             origin=ORIGIN,
-            keeping=Keeping(hot_window=HOT, max_messages=self.max_messages, history=HOT),
+            keeping=Keeping(hot_window=HOT, max_messages=self.max_messages, history=HOT, output=self.keeps_output),
         )
 
     async def place_of_recorder(self) -> int:
@@ -468,3 +471,49 @@ async def test_doctor_reads_the_newest_segment_of_each_source(given: Archiving) 
     found = await failures(examined(given))
     assert found is not None
     assert (found.level, "ArchiveDamaged: broken" in found.what) == ("warn", True)
+
+
+async def test_lines_of_handlers_are_kept_if_settings_say_so(given: Archiving) -> None:
+    def say(execution_id: str, text: str) -> None:
+        given.inputs.receive(f"output.job.{execution_id}.main.1.seal", text.encode())
+
+    for text in ("a", "b"):
+        say("01", text)
+        say("02", text)
+    given.clock.advance(2 * HOT.total_seconds())
+    say("01", "young")
+    await given.run()
+    assert not await given.archive.lines("01")
+    given.keeps_output = True
+    await given.run()
+    assert [line.body for line in await given.archive.lines("01")] == [b"a", b"b"]
+    assert await given.archive.lines("03") == []
+    assert len(list(given.inputs.stream(Stream.OUTPUT).entries_after(0))) == 5  # the server removes them by their age
+
+
+@pytest.mark.parametrize("after", [0, 2, 4, datetime(2026, 1, 1, tzinfo=UTC)])
+async def test_stored_log_has_each_input_once(given: Archiving, after: Any) -> None:  # noqa: ANN401 - a sequence or a time
+    async def number(_: object = None) -> int:
+        return given.work.process.chain.head.number
+
+    async def seal() -> Seal:
+        return SEAL
+
+    stored = CommitStoredLog(
+        InMemoryStoredLog(given.inputs), CommitReader(given.log, 0, seal, "k1"), given.archive, number
+    )
+    for count in range(3):
+        await given.inputs.publish(subjects.trigger("job"), Trigger(), message_id=f"m{count}")
+    given.clock.advance(2 * HOT.total_seconds())
+    await given.run()
+    for count in range(3, 6):
+        await given.inputs.publish(subjects.trigger("job"), Trigger(), message_id=f"m{count}")
+    extent = await stored.extent(Stream.REQUESTS)
+    assert (extent.first, extent.last, extent.messages) == (1, 6, 6)
+    pages = stored.messages(Stream.REQUESTS, "trigger.>", after=after, upto=5)
+    found = [message.sequence async for page in pages for message in page]
+    first = after + 1 if isinstance(after, int) else 1
+    assert found == list(range(first, 6))
+    events = [message async for page in stored.messages(Stream.LOG, upto=extent.last * 100) for message in page]
+    assert {message.stream for message in events} == {Stream.LOG}
+    assert [m.sequence for m in events] == sorted({m.sequence for m in events})

@@ -9,7 +9,7 @@ from .. import subjects
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import ArchivedMessage, LogArchive
 from ..ports import Extent, KeptPart, StoredLog, StoredMessage
-from ..subjects import DECISION_STREAMS, STREAM_SUBJECTS, Stream
+from ..subjects import DECISION_STREAMS, INPUT_STREAMS, STREAM_SUBJECTS, Stream
 from .scope_reads import StoredEvent, scope_of
 
 PORTION = 1_000
@@ -62,15 +62,15 @@ class CommitStoredLog:
 
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
         """Return the lines of an execution that the archive keeps."""
-        return await self._streams.archived_lines(execution_id)
+        return [_stored(Stream.OUTPUT, line) for line in await self._archive.lines(execution_id)]
 
     async def extent(self, stream: Stream) -> Extent:
         """Return the extent of a stream, archived messages included; events share their numbers."""
         if stream in DECISION_STREAMS:
             end = await self._end()
             return Extent(1, end, end)
-        segments = await self._archive.segments(stream.value)
         extent = await self._streams.extent(stream)
+        segments = await self._archive.segments(stream.value) if stream in INPUT_STREAMS else ()
         if not segments:
             return extent
         last = segments[-1].last
@@ -86,8 +86,10 @@ class CommitStoredLog:
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield all matching messages up to a sequence."""
-        if stream not in DECISION_STREAMS:
-            pages = self._inputs(stream, after, upto)
+        if stream in INPUT_STREAMS:
+            pages = self._inputs(stream, filters, after, upto)
+        elif stream not in DECISION_STREAMS:
+            pages = self._streams.messages(stream, *filters, after=after, upto=upto)
         elif self._past is None or KeptPart.of(*filters) is None:
             pages = self._events(stream, upto)
         else:
@@ -117,7 +119,7 @@ class CommitStoredLog:
             yield portion
 
     async def _inputs(
-        self, stream: Stream, after: int | datetime, upto: int
+        self, stream: Stream, filters: Sequence[str], after: int | datetime, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
         """Yield the messages of a stream, those of the archive first.
 
@@ -129,7 +131,7 @@ class CommitStoredLog:
             if not (is_of_time and isinstance(after, datetime) and segment.until < after):
                 yield [_stored(stream, each) for each in await self._archive.messages(segment) if each.sequence <= upto]
         begin = after if is_of_time else place
-        async with aclosing(self._streams.messages(stream, after=begin, upto=upto)) as pages:
+        async with aclosing(self._streams.messages(stream, *filters, after=begin, upto=upto)) as pages:
             async for page in pages:
                 async for missing in self._archive.read(stream.value, after=place, upto=page[0].sequence - 1):
                     yield [_stored(stream, each) for each in missing]

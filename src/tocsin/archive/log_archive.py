@@ -18,10 +18,12 @@ import msgspec
 
 from ..domain.commit import LogHead
 from ..ports import ArchiveStore, Projections
-from ..subjects import LOG_ARCHIVE, Bucket
+from ..subjects import LOG_ARCHIVE, Bucket, Stream
 from .archive import ArchiveDamaged, Origin
 
 FORMAT: Final = 1
+LINES: Final = "output."
+"""The beginning of the subjects of lines."""
 
 
 def commits_of(partition: int) -> str:
@@ -53,6 +55,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
         sha256: the digest of the object with its messages.
         origin: the installation and the version that wrote it.
         head: of commits, the end of the chain after the last.
+        ids: of lines of handlers, the smallest and the greatest id of their executions.
         previous: the segment before; None: it is the first.
         previous_sha256: the digest of the manifest of that segment.
     """
@@ -67,6 +70,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     origin: dict[str, str]
     head: LogHead | None = None
+    ids: tuple[str, str] | None = None
     previous: str | None = None
     previous_sha256: str | None = None
     format: int = FORMAT
@@ -157,6 +161,7 @@ class LogArchive:
         before = state.newest.get(source)
         index = 1 if before is None else (await self.segment(before.segment, before.sha256)).index + 1
         body = _compressed(messages)
+        ids = sorted({entity_of(message) for message in messages if message.subject.startswith(LINES)})
         segment = Segment(
             source,
             index,
@@ -168,6 +173,7 @@ class LogArchive:
             sha256(body).hexdigest(),
             origin.model_dump(),
             head,
+            (ids[0], ids[-1]) if ids else None,
             None if before is None else before.segment,
             None if before is None else before.sha256,
         )
@@ -257,6 +263,22 @@ class LogArchive:
                 return
             yield [message for message in await self.messages(segment) if after < message.sequence <= upto]
 
+    async def lines(self, execution_id: str) -> list[ArchivedMessage]:
+        """Return the archived lines of the handlers of an execution, oldest first.
+
+        Raises:
+            ArchiveDamaged: an object is missing or changed.
+        """
+        lines: list[ArchivedMessage] = []
+        for segment in await self.segments(Stream.OUTPUT.value):
+            if segment.ids is not None and segment.ids[0] <= execution_id <= segment.ids[1]:
+                lines += [
+                    message
+                    for message in await self.messages(segment)
+                    if message.subject.startswith(LINES) and entity_of(message) == execution_id
+                ]
+        return lines
+
     async def cut(self, ends: Mapping[str, int]) -> LogArchiveState:
         """Return the progress of the archive with the segments that end at the last sequence of their source, or before."""
         state, _ = await self.state()
@@ -286,6 +308,11 @@ class LogArchive:
                 await store.put(_manifest_name(segment.name), self._segments[segment.name][1])
                 names += (name, _manifest_name(segment.name))
         return names
+
+
+def entity_of(message: ArchivedMessage) -> str:
+    """Return the id of the execution whose handler logged a line."""
+    return message.subject.split(".")[2]
 
 
 def _messages_name(name: str) -> str:

@@ -61,6 +61,8 @@ class Keeping:
     max_input_bytes: int = -1
     max_outside_messages: int = -1
     least: timedelta = timedelta(minutes=2)
+    output: bool = False
+    """Whether lines of handlers are archived, before the server removes them from their stream."""
     interval: float = 300.0
     """Seconds between two runs of the archiver."""
     settling: float = 2.0
@@ -133,6 +135,10 @@ class LogArchiver:
         for stream in INPUTS:
             state, has_more = await self._archive_inputs(stream, fold, state, now)
             is_more = is_more or has_more
+        if self._keeping.output:
+            lines = await self._streams.extent(Stream.OUTPUT)
+            state, has_more = await self._archive_messages(Stream.OUTPUT, lines.last, state, now)
+            is_more = is_more or has_more
         if state != stored:
             await self._commits.archive.move(state, expect=revision)
         await self._remove(state, fold, now)
@@ -163,11 +169,17 @@ class LogArchiver:
     async def _archive_inputs(
         self, stream: Stream, fold: FoldCopy, state: LogArchiveState, now: datetime
     ) -> tuple[LogArchiveState, bool]:
-        source, segment_of = stream.value, _Portion()
         takers = fold.terms.keys() & self._commits.takers.get(stream, frozenset())
-        taken = min(_floor(fold, source, takers), await self._purge.decided(stream))
+        taken = min(_floor(fold, stream.value, takers), await self._purge.decided(stream))
+        return await self._archive_messages(stream, taken, state, now)
+
+    async def _archive_messages(
+        self, stream: Stream, upto: int, state: LogArchiveState, now: datetime
+    ) -> tuple[LogArchiveState, bool]:
+        """Archive messages of a stream up to a sequence."""
+        source, segment_of = stream.value, _Portion()
         extent = await self._streams.extent(stream)
-        async for page in self._streams.messages(stream, after=state.last(source), upto=taken):
+        async for page in self._streams.messages(stream, after=state.last(source), upto=upto):
             for message in page:
                 is_crowded = self._keeping.is_too_much(stream, extent, len(segment_of.messages))
                 if segment_of.is_full or not self._is_due(message.time, now, is_crowded=is_crowded):

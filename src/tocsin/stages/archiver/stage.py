@@ -253,6 +253,7 @@ def _start(context: StageContext) -> Archiver | None:
         max_outside_messages=settings.archive.outside_messages,
         history=timedelta(days=settings.execution.history_retention_days),
         interval=settings.archive.interval,
+        output=settings.archive.output,
     )
     lines = FinishedOutput(storage.streams, storage.archive, storage.origin)
     return Archiver(
