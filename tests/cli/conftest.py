@@ -66,6 +66,7 @@ class World(Backend):
     reachable: bool = True
     used: list[Settings] = field(default_factory=list)
     ran: list[Sequence[str]] = field(default_factory=list)
+    commit_reader: None = None
     loss: str | None = None
     """The messages that `init` would remove."""
 
