@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ....subjects import ARCHIVE_STATE, STREAMS, Bucket, Stream, cursor
+from ....subjects import ARCHIVE_STATE, LOG_ARCHIVE, STREAMS, Bucket, Stream, cursor
 from ..admin.permissions import API, Permissions
 from ..client.names import Names
 from .creation import snapshot_order
@@ -34,6 +34,8 @@ def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Pe
         *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in snapshot_order(names)),
         f"{API}.STREAM.PURGE.{names.stream(Stream.REPORTS)}",
         f"$O.{names.archive_bucket}.>",
-        *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, *map(cursor, STREAMS))),
+        *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, LOG_ARCHIVE, *map(cursor, STREAMS))),
+        f"{API}.STREAM.INFO.{names.commits_stream}",
+        f"{names.commits_prefix}.*",  # the end of what was lost
     }
     return replace(rules, publish=tuple(sorted(publish)), deny_publish=())
