@@ -357,6 +357,7 @@ class Granting:
         name = self._names.commits_stream
         yield from (f"{API}.STREAM.{verb}.{name}" for verb in ("INFO", "MSG.GET"))
         yield from (f"{API}.CONSUMER.{verb}.{name}.*" for verb in ("CREATE", "MSG.NEXT", "DELETE"))
+        yield from self._looking_up(Bucket.SNAPSHOTS)  # where a reader begins
         if access.keeps_archive:
             yield f"{API}.STREAM.PURGE.{name}"
         if appends:
