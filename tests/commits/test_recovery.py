@@ -99,6 +99,18 @@ async def test_execution_that_waits_for_its_lock_is_not_lost() -> None:
     assert sorted(states) == [Status.ADMITTED, Status.PLANNED]
 
 
+async def test_execution_whose_lock_was_freed_while_the_lock_keeper_is_down_is_not_lost() -> None:
+    work = Work()
+    [success] = await begin(work, overlap_policy="enqueue", timeout=3600)
+    await work.trigger("nightly")
+    work.runner = Runner(work.installation, [[name for name in NAMES if name != "lock_keeper"]])
+    await work.report(success)
+    for _ in range(3):
+        await work.pass_time(THRESHOLD)
+    assert len(await found(work, Completed)) == 1
+    assert await found(work, Recovered) == []
+
+
 GRAPH = [{"name": "main", "function": "f"}, {"name": "next", "function": "f", "depends_on": ["main"]}]
 
 

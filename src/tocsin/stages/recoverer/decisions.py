@@ -110,12 +110,13 @@ def _key_of(overdue: Overdue, state: Execution) -> str:
 
 
 def _waits_for_its_lock(state: Execution, states: States) -> bool:
-    """Return whether another execution holds the lock for which this one waits."""
+    """Return whether another execution holds the lock for which this one waits, or the lock keeper has not taken its end."""
     request = state.request
     lock: Lock = states(lock_state(request.job, request.plan.shard))
     if lock.holder is None or not lock.has_waiter(request.execution_id):
         return False
-    return not states(EXECUTION(subjects.execution(request.job, lock.holder))).is_over
+    holder = EXECUTION(subjects.execution(request.job, lock.holder))
+    return not states(holder).is_over or not states(TAKEN((_ACTS["planned"], states.at(holder))))
 
 
 _ACTS: Final[Mapping[str, str]] = {"planned": "lock_keeper", "admitted": "dag_advancer"}
