@@ -67,8 +67,8 @@ class DecideAgain:
                 self.fold.take(stage, source, taken)
         self.fold.keep(commit.at)
         floor = self.fold.floor
-        for number in [number for number in self._events if number <= floor]:
-            del self._events[number]
+        while self._events and (oldest := next(iter(self._events))) <= floor:
+            del self._events[oldest]
         return differences
 
 
