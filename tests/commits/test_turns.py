@@ -292,7 +292,9 @@ async def test_new_leader_reads_requests_to_their_end_before_instants() -> None:
     assert len(await scopes(installation, "execution.tick.")) > 0
 
 
-async def test_new_leader_sleeps_while_it_reads_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("behind_s", [0, 5])
+async def test_new_leader_sleeps_while_it_reads_requests(monkeypatch: pytest.MonkeyPatch, behind_s: int) -> None:
+    """The clock of the machine may be behind that of the log."""
     installation = await given({"name": "tick", "schedule": "* * * * * *"})
     process: Process = installation.process(NAMES)
     await process.read_on()
@@ -306,6 +308,8 @@ async def test_new_leader_sleeps_while_it_reads_requests(monkeypatch: pytest.Mon
     monkeypatch.setattr(loop, "_must_read", True)
     monkeypatch.setattr(loop, "run_once", counted := Counted(loop.run_once))
     installation.clock.advance(3)
+    log_time = installation.clock.now() + timedelta(seconds=behind_s)
+    monkeypatch.setattr(loop._leadership, "now", lambda: log_time)
     running = asyncio.create_task(loop.run())
     for _ in range(300):
         await asyncio.sleep(0)

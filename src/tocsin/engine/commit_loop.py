@@ -316,10 +316,10 @@ class CommitLoop:
 
     async def run_once(self) -> bool:
         """Decide, and store one commit; False: there is nothing to decide, and nothing to store yet."""
-        is_late = self.intake.is_reading and self._clock.now() >= self._ask_again_at  # the newest may be removed
+        is_late = self.intake.is_reading and self._leadership.now() >= self._ask_again_at  # the newest may be removed
         if self._ends is not None and (self._must_read or is_late):
             self.intake.read_to(await self._ends())
-            self._must_read, self._ask_again_at = False, self._clock.now() + ASK_AGAIN
+            self._must_read, self._ask_again_at = False, self._leadership.now() + ASK_AGAIN
         time_of_log = await self._leadership.time()
         self.fold_received()
         self.places.hand_out()
