@@ -23,6 +23,7 @@ from ..adapters.nats.turn_channel import NatsTurnChannel
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal
+from ..domain.events import Message, Recorded
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop
@@ -64,6 +65,18 @@ class View(Watcher, Protocol):
 
     def begin(self, chain: Chain, number: int) -> None:
         """Begin after the event with a number, where a chain begins or later."""
+        ...
+
+
+class Passes(Protocol):
+    """What messages pass before a stage decides them (`adapters.nats.consumers.fed_subscribers`)."""
+
+    async def inputs(self, stream: Stream, messages: Sequence[Recorded[Message]]) -> None:
+        """Let a batch of inputs pass."""
+        ...
+
+    async def commits(self, bodies: Sequence[StoredBody]) -> None:
+        """Let commits of other processes pass."""
         ...
 
 
@@ -131,6 +144,8 @@ class CommitProcess:
         self.seal = Seal(installation, PARTITION, {KEY: key})
         self.name = name
         self._turns = turns
+        self.passes: Passes | None = None
+        """What inputs, and commits of others, pass before they are decided; None: nothing."""
         self._wake_at = wake_at
         self._steady = steady
         self.snapshots = None if projections is None else Snapshots(projections, key)
@@ -265,6 +280,8 @@ class CommitProcess:
     async def _follow(self, loop: CommitLoop, after: int, folded: asyncio.Event) -> None:
         READER.set(partial(self._readers.note, COMMITS))
         async for batch in self._log.follow(PARTITION, after=after):
+            if self.passes is not None and folded.is_set():
+                await self.passes.commits([body for body in batch.bodies if body.sequence > loop.head.sequence])
             loop.receive(batch.bodies)
             if not folded.is_set():
                 loop.fold_received()
@@ -295,9 +312,11 @@ class CommitProcess:
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
         READER.set(partial(self._readers.note, stream.value))
         async for batch in self._inputs.follow(stream, *filters, after=loop.floor(stream), decode=decode):
-            for recorded in batch.messages:
-                for one in listed(recorded):
-                    loop.offer(stream, one)
+            messages = [one for recorded in batch.messages for one in listed(recorded)]
+            if self.passes is not None:
+                await self.passes.inputs(stream, messages)
+            for one in messages:
+                loop.offer(stream, one)
             loop.intake.note_read(stream, batch.upto)
             loop.wake()
             await loop.intake.room(stream)

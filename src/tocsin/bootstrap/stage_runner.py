@@ -20,7 +20,9 @@ from ..adapters.memory.clock import LoopClock
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.alerts import NatsAlertChannel
+from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection_end import CLOSING_ERRORS
+from ..adapters.nats.consumers.fed_subscribers import FedSubscribers
 from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
@@ -289,16 +291,17 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             channels=channels,
             fold=None if view is None else partial(getattr, view, "fold"),
         )
+        connection = await stack.enter_async_context(connect_client(settings, within=None))
         policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
         if view is not None and process is not None:
-            pure, stages = split(stages, view, installation, key)
             policy = EdgeDecisions(
                 view, store.sources, foreign=installation.foreign, streams=stream_names(settings.root)
             )
-            folds = any(stage.subscriptions for stage in stages)
-            stages = at_the_edge(stages, policy, store.sources, leading, process.name)
+            pure, edges = split(stages, view, installation, key)
+            stages = at_the_edge(edges, policy, store.sources, leading, process.name)
+            process.passes = await _fed(stack, connection, installation, pure)
+            folds = any(stage.subscriptions for stage in edges)
             await stack.enter_async_context(process.running(pure, view, leading, folds=folds))
-        connection = await stack.enter_async_context(connect_client(settings, within=None))
         broker = _Broker(connection.client)
         for stage in stages:
             router = stage_router(
@@ -327,6 +330,17 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             if lead is not None:
                 group.create_task(lead.run(), name="lease of the event listener")
             group.create_task(_log_cancellation(running), name="until cancelled")
+
+
+async def _fed(
+    stack: AsyncExitStack, connection: Connection, installation: Installation, stages: Sequence[BoundStage]
+) -> FedSubscribers:
+    """Start the subscribers of stages that the loop of commits decides for."""
+    broker, names = _Broker(connection.client), installation.names
+    fed = FedSubscribers(broker, names, names.commits_stream, stages)
+    stack.push_async_callback(_stop, broker)
+    await broker.start()
+    return fed
 
 
 def _event_streams(installation: Installation, base: EventStreams, lead: LeaderElection | None) -> EventStreams:
