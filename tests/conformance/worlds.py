@@ -204,7 +204,7 @@ class CommitsWorld(MemoryWorld):
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(PATIENCE):
-            while not (found := await look()):
+            while not (found := await look()):  # noqa: ASYNC110 - another process stores it
                 await asyncio.sleep(0.02)
         return found
 

@@ -6,9 +6,10 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from secrets import token_hex
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from .. import telemetry
 from ..adapters.archived_commit_log import ArchivedCommitLog
@@ -25,7 +26,7 @@ from ..archive.log_archive import LogArchive
 from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal
 from ..domain.events import Message, Recorded
 from ..engine.broken_keys import StoredEvent
-from ..engine.causes import Effect, Notice, Proposals
+from ..engine.causes import Alarm, Effect, Notice, Proposals
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
@@ -119,7 +120,7 @@ class CommitProcess:
         installation: str,
         name: str,
         turns: TurnChannel,
-        wake_at: Any = None,
+        wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         steady: Callable[[], float] = time.perf_counter,
         projections: Projections | None = None,
         foreign: ForeignMessages | None = None,

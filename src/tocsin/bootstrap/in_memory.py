@@ -159,8 +159,7 @@ async def run_stages_in_memory(
     )
     policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
     async with AsyncExitStack() as stack:
-        if installation.commits is not None:
-            assert isinstance(installation.log, ExplodedLog)
+        if installation.commits is not None and isinstance(installation.log, ExplodedLog):
             process = CommitProcess(
                 installation.commits,
                 installation.log,

@@ -235,7 +235,9 @@ def candidate(
     )
 
 
-async def run_stages(installation: Installation, names: Sequence[str], *, ready: asyncio.Event | None = None) -> None:
+async def run_stages(  # noqa: PLR0915 - the parts of a process on either log
+    installation: Installation, names: Sequence[str], *, ready: asyncio.Event | None = None
+) -> None:
     """Run stages until cancelled.
 
     When cancelled, finish the messages in progress, and release the leader leases.
