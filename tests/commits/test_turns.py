@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -309,7 +309,12 @@ async def test_new_leader_sleeps_while_it_reads_requests(monkeypatch: pytest.Mon
     monkeypatch.setattr(loop, "run_once", counted := Counted(loop.run_once))
     installation.clock.advance(3)
     log_time = installation.clock.now() + timedelta(seconds=behind_s)
+
+    async def time() -> datetime:
+        return log_time
+
     monkeypatch.setattr(loop._leadership, "now", lambda: log_time)
+    monkeypatch.setattr(loop._leadership, "time", time)
     running = asyncio.create_task(loop.run())
     for _ in range(300):
         await asyncio.sleep(0)
