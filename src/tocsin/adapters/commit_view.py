@@ -24,7 +24,7 @@ from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
-from ..ports import Append, Batch, Decode, Heading, Headings, Loaded, Write, Written, check_scopes
+from ..ports import Append, Batch, Decode, Heading, Headings, Loaded, LogUnavailable, Write, Written, check_scopes
 from ..ports.commit_log import Bodies, CommitLog
 from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
@@ -32,6 +32,8 @@ from .memory.clock import AlarmClock
 from .scope_reads import ScopeReads, StoredEvent, scope_of
 from .scope_tails import ScopeTails, are_in_fold, newest_events, stays
 
+PAUSE_S: Final = 0.5
+"""The time after which a follower asks again for a snapshot that cannot be read."""
 POLL_S: Final = 0.001
 """The time after which a read looks again whether everything arrived that was stored before it."""
 PORTION: Final = 2_048
@@ -235,7 +237,7 @@ class CommitView:
             elif self.is_folding and are_in_fold(feed.filters):
                 past = [_stored_event(recorded) for recorded in newest_events(self.fold, feed.filters)]
             else:
-                number, known = await self._tails.newest_events(feed.filters) if are_in_fold(feed.filters) else (0, [])
+                number, known = await self._newest_of(feed.filters) if are_in_fold(feed.filters) else (0, [])
                 newest = {one.subject: _stored_event(one) for one in known if one.sequence <= upto}
                 async for event in self.past(takes, after=number, upto=upto):
                     newest.pop(event.event.subject, None)
@@ -267,6 +269,15 @@ class CommitView:
         finally:
             self._feeds.remove(feed)
             self._route()
+
+    async def _newest_of(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
+        """Return the newest events that a snapshot has, once it can be read: a follower goes on through any outage."""
+        while True:
+            try:
+                return await self._tails.newest_events(filters)
+            except LogUnavailable as error:
+                _log.info("a follower waits for JetStream", action="log-unavailable", error=str(error))
+                await asyncio.sleep(PAUSE_S)
 
     def _route(self) -> None:
         self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
