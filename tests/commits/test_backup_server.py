@@ -1,4 +1,7 @@
-"""A backup of an installation on the log of commits, under load; another server gets it and goes on. And a log that lost its tail."""
+"""A backup of an installation on the log of commits, under load.
+
+Another server gets it and goes on. And a log that lost its tail.
+"""
 
 import asyncio
 import json

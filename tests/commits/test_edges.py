@@ -1,4 +1,7 @@
-"""Stages at the edge of the log of commits: the registrar, the MQ bridge; they ask the loop for decisions, and do what follows."""
+"""Stages at the edge of the log of commits.
+
+The registrar, the MQ bridge; they ask the loop for decisions, and do what follows.
+"""
 
 import asyncio
 import json

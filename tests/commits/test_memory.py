@@ -594,7 +594,7 @@ async def test_announcement_after_recovery_is_not_repeated() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_scripts_leave_what_is_needed(seed: int) -> None:
-    """After a script, each execution that is over and in the fold is needed by a state; a fresh process has the same fold."""
+    """After a script, each execution in the fold that is over is needed by a state."""
     engine = Commits()
     await play(script(seed), engine)
     await engine._runner.rest()

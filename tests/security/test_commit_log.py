@@ -134,7 +134,10 @@ async def test_commit_larger_than_allowed_is_refused(secured: Server, tmp_path: 
 
 
 async def have_stored(hostile: Installation) -> None:
-    """Have the server store its answers, by a reply subject that no rule checks; a copy of a commit has the guard of the commit."""
+    """Have the server store its answers, by a reply subject that no rule checks.
+
+    A copy of a commit has the guard of the commit.
+    """
     client, name = hostile.connection.client, "copier"
     config = {"name": name, "ack_policy": "none", "deliver_policy": "all", "inactive_threshold": 60_000_000_000}
     request = {"stream_name": STREAM, "config": config, "action": "create"}

@@ -176,7 +176,10 @@ class CommitServer:
         return [stored for stored in self.stored if stored.sequence > after]
 
     def differs(self, fold: Fold, number: int) -> bool:
-        """Return whether a fold is not that of the log up to an event; commits without events may be in it or not."""
+        """Return whether a fold is not that of the log up to an event.
+
+        Commits without events may be in it or not.
+        """
         fresh = Fold(FOLD_KEY)
         fresh.stages = fold.stages
         is_known = False

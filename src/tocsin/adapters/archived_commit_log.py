@@ -1,4 +1,6 @@
-"""A log of commits whose beginning is in the archive: readers get the archived commits first, then those of the stream.
+"""A log of commits whose beginning is in the archive.
+
+Readers get the archived commits first, then those of the stream.
 
 The archiver stores a commit in the archive before it removes the commit from the stream. So where the stream begins after the place of a
 reader, or leaves sequences out, the archive has what is missing.
@@ -50,7 +52,10 @@ class ArchivedCommitLog:
         await self._log.purge(partition, upto=upto)
 
     async def _archived(self, partition: int, *, after: int, before: int | None = None) -> AsyncIterator[Bodies]:
-        """Yield the archived messages between two sequences; None: to the end of the archive, which may grow meanwhile."""
+        """Yield the archived messages between two sequences.
+
+        None: to the end of the archive, which may grow meanwhile.
+        """
         source = commits_of(partition)
         while True:
             place = after

@@ -1,4 +1,6 @@
-"""Durables for the events of triggers, where decisions are commits: those over ends of executions follow the commits.
+"""Durables for the events of triggers, where decisions are commits.
+
+Those over ends of executions follow the commits.
 
 The place of such a durable is a KV entry. One copy of the stage reads them, as long as it holds the lease: the requests of a repeated event have
 the same ids, but batches of it would be others.
@@ -51,7 +53,10 @@ class CommitEventStreams:
     def __init__(
         self, base: EventStreams, log: EventLog, projections: Projections, clock: AlarmClock, lead: Lead
     ) -> None:
-        """`log`: that of the commits. `lead`: the lease of who reads the durables over the log; another loop renews it."""
+        """`log`.
+
+        That of the commits. `lead`: the lease of who reads the durables over the log; another loop renews it.
+        """
         self._base = base
         self._log = log
         self._projections = projections

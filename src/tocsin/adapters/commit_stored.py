@@ -50,7 +50,10 @@ class CommitStoredLog:
         self._end = end
 
     async def archived(self, stream: Stream) -> int:
-        """Return the sequence up to which messages may be in the archive alone; 0 for events."""
+        """Return the sequence up to which messages may be in the archive alone.
+
+        0 for events.
+        """
         if stream in DECISION_STREAMS:
             return 0
         state, _ = await self._archive.state()

@@ -136,7 +136,7 @@ class CommitView:
             oldest = self._left.pop(next(iter(self._left)))
             self.forgotten = max(self.forgotten, *(recorded.sequence for recorded in oldest[-1:]))
 
-    # --- what comes in -------------------------------------------------------------------------------------------------
+    # --- sources -------------------------------------------------------------------------------------------------------
 
     def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
         """Show an event that is not stored yet to the followers that decide on it."""
@@ -147,7 +147,10 @@ class CommitView:
         return bool(early) and isinstance(recorded.message, Dispatched)
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
-        """Take back what `decided` showed of some scopes; `newest`: the number of the newest stored event."""
+        """Take back what `decided` showed of some scopes.
+
+        `newest`: the number of the newest stored event.
+        """
         known = {scope: self.fold.all_events(scope) or () for scope in scopes}
         for feed in self._feeds:
             if not feed.is_early:
@@ -170,7 +173,10 @@ class CommitView:
         *,
         is_own: bool,
     ) -> None:
-        """Take the events of the next commit; `recorded` are the decoded events, or none is decoded."""
+        """Take the events of the next commit.
+
+        `recorded` are the decoded events, or none is decoded.
+        """
         if is_own:
             note_decisions([one for one in recorded if one is not None])
         for place, event in enumerate(events):
@@ -271,7 +277,10 @@ class CommitView:
             self._route()
 
     async def _newest_of(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
-        """Return the newest events that a snapshot has, once it can be read: a follower goes on through any outage."""
+        """Return the newest events that a snapshot has, once it can be read.
+
+        A follower goes on through any outage.
+        """
         while True:
             try:
                 return await self._tails.newest_events(filters)
@@ -339,7 +348,10 @@ class CommitView:
     # --- reading -------------------------------------------------------------------------------------------------------
 
     async def _catch_up(self) -> None:
-        """Read what is stored now; a process that decides has its own place in the log."""
+        """Read what is stored now.
+
+        A process that decides has its own place in the log.
+        """
         if self.is_folding or self.chain is None:
             return
         while (stored := await self._commits.next(self._partition, after=self.chain.head.sequence)) is not None:
@@ -382,7 +394,10 @@ class CommitView:
         return events
 
     async def _is_set_aside(self, error: DecodeError) -> bool:
-        """Return whether an operator set an unreadable event aside; the newest of such decisions are remembered."""
+        """Return whether an operator set an unreadable event aside.
+
+        The newest of such decisions are remembered.
+        """
         if (unreadable := error.stored) is None or subjects.is_set_aside(unreadable):
             return unreadable is not None
         for recorded in await self._events_of(scope_of(subjects.voided(unreadable.stream, unreadable.sequence))):
@@ -461,7 +476,10 @@ class CommitView:
 
 
 def _needed(events: Sequence[Recorded[Message]], after: int) -> list[Recorded[Message]]:
-    """Return the events after a number that are enough to fold a scope: the newest of each subject, and all that locks need."""
+    """Return the events after a number that are enough to fold a scope.
+
+    The newest of each subject, and all that locks need.
+    """
     newest = {recorded.subject: recorded for recorded in events}
     ordered = sorted(newest.values(), key=lambda recorded: recorded.sequence)
     first = lock.first_needed(ordered) or sys.maxsize

@@ -62,7 +62,10 @@ class KeptScopes:
         return await self._read(filters, lambda history, part: history.newest(part))
 
     async def pages(self, *filters: str, after: int | datetime) -> AsyncGenerator[Kept | None, None]:
-        """Yield all events after a number, or from an instant (UTC) on; the last page is no `is_page`, or None."""
+        """Yield all events after a number, or from an instant (UTC) on.
+
+        The last page is no `is_page`, or None.
+        """
         since = None if isinstance(after, int) else after
         place = after if isinstance(after, int) else 0
         while (page := await self.events(*filters, after=place, since=since, limit=PAGE)) is not None:

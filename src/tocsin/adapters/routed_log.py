@@ -1,4 +1,4 @@
-"""An event log whose decisions are commits, and whose other streams are those of another log."""
+"""An event log whose decisions are commits; its other streams are those of another log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -145,5 +145,5 @@ class RoutedLog:
                 yield batch
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        """Return the progress of a durable; there is none over events."""
+        """Return the progress of a durable; events have no durables."""
         return None if stream in DECISION_STREAMS else await self.base.progress(stream, durable)

@@ -1,4 +1,6 @@
-"""Reads of events that are in no fold: from the history with what was stored since, or else from the log.
+"""Reads of events that are in no fold.
+
+From the history with what was stored since, or else from the log.
 
 A process without stages knows the numbers of the scopes that changed since it began, and one with stages those in its fold. So most reads need
 no look at the log behind the history's end.
@@ -191,7 +193,10 @@ class ScopeReads:
     async def _with_newer(
         self, subject: str, kept: Kept | None, after: int, upto: int, limit: int | None = None
     ) -> list[StoredEvent]:
-        """Return what the history has, with what was stored since, up to a number; all is of the log if it has nothing."""
+        """Return what the history has, with what was stored since, up to a number.
+
+        All is of the log if it has nothing.
+        """
         found = [] if kept is None else [_kept_event(one) for one in kept.events if one.sequence <= upto]
         if kept is not None and (kept.is_page or self._has_none_after(subject, kept)):
             return found

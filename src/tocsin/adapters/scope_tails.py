@@ -1,4 +1,6 @@
-"""The newest events of scopes: those of the fold, or else of a snapshot and of the log after it.
+"""The newest events of scopes.
+
+Those of the fold, or else of a snapshot and of the log after it.
 
 A process without stages knows what was stored since it began. For a scope that it does not know, it reads the log back to the newest snapshot
 that a commit names: a snapshot has a row, with the number of its newest event, for each scope but those that left the fold.
@@ -62,7 +64,10 @@ class ReadPast(Protocol):
 
 
 class _Base:
-    """What is known of the log up to a number: a snapshot, or that there is nothing."""
+    """What is known of the log up to a number.
+
+    A snapshot, or that there is nothing.
+    """
 
     def __init__(self, place: Place | None = None) -> None:
         self.number = 0 if place is None else place.head.log.number
@@ -97,11 +102,16 @@ class ScopeTails:
         return upto if number == expect else None
 
     async def newest(self, scope: str) -> int:
-        """Return the number of the newest event of a scope, for a process without stages; 0: it has none."""
+        """Return the number of the newest event of a scope, for a process without stages.
+
+        0: it has none.
+        """
         return (await self._newest(cast("ScopeNumbers", self._fold()), scope, 0))[0]
 
     async def standing(self, scope: str, upto: int) -> list[Recorded[Message]] | None:
-        """Return the newest events of a scope that does not leave the fold, oldest first; None: this version cannot read one.
+        """Return the newest events of a scope that does not leave the fold, oldest first.
+
+        None: this version cannot read one.
 
         Only a process without stages needs them.
         """
@@ -137,7 +147,9 @@ class ScopeTails:
                 return 0, []
 
     async def _newest(self, fold: ScopeNumbers, scope: str, expect: int) -> tuple[int, int]:
-        """Return the number of the newest event of a scope (0: there is none), and the number up to which this is known.
+        """Return the number of the newest event of a scope (0.
+
+        There is none), and the number up to which this is known.
 
         If the newest is below `expect`, the number is only below `expect`.
         """
@@ -189,7 +201,10 @@ class ScopeTails:
         return _Base()
 
     async def _number(self, base: _Base, scope: str) -> int | None:
-        """Return the number of the newest event of a scope up to a base; None: the base does not know."""
+        """Return the number of the newest event of a scope up to a base.
+
+        None: the base does not know.
+        """
         _, row = await self._row(base, scope)
         if row is not None and row.number:
             return row.number

@@ -1,4 +1,6 @@
-"""The log of commits as readers of the past see it: its messages, archived or not, and the events in them.
+"""The log of commits as readers of the past see it.
+
+Its messages, archived or not, and the events in them.
 
 An event has the time of its decision, as the states have it, and in a header the time at which the server stored its commit: what was late
 must not depend on the clock of a leader.
@@ -22,7 +24,10 @@ class CommitReader:
     """Reads the log of one partition from its beginning."""
 
     def __init__(self, log: CommitLog, partition: int, seal: Callable[[], Awaitable[Seal]], key: str) -> None:
-        """`log`: with its archive. `seal` returns what tells genuine commits apart; `key`: the id of the key of the first commit."""
+        """`log`.
+
+        With its archive. `seal` returns what tells genuine commits apart; `key`: the id of the key of the first commit.
+        """
         self._log = log
         self._partition = partition
         self.seal = seal
@@ -61,7 +66,10 @@ STORED: Final = "Tocsin-Stored"
 
 
 def events_of(commit: Commit, stored: datetime) -> Iterator[StoredMessage]:
-    """Yield the events of a commit; `stored`: the server's time (UTC). Those of the log itself are no messages."""
+    """Yield the events of a commit.
+
+    `stored`: the server's time (UTC). Those of the log itself are no messages.
+    """
     for number, event in enumerate(commit.events, commit.first):
         if not is_log_event(event.subject):
             yield _message(event, number, commit.at, stored)

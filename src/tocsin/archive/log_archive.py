@@ -27,7 +27,10 @@ LINES: Final = "output."
 
 
 def commits_of(partition: int) -> str:
-    """Return the source of the commits of a partition; that of inputs is the name of their stream."""
+    """Return the source of the commits of a partition.
+
+    That of inputs is the name of their stream.
+    """
     return f"commits.{partition}"
 
 
@@ -90,7 +93,10 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far a follower is: the number of its newest event, and the time (UTC) since which it has not moved."""
+    """How far a follower is.
+
+    The number of its newest event, and the time (UTC) since which it has not moved.
+    """
 
     number: int
     since: datetime

@@ -171,7 +171,10 @@ async def _end_log(commits: Commits, clock: Clock, key: bytes) -> None:
 
 
 class LostTail(NamedTuple):
-    """The end of a log, and a number above it that an event was given; 0: there is none, and nothing was lost."""
+    """The end of a log, and a number above it that an event was given.
+
+    0: there is none, and nothing was lost.
+    """
 
     number: int
     known: int

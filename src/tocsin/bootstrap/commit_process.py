@@ -1,4 +1,7 @@
-"""A process on the log of commits: it reads the log, and stores its decisions there."""
+"""A process on the log of commits.
+
+It reads the log, and stores its decisions there.
+"""
 
 import asyncio
 import os
@@ -82,7 +85,10 @@ class Passes(Protocol):
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
-    """Return the filters of stages over a stream of inputs, each once; reports come alone and in lists."""
+    """Return the filters of stages over a stream of inputs, each once.
+
+    Reports come alone and in lists.
+    """
     filters = dict.fromkeys(
         filter_
         for stage in stages
@@ -126,7 +132,9 @@ class CommitProcess:
         foreign: ForeignMessages | None = None,
         is_lasting: bool = False,
     ) -> None:
-        """`name`: that of no other process. `turns`: requests of processes that store commits. `wake_at`, `steady`: as in `CommitLoop`.
+        """`name`.
+
+        That of no other process. `turns`: requests of processes that store commits. `wake_at`, `steady`: as in `CommitLoop`.
 
         `projections`: where snapshots and heads are; None: there are none, and the process begins at the beginning of the log.
         `foreign` takes what is no commit. `is_lasting`: whether it shows its presence.
@@ -290,7 +298,10 @@ class CommitProcess:
                     folded.set()
 
     async def _load(self, chain: Chain, stages: Sequence[BoundStage]) -> Fold | None:
-        """Return the fold of the log up to the end of a chain; None: the log begins later."""
+        """Return the fold of the log up to the end of a chain.
+
+        None: the log begins later.
+        """
         while True:
             fold = Fold(self._key)
             fold.stages = frozenset(stage.name for stage in stages)
@@ -344,7 +355,7 @@ class CommitProcess:
 
 
 class Commits:
-    """The log of commits of an installation on NATS, read by this process once a part of it asks."""
+    """The log of commits of an installation, which this process reads once a part needs it."""
 
     def __init__(  # noqa: PLR0913 - the parts of an installation
         self,
@@ -381,7 +392,10 @@ class Commits:
         return CommitReader(self.log, PARTITION, self._seal, KEY)
 
     def end(self, key: bytes, clock: Clock) -> LogEnd:
-        """Return the end of the log, for a command while no stage runs; `key`: that of the installation."""
+        """Return the end of the log, for a command while no stage runs.
+
+        `key`: that of the installation.
+        """
         seal = Seal(self._installation, PARTITION, {KEY: key})
         return LogEnd(self.log, PARTITION, seal, KEY, self.archive, clock)
 
@@ -426,7 +440,10 @@ class Commits:
         takers: Mapping[Stream, frozenset[str]],
         followers: Mapping[str, Callable[[], Awaitable[int]]],
     ) -> CommitStorage:
-        """Return what archives the log of a process, which then folds it; `takers`, `followers` as in `CommitStorage`."""
+        """Return what archives the log of a process, which then folds it.
+
+        `takers`, `followers` as in `CommitStorage`.
+        """
         process.folds = True
         return CommitStorage(
             log=self.log,
@@ -442,7 +459,7 @@ class Commits:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Read the log within the block, from the moment at which a part asks."""
+        """Read the log within the block, from the moment at which a part needs it."""
         task = asyncio.create_task(self._read())
         try:
             yield
@@ -459,7 +476,7 @@ class Commits:
             async with process.running([], view):
                 self._view.set_result(view)
                 await asyncio.Event().wait()
-        except Exception as error:  # noqa: BLE001 - whoever asks gets it
+        except Exception as error:  # noqa: BLE001 - its readers get it
             if self._view.done():  # the part that asks next gets it
                 self._view = asyncio.get_running_loop().create_future()
             self._view.set_exception(error)

@@ -1,4 +1,4 @@
-"""The stages of a process on the log of commits, which replaces the log of single messages step by step."""
+"""The stages of a process on the log of commits."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def unused_durables() -> frozenset[str]:
 def split(
     stages: Sequence[BoundStage], view: View, ports: Ports, key: bytes
 ) -> tuple[list[BoundStage], list[BoundStage]]:
-    """Return the stages that the loop of commits decides for, and those that run by themselves.
+    """Return the stages that the loop decides for, and those that run by themselves.
 
     `view`: the events of the process. `ports`: with its log. `key`: that of the installation.
     """

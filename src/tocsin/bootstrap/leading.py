@@ -1,4 +1,4 @@
-"""Who leads the stages of this process on the log of commits."""
+"""The leases of the stages of this process on the log of commits."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ..settings import Leader
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """What the leases of stages need."""
+    """The settings and ports that the leases of stages need."""
 
     projections: Projections
     inputs: EventLog
@@ -26,7 +26,9 @@ class Leading:
     leader: Leader
 
     def leases(self, stages: Sequence[BoundStage], name: str, writer: CommitWriter, readers: Readers) -> StageLeases:
-        """Return the candidates of a process for the leases of its stages. `name`: the writer of its commits.
+        """Return the candidates of a process for the leases of its stages.
+
+        `name`: the writer of its commits.
 
         They are given up while the log does not answer, or `readers` are lost, for the lifetime of a lease.
         """
@@ -57,7 +59,9 @@ class Leading:
         running: "asyncio.Task[None]",
         electing: "asyncio.Task[None]",
     ) -> None:
-        """End the terms of this process in the log, and free its leases. Without an answer, they end by themselves.
+        """End the terms of this process in the log, and free its leases.
+
+        Without an answer, they end by themselves.
 
         `running`, `electing`: the tasks of the loop, which may have failed, and of the leases.
         """

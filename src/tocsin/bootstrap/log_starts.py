@@ -48,7 +48,10 @@ class LogStarts:
     def __init__(
         self, log: CommitLog, partition: int, beginning: LogHead, snapshots: Snapshots | None, heads: SharedHeads | None
     ) -> None:
-        """`beginning`: the head before the first commit. None: there are no snapshots, or no heads that leaders show."""
+        """`beginning`.
+
+        The head before the first commit. None: there are no snapshots, or no heads that leaders show.
+        """
         self._log = log
         self._partition = partition
         self._beginning = beginning

@@ -46,7 +46,10 @@ def installed_stages(settings: Settings) -> list[AnyStage]:
 
 
 def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]]]:
-    """Return the subscriptions with a durable, each with its stage; the log of commits has positions for the others."""
+    """Return the subscriptions with a durable, each with its stage.
+
+    The log of commits has positions for the others.
+    """
     subscribed = [(stage, one) for stage in installed_stages(settings) for one in stage.subscriptions]
     if not is_on_commits():
         return subscribed

@@ -169,7 +169,10 @@ def compose(  # noqa: PLR0913 - the parts of a process
 
 
 def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
-    """Return new stages of those whose decisions the loop of commits makes. `key`: that of the installation."""
+    """Return new stages of those whose decisions the loop of commits makes.
+
+    `key`: that of the installation.
+    """
     store = StateStore(Sources.of(ports.log, ports.projections, ports.clock))
     sampling = sampling_of(os.environ)
     return [*compose(ports, PURE, store, key=key, sampling=sampling), *stages_of_commits(ports.settings, key)]
@@ -346,7 +349,10 @@ async def _fed(
 
 
 def _event_streams(installation: Installation, base: EventStreams, lead: LeaderElection | None) -> EventStreams:
-    """Return the durables of triggers, those over the log on commits. `lead`: the lease of who reads these; None: no process reads any."""
+    """Return the durables of triggers, those over the log on commits.
+
+    `lead`: the lease of who reads these; None: no process reads any.
+    """
     if lead is None:
         return base
     return CommitEventStreams(base, installation.log, installation.projections, LoopClock(), lead)

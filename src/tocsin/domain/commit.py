@@ -1,4 +1,6 @@
-"""The commit: one message that holds all decisions of a moment, and the chain of all commits.
+"""The commit.
+
+One message that holds all decisions of a moment, and the chain of all commits.
 
 A commit is the only kind of message of its partition's subject, and its guard covers the whole subject. So its decisions rest on
 everything that was stored before. It names the inputs that its stages took, and its events are numbered through the log.
@@ -117,7 +119,10 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Restoration(msgspec.Struct, frozen=True, rename={"from_": "from"}):
-    """The body of `log.restored`: numbers after `from_` and up to `to` were lost, and are not used again."""
+    """The body of `log.restored`.
+
+    Numbers after `from_` and up to `to` were lost, and are not used again.
+    """
 
     from_: int
     to: int
@@ -142,7 +147,7 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 class LogHead(msgspec.Struct, frozen=True):
-    """The end of the log of a partition, as far as a reader has read it."""
+    """The end of a partition's log, as far as a reader has read it."""
 
     key: str
     """The id of the key of the next commit."""
@@ -151,7 +156,7 @@ class LogHead(msgspec.Struct, frozen=True):
     number: int = 0
     """The number of the newest event."""
     digest: str = ""
-    """The digest of the newest genuine commit; empty: there is none."""
+    """The digest of the newest genuine commit; empty: the log has no commit."""
     at: datetime = _START
     """The time (UTC) of the newest genuine commit."""
 
@@ -305,7 +310,7 @@ _decode_restoration: Final = msgspec.json.Decoder(Restoration).decode
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a stage has taken one source.
+    """The place up to which a stage has taken one source.
 
     Everything up to `floor` is taken, and the ranges above it: jobs take turns, so inputs are not taken in order.
     """
@@ -346,7 +351,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Untaken:
-    """The places of one source that a stage has seen, and that no stored commit takes for it.
+    """The places of a source that a stage has seen, without a commit that takes them.
 
     A place that the stage gets has all places before it that it does not get: they are taken with it.
     """
@@ -394,7 +399,7 @@ class Untaken:
         self._open = {place: call for place, call in self._open.items() if place <= newest}
 
     def ranges(self, seen: int, position: Position) -> tuple[Range, ...]:
-        """Return what can be taken up to the place `seen`, and is not in a position yet."""
+        """Return what can be taken up to `seen`, and is in no position yet."""
         if seen > self._covered:
             self._passed.append((self._covered + 1, seen))
             self._covered = seen

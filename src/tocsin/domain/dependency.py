@@ -80,7 +80,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run_of(recorded: Recorded[Message]) -> Run | None:
-    """Return the run that an event begins or ends, as this event alone shows it; None: it does neither."""
+    """Return the run that an event begins or ends, as this event alone shows it.
+
+    None: it does neither.
+    """
     admission = admission_of(recorded)
     message = recorded.message if admission is None else admission.message
     if not isinstance(message, Requested | Terminal | Skipped):

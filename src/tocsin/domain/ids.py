@@ -237,7 +237,10 @@ def is_execution_id(text: str) -> bool:
 
 
 def time_of(execution_id: str) -> datetime | None:
-    """Return the time (UTC) of an execution's id, in milliseconds; None: the text is no such id."""
+    """Return the time (UTC) of an execution's id, in milliseconds.
+
+    None: the text has another form.
+    """
     if not is_execution_id(execution_id):
         return None
     return _EPOCH + timedelta(milliseconds=int(execution_id[:8] + execution_id[9:13], 16))

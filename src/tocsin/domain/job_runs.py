@@ -1,4 +1,6 @@
-"""The runs of a job for which executions of other jobs wait, or may wait: as many as decide on nearly every window.
+"""The runs of a job for which executions of other jobs wait, or may wait.
+
+As many as decide on nearly every window.
 
 They are known from the time on at which a definition, or an execution, first named the job. What a window needs beyond that is read from
 the stored events, and noted (`Found`).
@@ -74,7 +76,9 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def awaits_plan(self, window: Window, fired: datetime | None) -> bool:
-        """Return whether an instant in a window may have fired that has no run yet. The instants of a job are planned in order.
+        """Return whether an instant in a window may have fired that has no run yet.
+
+        The instants of a job are planned in order.
 
         `fired`: the latest that fired (UTC).
         """

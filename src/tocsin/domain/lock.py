@@ -180,7 +180,10 @@ class LockQueue(msgspec.Struct, frozen=True):
         return queue
 
     def entry(self, execution_id: str) -> tuple[str, int, bool, datetime] | None:
-        """Return an execution with the sequence of its event, whether it yields, and its time; None: it does not wait."""
+        """Return an execution with the sequence of its event, whether it yields, and its time.
+
+        None: it does not wait.
+        """
         # Typed as a whole entry; an entry's first field alone is less than the entry.
         entry = self.by_id.at_least((execution_id,))  # type: ignore[arg-type]
         return entry if entry is not None and entry[0] == execution_id else None

@@ -1,4 +1,7 @@
-"""Events of the log of commits itself: terms of processes that lead stages, failed decisions, inputs that wait, snapshots."""
+"""Events of the log of commits itself.
+
+Terms of processes that lead stages, failed decisions, inputs that wait, snapshots.
+"""
 
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -32,7 +35,10 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Trying(msgspec.Struct, frozen=True):
-    """A process is about to make a decision of a stage. It is stored before, after processes died that led the stage."""
+    """A process is about to make a decision of a stage.
+
+    It is stored before, after processes died that led the stage.
+    """
 
     stage: str
     place: str
@@ -40,7 +46,10 @@ class Trying(msgspec.Struct, frozen=True):
 
 
 class Poison(msgspec.Struct, frozen=True):
-    """A decision fails again and again. The key of its cause gets an end by the events that follow."""
+    """A decision fails again and again.
+
+    The key of its cause gets an end by the events that follow.
+    """
 
     stage: str
     place: str
@@ -84,7 +93,7 @@ class Waits(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> Name:
-        """What distinguishes it."""
+        """The stage, source and place that distinguish it."""
         return self.stage, self.durable, self.source, self.place
 
 
@@ -98,12 +107,15 @@ class Waited(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> Name:
-        """What distinguishes it."""
+        """The stage, source and place that distinguish it."""
         return self.stage, self.durable, self.source, self.place
 
 
 class NamedSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot of the fold is written: its place in the log, the digest of its head, and those of its kinds of rows."""
+    """A snapshot of the fold is written.
+
+    Its place in the log, the digest of its head, and those of its kinds of rows.
+    """
 
     log: LogHead
     digest: str

@@ -291,7 +291,10 @@ def _span(seconds: float) -> timedelta:
 
 
 def expiry_of(plan: Plan, admitted_at: datetime | None) -> datetime | None:
-    """Return when an execution exceeds its time limit (UTC); None: never, or it is not admitted."""
+    """Return when an execution exceeds its time limit (UTC).
+
+    None: never, or it is not admitted.
+    """
     if plan.execution_timeout is None or admitted_at is None:
         return None
     return start_jitter.begins_at(plan, admitted_at) + _span(plan.execution_timeout)

@@ -158,7 +158,10 @@ class TaskBoard:
         self.see(scope, sequence)
 
     def end_execution(self, scope: str, *, is_completed: bool = False) -> None:
-        """Withdraw the tasks of an execution. `is_completed`: its last step ended by itself, so its agent needs no notice."""
+        """Withdraw the tasks of an execution.
+
+        `is_completed`: its last step ended by itself, so its agent needs no notice.
+        """
         steps = tuple(self._of_scope.get(scope, ()))
         for step in steps:
             claim = self._claims.get((scope, step))

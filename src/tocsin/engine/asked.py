@@ -1,4 +1,6 @@
-"""Decisions on messages that the loop of commits does not read: of followers, and of durables over streams of others.
+"""Decisions on messages that the loop of commits does not read.
+
+Of followers, and of durables over streams of others.
 
 The loop makes such a decision on its fold, and stores its events with the next commit. Everything else follows then: the asker sends it, shows it, and
 acknowledges the message. A decision may be asked for again at any time, so it adds nothing the second time.
@@ -37,7 +39,9 @@ class Asked:
         changed: AbstractSet[Ref[Any]] = frozenset(),
         sent: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`by`: the stage. `source`: the stream of the message. `read`: what the fold does not know, and the decision may look at.
+        """`by`.
+
+        The stage. `source`: the stream of the message. `read`: what the fold does not know, and the decision may look at.
 
         `changed`, `sent`: what earlier steps of the decision stored.
         """

@@ -1,4 +1,4 @@
-"""What a process decided since the last stored commit."""
+"""The decisions of a process since the last stored commit."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from .step import Send
 
 
 class Batch:
-    """What was decided since the last stored commit."""
+    """The decisions since the last stored commit."""
 
     def __init__(self) -> None:
         self.since: datetime | None = None
@@ -46,7 +46,7 @@ class Batch:
         return {subjects.guard_of(event.subject) or event.subject for event in self.events[after:]}
 
     def cut(self, mark: "Mark") -> None:
-        """Forget what came after a mark."""
+        """Forget the decisions after a mark."""
         del self.calls[mark.calls :], self.events[mark.events :]
         del self.recorded[mark.events :], self.effects[mark.effects :]
         self.size = mark.size

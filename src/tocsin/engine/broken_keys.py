@@ -1,4 +1,6 @@
-"""Keys of a fold whose events cannot all be applied: no decision may rest on them until an operator sets the events aside.
+"""Keys of a fold whose events cannot all be applied.
+
+No decision may rest on them until an operator sets the events aside.
 
 An event breaks its key if this version cannot read it, or if the state before it does not accept it. The key keeps that state and all events
 since, so that it is whole again as soon as the event is set aside (`tocsin repair --unreadable`), or a newer version loads a snapshot. What is

@@ -1,4 +1,4 @@
-"""What the loop of commits decides on: messages that stages subscribed to, deadlines of states, and proposals."""
+"""The causes of decisions: messages that stages subscribed to, deadlines of states, and proposals."""
 
 import asyncio
 import heapq
@@ -71,7 +71,7 @@ Target = TypeVar("Target")
 
 
 class Routes(Generic[Target]):
-    """Who gets the messages of a subject.
+    """The receivers of the messages of each subject.
 
     Filters name few tokens of a subject, and subjects that agree in these have the same targets.
     """
@@ -184,10 +184,13 @@ class Proposals(Protocol):
 
 
 class Proposal:
-    """Events of one scope that a part of the process decided by itself, on the events of the scope up to a number."""
+    """Events of one scope that a part of the process decided by itself."""
 
     def __init__(self, by: str, events: Sequence[Message], expect: int, known_upto: int = -1) -> None:
-        """`expect`: the number of the newest event of the scope that the decision knows; 0: none. `known_upto`: see `Fold.allows`."""
+        """`expect`.
+
+        The number of the newest event of the scope that the decision knows; 0: none. `known_upto`: see `Fold.allows`.
+        """
         self.by = by
         self.events = events
         self.expect = expect
@@ -312,7 +315,10 @@ class Agenda:
         return alarm in self._alarms.get(alarm.scope, ())
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
-        """Return the earliest alarm up to a time (UTC); None: there is none. `look_again` or a new state ends it."""
+        """Return the earliest alarm up to a time (UTC).
+
+        None: no alarm is due. `look_again` or a new state ends it.
+        """
         earliest: _Entry | None = None
         for stage, heap in self._heaps.items():
             if not heap or stage not in self.led:
@@ -334,10 +340,13 @@ class Agenda:
             heapq.heapify(heap)
 
     def earliest(self, stage: str) -> datetime | None:
-        """Return a time (UTC) no later than the next alarm of a stage; None: it has none."""
+        """Return a time (UTC) no later than the next alarm of a stage.
+
+        None: it has none.
+        """
         return heap[0][0] if (heap := self._heaps.get(stage)) else None
 
     @property
     def next_at(self) -> datetime | None:
-        """A time (UTC) no later than the next alarm; None: there is none."""
+        """A time (UTC) no later than the next alarm; None: no alarm is set."""
         return min((heap[0][0] for stage, heap in self._heaps.items() if heap and stage in self.led), default=None)

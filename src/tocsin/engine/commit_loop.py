@@ -63,7 +63,7 @@ TURNS: Final = 6
 LATE: Final = timedelta(seconds=3)
 """How long a deadline may be over until it is late."""
 ASK_AGAIN: Final = timedelta(seconds=4)
-"""The time after which the ends of the streams are asked for again, if they were not reached."""
+"""The time after which the ends of the streams are requested again, if they were not reached."""
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -129,7 +129,7 @@ class CommitLoop:
         self._leadership = Leadership(name, [stage.name for stage in stages], fold, clock, leases, self._changed.set)
         self.agenda.led = self._leadership.led
         self._is_blind = False
-        """Whether nothing but proposals can be decided."""
+        """Whether only proposals can be decided."""
         self.places = FoldPlaces(fold, writer.chain, snapshot)
         self.pending.look()
 
@@ -140,14 +140,17 @@ class CommitLoop:
         return frozenset(streams - DECISIONS)
 
     def floor(self, stream: Stream) -> int:
-        """Return the sequence of a stream up to which all of its stages took the inputs."""
+        """Return the sequence of a stream up to which its stages took the inputs."""
         readers = (stage for stage in self._stages if any(s.stream is stream for s in stage.subscriptions))
         return min((self.fold.position(stage.name, stream.value).floor for stage in readers), default=0)
 
-    # --- what comes in -------------------------------------------------------------------------------------------------
+    # --- sources -------------------------------------------------------------------------------------------------------
 
     def offer(self, stream: Stream, recorded: Recorded[Message]) -> None:
-        """Take the next input of a stream. Sequences between this and the one before do not exist."""
+        """Take the next input of a stream.
+
+        Sequences between this and the input before do not exist.
+        """
         self.intake.note(stream, recorded.sequence, len(recorded.message.encode()))
         self.pending.arrive(stream.value, recorded)
         self._changed.set()
@@ -175,7 +178,7 @@ class CommitLoop:
                 self.places.note_boundary()
 
     def _take_events(self, commit: Commit) -> None:
-        """Take the events of a commit that the fold has, for stages that have not taken them."""
+        """Take the events of a folded commit for stages that have not taken them."""
         for number, event in enumerate(commit.events, commit.first):
             if not is_log_event(event.subject):
                 with suppress(DecodeError):  # its key is broken in the fold
@@ -192,7 +195,10 @@ class CommitLoop:
 
     @property
     def unanswered(self) -> tuple[str, float] | None:
-        """The reason why a commit is not answered, and the seconds since it was sent; None: none waits."""
+        """The reason why a commit is not answered, and the seconds since it was sent.
+
+        None: none waits.
+        """
         return self._writer.unanswered
 
     @property
@@ -201,7 +207,7 @@ class CommitLoop:
         return self.places.log_bytes
 
     async def copy(self) -> FoldPlace:
-        """Return the fold between two commits, its place in the log, and a place after which are all events that a stage has not taken."""
+        """Return the fold between two commits, its place, and where untaken events begin."""
         return await self.places.copy(self._changed.set)
 
     def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
@@ -238,7 +244,9 @@ class CommitLoop:
     def propose(
         self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
     ) -> "asyncio.Future[tuple[int, ...]]":
-        """Have events of one scope stored with the next commit; return their numbers. `known_upto`: see `Fold.allows`.
+        """Have events of one scope stored with the next commit.
+
+        Return their numbers. `known_upto`: see `Fold.allows`.
 
         Raises (in the future):
             SequenceConflict: the scope has an event after the number `expect`.
@@ -277,7 +285,7 @@ class CommitLoop:
         self._watcher.explode(commit.first, commit.at, commit.events, recorded, is_own=False)
 
     async def leave(self) -> None:
-        """Wait until the terms of this process are over, and nothing is decided any more but proposals."""
+        """Wait until the terms of this process are over, and only proposals are decided."""
         await self._leadership.leave()
 
     # --- one commit after another --------------------------------------------------------------------------------------
@@ -315,7 +323,10 @@ class CommitLoop:
                     await self._changed.wait()
 
     async def run_once(self) -> bool:
-        """Decide, and store one commit; False: there is nothing to decide, and nothing to store yet."""
+        """Decide, and store one commit.
+
+        False: there is nothing to decide, and nothing to store yet.
+        """
         is_late = self.intake.is_reading and self._leadership.now() >= self._ask_again_at  # the newest may be removed
         if self._ends is not None and (self._must_read or is_late):
             self.intake.read_to(await self._ends())
@@ -377,7 +388,7 @@ class CommitLoop:
             await self._on_effects(batch.effects)
 
     async def _wait_for_proposals(self) -> None:
-        """Let parts of the process decide on what is not stored yet, so that one commit has both."""
+        """Let parts of the process decide on what is not stored yet, in the same commit."""
         self._decider.may_propose = False
         for _ in range(TURNS):
             await asyncio.sleep(0)
@@ -400,7 +411,7 @@ class CommitLoop:
             self._undo(batch)
 
     def _undo(self, batch: Batch) -> None:
-        """Forget what was decided since the last stored commit, and have all of it decided again."""
+        """Forget what was decided since the last commit, and have it decided again."""
         self.agenda.note(self.fold, self.fold.undo())
         newest = self._decider.first - 1
         self._watcher.undone(batch.scopes(), newest)
@@ -450,7 +461,10 @@ class CommitLoop:
         return True
 
     def _change_terms(self, now: datetime) -> bool:
-        """Begin and end terms of this process, in a commit of their own; return whether there are any."""
+        """Begin and end terms of this process, in a commit of their own.
+
+        Return whether there are any.
+        """
         changes = self._leadership.changes()
         if changes:
             self._undo_open()

@@ -1,4 +1,7 @@
-"""The end of a partition's log in one process: a chain that tells genuine commits apart, and appends under its guard."""
+"""The end of a partition's log in one process.
+
+A chain that recognizes genuine commits, and appends under its guard.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
@@ -12,7 +15,7 @@ from ..ports.commit_log import CommitLog, CommitRefused, StoredBody
 from .heads import Heads
 
 PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Pauses before a body is sent again; the last one repeats."""
+"""Pauses before a body is sent again; the last pause repeats."""
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -40,7 +43,7 @@ OnForeign: TypeAlias = Callable[[StoredBody, str], None]
 
 
 class Chain:
-    """The commits of a partition from a head on, read once each, by whoever brings them first."""
+    """The commits of a partition from a head on, each of which is read once."""
 
     def __init__(
         self,
@@ -49,7 +52,9 @@ class Chain:
         on_foreign: OnForeign | None = None,
         earlier: Iterable[LogHead] = (),
     ) -> None:
-        """`head`: where the chain begins, as a snapshot or a saved place names it. `earlier`: heads before it.
+        """`head`.
+
+        Where the chain begins, as a snapshot or a saved place names it. `earlier`: heads before it.
 
         `on_foreign` takes each foreign message, and the reason.
         """
@@ -101,12 +106,17 @@ class CommitWriter:
 
     @property
     def unanswered(self) -> tuple[str, float] | None:
-        """The reason why a commit is not answered, and the seconds since it was sent; None: none waits."""
+        """The reason why a commit is not answered, and the seconds since it was sent.
+
+        None: none waits.
+        """
         since = self.unanswered_since
         return None if since is None else (self._reason, self._clock.monotonic() - since)
 
     async def append(self, draft: CommitDraft) -> Appended:
-        """Store the commit that follows the chain's head; send the same bytes until they are stored, or overtaken.
+        """Store the commit that follows the chain's head.
+
+        Send the same bytes until they are stored, or overtaken.
 
         A lost answer is no reason to decide again: the commit may be stored. Only what is read behind the expected sequence says so.
         Foreign messages alone change nothing: the same bytes go behind them.
@@ -142,7 +152,10 @@ class CommitWriter:
             tries += 1
 
     async def _read_on(self, body: bytes, refusal: CommitRefused) -> Appended | None:
-        """Read what was stored since; None: there is no commit, so the same body is sent again."""
+        """Read what was stored since.
+
+        None: there is no commit, so the same body is sent again.
+        """
         if refusal.last is not None and refusal.last < self.chain.head.sequence:
             return None  # a leader that lags
         own: int | None = None

@@ -1,4 +1,6 @@
-"""Decides again what commits hold: from the fold before each commit, and from the causes that its events name.
+"""Decides again what commits hold.
+
+From the fold before each commit, and from the causes that its events name.
 
 A stage is a pure function of the fold, so a fresh process gives the same events. One that does not keeps a state of its own, or its
 code was another one. Only what the loop of commits decides is compared: parts that propose decide by themselves, and events about
@@ -177,7 +179,10 @@ class _Again:
     # --- causes --------------------------------------------------------------------------------------------------------
 
     def _causes(self, event: CommitEvent) -> Iterator[MessageCause | DeadlineCause]:
-        """Yield what the cause of an event may be: a place may have several messages, each for several subscriptions."""
+        """Yield what the cause of an event may be.
+
+        A place may have several messages, each for several subscriptions.
+        """
         if event.cause.startswith("@"):
             yield from self._deadlines(event)
             return

@@ -1,4 +1,7 @@
-"""Decides on one cause after another within a batch: with limits, and so that a decision that fails stops no other."""
+"""Decides on one cause after another within a batch.
+
+With limits, and so that a decision that fails stops no other.
+"""
 
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -73,7 +76,10 @@ class Decider:
         return self.first + len(self.batch.events) - 1
 
     def may_be_decided(self, cause: Cause, now: datetime) -> bool:
-        """Return whether a decision can be made now: no leader died of it, or the log names it first."""
+        """Return whether a decision can be made now.
+
+        No leader died of it, or the log names it first.
+        """
         if isinstance(cause, OfPart):
             return True
         terms, place = self._fold.terms(cause.by), place_of(cause)
@@ -114,7 +120,10 @@ class Decider:
         return True
 
     def decide_alone(self, cause: MessageCause | DeadlineCause, now: datetime) -> None:
-        """Make a decision again that failed; if it fails again, the key of its cause gets its end."""
+        """Make a decision again that failed.
+
+        If it fails again, the key of its cause gets its end.
+        """
         self._pending.suspect = None
         if not self._pending.is_open(cause):
             return
@@ -137,7 +146,7 @@ class Decider:
         self._agenda.look_again(cause, now + LOOK_AGAIN)
 
     def _end(self, cause: MessageCause | DeadlineCause, error: Exception, now: datetime) -> None:
-        """End the key of a decision that nobody makes any more."""
+        """End the key of a decision that no process makes any more."""
         end = end_of(self._fold, cause, error)
         if not end and isinstance(cause, DeadlineCause):
             self._agenda.look_again(cause, now + LOOK_AGAIN)
@@ -198,7 +207,10 @@ class Decider:
                 self._append(proposal, event, now)
 
     def _decide_asked(self, asked: Asked, now: datetime) -> None:
-        """Make one step of a decision that a part of the process asked for; the part does what follows beside events."""
+        """Make one step of a decision that a part of the process asked for.
+
+        The part does what follows beside events.
+        """
         asked.step = DONE
         if isinstance(unreadable := asked.recorded.message, UnreadableInput):
             self._refuse(asked, unreadable, now)
@@ -211,7 +223,7 @@ class Decider:
             self._append(asked, _dead_letter(asked, step), now)
 
     def _refuse(self, cause: MessageCause | Asked, unreadable: UnreadableInput, now: datetime) -> None:
-        """Keep an unreadable input as a dead letter, unless it is a report without a proof."""
+        """Keep an unreadable input as a dead letter, but no report without a proof."""
         is_proven = cause.subscription.is_proven
         if is_proven is None or is_proven(cause.recorded.subject):
             step = refuse(f"unreadable: {unreadable.error}", code=unreadable.error.code)
@@ -237,7 +249,10 @@ class Decider:
         self._end_wait(cause, now)
 
     def _waits_for_key(self, cause: MessageCause | DeadlineCause, error: BrokenKey, now: datetime) -> bool:
-        """Have a message wait until a key is whole; False: it may wait no longer, or the decision itself would break the key."""
+        """Have a message wait until a key is whole.
+
+        False: it may wait no longer, or the decision itself would break the key.
+        """
         if isinstance(cause, DeadlineCause) or type(self._fold.states.get(error.scope)) is not Broken:
             return False
         waits = wait_for(cause, {error.repair}, now, KEY_PATIENCE)
@@ -269,7 +284,10 @@ class Decider:
         raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
 
     def _close(self, call: MessageCause) -> None:
-        """Note that a message was decided; the place of an input that waited counts as taken before."""
+        """Note that a message was decided.
+
+        The place of an input that waited counts as taken before.
+        """
         if call.waits is None:
             self._pending.close(call)
             self.batch.closed.append(call)
@@ -296,7 +314,10 @@ class Decider:
         effects += ((cause.by, Notice(take, signal)) for signal in step.signals)
 
     def append_of_log(self, event: LogEvent, now: datetime, cause: Cause | None = None) -> None:
-        """Append an event of the log itself; without a cause, it rests on everything before it."""
+        """Append an event of the log itself.
+
+        Without a cause, it rests on everything before it.
+        """
         number = self.newest + 1
         by, of = ("", f"0-{number - 1}") if cause is None else (cause.by, cause.cause)
         batch = self.batch
@@ -337,7 +358,10 @@ def _dead_letter(call: MessageCause | Asked, step: Step) -> PoisonMessage:
 
 
 def _storable(job: str) -> str:
-    """Return the job of a dead letter. Messages of others may have subjects with letters that no name has."""
+    """Return the job of a dead letter.
+
+    Messages of others may have subjects with letters that no name has.
+    """
     try:
         check_subject(subjects.token(job))
     except RequestRefused:

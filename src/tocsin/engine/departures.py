@@ -1,4 +1,4 @@
-"""What no later decision can ask for leaves the fold, when a commit is stored.
+"""Departures: states that no later decision needs leave the fold when a commit is stored.
 
 An execution leaves when every stage has taken its end. A state that a later decision asks for keeps what it needs of executions that are over:
 
@@ -112,12 +112,12 @@ class Departures:
         return self._requests.has(hashed) or self._ends.has(hashed)
 
     def cannot_come(self, scope: str, asked_at: datetime) -> bool:
-        """Return whether no execution of a scope can begin any more, by the time (UTC) in its id and that of a request that names it."""
+        """Return whether no execution of a scope can begin any more, by the times (UTC) in its id and of a request."""
         at = time_of(scope.split(".")[2])
         return at is not None and at != KEYED and at < asked_at - MAX_COME
 
     def settle(self, changed: Sequence[str], at: datetime) -> None:
-        """Have leave what no later decision can ask for, after a commit of a time (UTC) that changed some scopes."""
+        """Remove what no later decision needs, after a commit that changed some scopes."""
         self._at, self._floor = max(self._at, at), self._fold.floor
         for scope in changed:
             self._note(scope)
@@ -137,7 +137,7 @@ class Departures:
         self.on_left = on_left
 
     def restore(self, at: datetime) -> None:
-        """Look at all scopes of a fold that was loaded, at the time (UTC) of its newest commit."""
+        """Look at all scopes of a loaded fold, at the time (UTC) of its newest commit."""
         self._at, self._floor = at, self._fold.floor
         for scope in (*self._fold.states, *self._fold.standing):
             self._note(scope)
@@ -186,7 +186,10 @@ class Departures:
         self._when_due(scope, _newest(state))
 
     def _forgotten_at(self, scope: str) -> datetime | None:
-        """Return the time (UTC) of the newest event of an agent that is forgotten; None: it is not."""
+        """Return the time (UTC) of the newest event of an agent that is forgotten.
+
+        None: it is not.
+        """
         newest = next(reversed(self._fold.standing.get(scope, {}).values()), None)
         return newest.time if newest is not None and isinstance(newest.message, AgentForgotten) else None
 
@@ -196,7 +199,7 @@ class Departures:
             heapq.heappush(self._due, (newest + KEPT_FOR, scope))
 
     def _look_at_taken(self) -> None:
-        """Look at what may leave now that all stages have taken the events up to the floor, in the order of these."""
+        """Look at what may leave now that all stages have taken the events up to the floor."""
         while self._ended and self._ended[0][0] <= self._floor:
             number, scope = heapq.heappop(self._ended)
             if number == self._fold.numbers.get(scope, 0) or scope.startswith(
@@ -310,7 +313,10 @@ class Departures:
             self._ends.add("", scope, self._at)
 
     def _blocker(self, scope: str, state: Execution) -> str | None:
-        """Return the scope of a state that needs an execution that is over; None: it may leave."""
+        """Return the scope of a state that needs an execution that is over.
+
+        None: it may leave.
+        """
         _, job, execution_id, _ = scope.split(".")
         if state.decided is not None and isinstance(fanned := state.decided.message, FannedOut):
             return self._open(f"execution.{job}.{part}.>" for part in execution_ids(fanned).values())
@@ -327,7 +333,7 @@ class Departures:
         return self._key_around(scope)
 
     def _key_around(self, scope: str) -> str | None:
-        """Return the unique key that an execution holds, or that the execution holds of which it is a replay."""
+        """Return the unique key that an execution holds, or the execution that it replays."""
         while (key := self._key_of.get(scope)) is None:
             state = self._fold.states.get(scope)
             if not isinstance(state, Execution) or state.requested is None or state.requested.replay_of is None:
@@ -336,14 +342,20 @@ class Departures:
         return key
 
     def _open(self, scopes: Iterable[str]) -> str | None:
-        """Return the first of some executions that is in the fold and not over; None: there is none."""
+        """Return the first of some executions that is in the fold and not over.
+
+        None: all are over or gone.
+        """
         states = self._fold.states
         return next(
             (scope for scope in scopes if (state := states.get(scope)) is not None and not _is_over(state)), None
         )
 
     def _look_at_announcements(self, subject: str) -> None:
-        """Drop what no stage can decide on any more: each stage has taken the events before it."""
+        """Drop what no stage can decide on any more.
+
+        Each stage has taken the events before it.
+        """
         fold = self._fold
         announced = fold.announcements.get(subject, {})
         newest = fold.states.get(subject)
@@ -358,7 +370,7 @@ class Departures:
             self._drop(subject)
 
     def _sweep(self) -> None:
-        """Drop the definitions to which no state refers, and by which no event is to be decided."""
+        """Drop the definitions that no state and no event to decide on needs."""
         definitions, needed = self._fold.definitions, set(self._definitions())
         for scope, tail in self._fold.ledgers.items():
             if len(tail.changes) > 1:
@@ -382,7 +394,10 @@ class Departures:
 
 
 def _is_lasting(message: Message) -> bool:
-    """Return whether an event of an execution that is over is needed: its beginning, its results, or its end."""
+    """Return whether an event of an execution that is over is needed.
+
+    Its beginning, its results, or its end.
+    """
     if isinstance(message, Dispatched):
         return message.admits is not None
     return isinstance(message, Planned | Admitted | Skipped | FannedOut | Advanced | Terminal)

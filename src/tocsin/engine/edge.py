@@ -1,4 +1,6 @@
-"""Stages at the edge: they show, hand over or take what leaves or enters the log, after each message is decided on the fold.
+"""Stages at the edge.
+
+They show, hand over or take what leaves or enters the log, after each message is decided on the fold.
 
 A durable over a stream of others acknowledges a message, and a follower of decisions moves its place, after all that follows from the message is
 done. So nothing is lost, and what a stage does twice makes no difference.
@@ -49,7 +51,10 @@ class EdgeDecisions:
     def __init__(
         self, view: HasLoop, sources: Sources, *, foreign: ForeignMessages | None = None, streams: Collection[str] = ()
     ) -> None:
-        """`sources`: what the fold does not know is read from them. `streams`: the names of the installation's streams on the server."""
+        """`sources`.
+
+        What the fold does not know is read from them. `streams`: the names of the installation's streams on the server.
+        """
         self._view = view
         self._sources = sources
         self._foreign = foreign or ForeignMessages()
@@ -127,7 +132,10 @@ class EdgeDecisions:
         *,
         is_rush: bool = False,  # noqa: ARG002 - nothing is put off
     ) -> None:
-        """Decide on messages of a durable over a stream of others, and settle each. Those of a key keep their order."""
+        """Decide on messages of a durable over a stream of others, and settle each.
+
+        Those of a key keep their order.
+        """
         lanes = defaultdict[object, list[Delivery]](list)
         for delivery in deliveries:
             order = subscription.ordering_key
@@ -153,7 +161,10 @@ class EdgeDecisions:
         return Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
 
     async def attempt(self, subscription: BoundSubscription, recorded: Recorded[Message]) -> float | None:
-        """Decide on a message; return the seconds after which it is decided again, None: it is handled, or a dead letter."""
+        """Decide on a message.
+
+        Return the seconds after which it is decided again, None: it is handled, or a dead letter.
+        """
         by = telemetry.bound_value("stage") or "edge"
         place = subscription.durable, recorded.sequence
         try:

@@ -1,4 +1,4 @@
-"""The states of a partition in memory, folded from its events, and their old values since the last stored commit.
+"""The states of a partition in memory, folded from its events, with a journal.
 
 Nothing is read from a server to decide. Only `evolve` and `take` change a fold, and each change is in its journal, so that a commit that was
 refused can be undone. An event that a state cannot apply breaks the key of that state, and no other. When a commit is stored, what no later
@@ -99,7 +99,10 @@ class Journal:
         return len(self._old)
 
     def undo(self, table: Mapping[str, object], length: int = 0) -> set[str]:
-        """Restore the entries of the last stored commit, or of an earlier length, and return the keys of a table that changed."""
+        """Restore the entries of the last commit, or of a length.
+
+        Return the changed keys of a table.
+        """
         keys = {key for changed, key, _ in self._old[length:] if changed is table}
         while len(self._old) > length:
             table, key, old = self._old.pop()
@@ -112,14 +115,17 @@ class Journal:
         return keys
 
     def keep(self, table: Mapping[str, object]) -> list[str]:
-        """Forget the old values, as the commit is stored; return the keys of a table that changed, the first change first."""
+        """Forget the old values, as the commit is stored.
+
+        Return the keys of a table that changed, the first change first.
+        """
         keys = dict.fromkeys(key for changed, key, _ in self._old if changed is table)
         self._old.clear()
         return list(keys)
 
 
 class LedgerTail(NamedTuple):
-    """The events of a job's ledger that decisions can ask for, and that make its state."""
+    """The events of a job's ledger that decisions need, and that make its state."""
 
     changes: tuple[Recorded[Message], ...] = ()
     """Changes of the definition, oldest first."""
@@ -142,12 +148,15 @@ class LedgerTail(NamedTuple):
         )
 
     def at(self, number: int) -> int:
-        """Return the number of the definition in force at the number of an event; 0: there was no job."""
+        """Return the number of the definition in force at the number of an event.
+
+        0: there was no job.
+        """
         earlier = (change for change in reversed(self.changes) if change.sequence <= number)
         return _defined_by(next(earlier, self.changes[0]))
 
     def in_force_since(self, number: int) -> set[int]:
-        """Return the numbers of the definitions that were in force at the number of an event, and since."""
+        """Return the numbers of the definitions in force at the number of an event, and since."""
         return {self.at(number), *(_defined_by(change) for change in self.changes if change.sequence > number)}
 
 
@@ -248,7 +257,10 @@ class Fold:
             self.journal.put(self.shard_maps, recorded.sequence, message.shards)
 
     def take_event(self, event: StoredEvent) -> Recorded[Message] | None:
-        """Apply the event with the next number as it is stored, and return it; None: this version cannot read it."""
+        """Apply the event with the next number as it is stored, and return it.
+
+        None: this version cannot read it.
+        """
         try:
             recorded = event.read()
         except Exception as error:  # noqa: BLE001 - any error breaks its key alone
@@ -314,7 +326,10 @@ class Fold:
             self.journal.put(self.terms_by_stage, stage, terms)
 
     def replace(self, other: "Fold") -> set[str]:
-        """Take the content of another fold of the same events; return the keys whose states differ."""
+        """Take the content of another fold of the same events.
+
+        Return the keys whose states differ.
+        """
         differing = {
             key
             for mine, others in ((self.states, other.states), (self.terms_by_stage, other.terms_by_stage))
@@ -347,7 +362,10 @@ class Fold:
 
     @property
     def gaps(self) -> tuple[Range, ...]:
-        """The numbers that a restored log left out: after the first of two, up to the second."""
+        """The numbers that a restored log left out.
+
+        After the first of two, up to the second.
+        """
         return self._gaps.get("", ())
 
     @gaps.setter
@@ -359,11 +377,17 @@ class Fold:
         return number is not None and any(first < number <= last for first, last in self.gaps)
 
     def keep(self, at: datetime) -> None:
-        """Note that a commit of a time (UTC) is stored; what no later decision can ask for leaves."""
+        """Note that a commit of a time (UTC) is stored.
+
+        What no later decision can ask for leaves.
+        """
         self.departures.settle(self.journal.keep(self.numbers), at)
 
     def undo(self, length: int = 0) -> set[str]:
-        """Forget what happened since the last stored commit, or a length of the journal; return the scopes of states that changed."""
+        """Forget what happened since the last stored commit, or a length of the journal.
+
+        Return the scopes of states that changed.
+        """
         return self.journal.undo(self.states, length)
 
     def take_changed_runs(self) -> set[str]:
@@ -412,7 +436,10 @@ class Fold:
 
     @property
     def floor(self) -> int:
-        """The number up to which every stage has taken all events: each that has a position, had a term, or is of this process."""
+        """The number up to which every stage has taken all events.
+
+        Each that has a position, had a term, or is of this process.
+        """
         floors = {stage: position.floor for (stage, source), position in self.positions.items() if source == EVENTS}
         return min((floors.get(stage, 0) for stage in {*floors, *self.terms_by_stage, *self.stages}), default=0)
 
@@ -443,12 +470,17 @@ class Fold:
         return [one for one in reversed(newer) if scope == subject or subjects.matches(subject, one.subject)]
 
     def all_events(self, scope: str) -> list[Recorded[Message]] | None:
-        """Return all events of an execution; None: some have left the fold, or there are none."""
+        """Return all events of an execution.
+
+        None: some have left the fold, or there are none.
+        """
         is_whole = scope not in self.departures.partial and type(self.states.get(scope)) is not Broken
         return self.events.get(scope) if is_whole else None
 
     def allows(self, scope: str, expect: int, known_upto: int) -> bool:
-        """Return whether the event with a number is the newest of a scope; 0: it has none.
+        """Return whether the event with a number is the newest of a scope.
+
+        0: it has none.
 
         `known_upto`: the number up to which its proposer found it to be, although it left the fold; -1: it did not look. A dead letter
         leaves a day after its newest event, so a newer one is in the fold.
@@ -464,7 +496,10 @@ class Fold:
 
 
 def _defined_by(change: Recorded[Message]) -> int:
-    """Return the number of the definition that a change puts in force; 0: there is no job."""
+    """Return the number of the definition that a change puts in force.
+
+    0: there is no job.
+    """
     match change.message:
         case Paused() | Resumed() as fact:
             return fact.definition

@@ -1,4 +1,4 @@
-"""The places of a log at which readers of a fold can begin, and copies of the fold for its snapshots."""
+"""The places of a log at which readers of a fold can begin, and copies of the fold."""
 
 import asyncio
 from collections import deque
@@ -19,7 +19,10 @@ class FoldPlaces:
     """The places of one fold, which follows a chain."""
 
     def __init__(self, fold: Fold, chain: Chain, snapshot: Loaded | None = None) -> None:
-        """`snapshot`: that of the fold, whose chain begins at its start; None: the fold begins with the first commit."""
+        """`snapshot`.
+
+        That of the fold, whose chain begins at its start; None: the fold begins with the first commit.
+        """
         self._fold = fold
         self._chain = chain
         self._snapshot = snapshot

@@ -20,7 +20,10 @@ class View:
     is_repeated = False
 
     def __init__(self, fold: Fold, now: datetime, log_time: datetime | None = None) -> None:
-        """`log_time`: the time (UTC) by which a decision knows how long its input has waited; None: now."""
+        """`log_time`.
+
+        The time (UTC) by which a decision knows how long its input has waited; None: now.
+        """
         self._fold = fold
         self.now = now
         self.log_time = log_time or now

@@ -1,4 +1,7 @@
-"""A fold that is made from the log: of each commit, and again for a decision that failed on the fold of the process."""
+"""A fold that is made from the log.
+
+Of each commit, and again for a decision that failed on the fold of the process.
+"""
 
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -25,7 +28,7 @@ async def load_fold(
     fold: Fold,
     snapshots: Snapshots | None = None,
 ) -> Fold | None:
-    """Return the fold of all commits between two heads, from the newest snapshot that one of them names.
+    """Return the fold of the commits between two heads, from the newest named snapshot.
 
     `fold`: an empty one. None: the beginning of the log is gone, and no snapshot replaces it.
 
@@ -43,7 +46,10 @@ async def load_fold(
 
 
 async def _fold_on(log: CommitLog, partition: int, chain: Chain, end: LogHead, fold: Fold) -> bool:
-    """Fold the commits of a chain up to a head; False: they do not lead there."""
+    """Fold the commits of a chain up to a head.
+
+    False: they do not lead there.
+    """
     if chain.head.sequence >= end.sequence:
         return chain.head.digest == end.digest
     follower = cast("AsyncGenerator[Bodies]", log.follow(partition, after=chain.head.sequence))
@@ -58,7 +64,10 @@ async def _fold_on(log: CommitLog, partition: int, chain: Chain, end: LogHead, f
 
 
 def apply(fold: Fold, commit: Commit) -> list[Recorded[Message] | None]:
-    """Fold a stored commit; return its events, as those who watch them see them. None: this version cannot read it."""
+    """Fold a stored commit.
+
+    Return its events, as those who watch them see them. None: this version cannot read it.
+    """
     recorded = list[Recorded[Message] | None]()
     for stage, sources in commit.taken.items():
         for source, taken in sources.items():

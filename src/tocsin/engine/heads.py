@@ -1,4 +1,6 @@
-"""Places of the log at which a reader can begin: ends of genuine commits that a process knows.
+"""Places of the log at which a reader can begin.
+
+Ends of genuine commits that a process knows.
 
 A process knows its own start, one commit of each few that it read, and those that events of the log name. One that leads stages shows some of
 them in the bucket `snapshots`, with a proof by the key of the installation, for processes that fold nothing: a command begins there.
@@ -49,7 +51,10 @@ class Heads:
         return self._heads[max(bisect_right(self._heads, number, key=_number) - 1, 0)]
 
     def shown(self, newest: LogHead, others: Iterable[LogHead] = ()) -> tuple[LogHead, ...]:
-        """Return a few of these and of other heads, the oldest first: the farther back, the fewer."""
+        """Return a few of these and of other heads, the oldest first.
+
+        The farther back, the fewer.
+        """
         shown, distance = [newest], 1
         for head in sorted({*self._heads, *others}, key=_number, reverse=True):
             if newest.number - head.number >= distance or head is self._heads[0]:

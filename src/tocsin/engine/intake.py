@@ -1,4 +1,7 @@
-"""How far the streams of inputs are read: at most so far ahead of what is taken, and once to their ends when a term begins."""
+"""The reach of reads of the streams of inputs.
+
+At most so far ahead of what is taken, and once to their ends when a term begins.
+"""
 
 import asyncio
 from collections import deque
@@ -19,10 +22,10 @@ MAX_MORE_RANGES: Final = 512
 
 
 class Intake:
-    """What a process has read of its streams of inputs."""
+    """The places up to which a process has read its streams of inputs."""
 
     def __init__(self, floor: Callable[[Stream], int]) -> None:
-        """`floor` returns the sequence of a stream up to which all of its inputs are taken."""
+        """`floor` returns the sequence of a stream up to which its inputs are taken."""
         self._floor = floor
         self._ahead: dict[Stream, deque[tuple[int, int]]] = {}
         """The sequences and sizes of the inputs that are ahead of the floor, by stream."""
@@ -37,7 +40,7 @@ class Intake:
         self._bytes[stream] = self._bytes.get(stream, 0) + size
 
     def note_read(self, stream: Stream, upto: int) -> None:
-        """Note that all messages up to a sequence were read, also those that no stage gets."""
+        """Note that the messages up to a sequence were read, also those without a stage."""
         self._read[stream] = max(upto, self._read.get(stream, 0))
 
     def read_upto(self, stream: Stream) -> int:
@@ -68,7 +71,10 @@ class Intake:
 
     @property
     def is_reading(self) -> bool:
-        """Return whether a stream is not read to the end that it had; one that has no more room is."""
+        """Return whether a stream is not read to the end that it had.
+
+        One that has no more room is.
+        """
         return any(self._read.get(stream, 0) < end and self.has_room(stream) for stream, end in self._ends.items())
 
 

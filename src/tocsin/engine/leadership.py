@@ -1,4 +1,6 @@
-"""The stages that a process decides for: it holds their leases, and its term is the newest in the log.
+"""The stages that a process decides for.
+
+It holds their leases, and its term is the newest in the log.
 
 A term begins with `Began`, under the guard of the log, so only a process that has folded everything begins one. A process that lost a lease
 and has it again goes on with its term, unless another term began meanwhile.
@@ -16,7 +18,7 @@ from .terms import Term
 
 
 class Leadership:
-    """Which stages a process decides for, and the events that begin and end its terms."""
+    """The stages that a process decides for, and the events that begin and end its terms."""
 
     def __init__(
         self,
@@ -27,7 +29,9 @@ class Leadership:
         leases: StageLeases | None,
         on_change: Callable[[], None],
     ) -> None:
-        """`name`: the writer of the commits of this process, and no other's. `leases`: None: it decides for all stages.
+        """`name`.
+
+        The writer of the commits of this process, and no other's. `leases`: None: it decides for all stages.
 
         `on_change` is called when the leases may have changed.
         """
@@ -48,11 +52,14 @@ class Leadership:
         return frozenset(stage for stage in self._leases.held if self._own(stage) is not None)
 
     async def time(self) -> datetime | None:
-        """Return the time (UTC) up to which this process may decide; None: it holds no lease, or the time is unknown."""
+        """Return the time (UTC) up to which this process may decide.
+
+        None: it holds no lease, or the time is unknown.
+        """
         return self._clock.now() if self._leases is None else await self._leases.time()
 
     def now(self) -> datetime:
-        """Return the time (UTC) by the log's clock, or by this machine's if that is unknown."""
+        """Return the time (UTC) by the log's clock, or else by this machine's."""
         return self._clock.now() if self._leases is None else self._leases.now()
 
     def changes(self) -> list[LogEvent]:
@@ -81,7 +88,10 @@ class Leadership:
             self._gone.set()
 
     async def leave(self) -> None:
-        """End the terms of this process, and wait until this is stored. Its leases are still held."""
+        """End the terms of this process, and wait until this is stored.
+
+        Its leases are still held.
+        """
         if self._leases is not None:
             self._leases.leave()
             self.settle()

@@ -74,7 +74,9 @@ class LogEnd:
         return chain.head
 
     async def restore(self, head: LogHead, *, at_least: int = 0) -> Restoration:
-        """Store the commit after which numbers begin above all that were given; return what was left out.
+        """Store the commit after which numbers begin above all that were given.
+
+        Return what was left out.
 
         `head`: the end of the log. `at_least`: a number that was given.
 

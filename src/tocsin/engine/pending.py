@@ -1,4 +1,4 @@
-"""What waits to be decided in a process, and what its stages have seen of their sources and not taken."""
+"""The causes that wait in a process, and the places that its stages have seen."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ MAX_BROUGHT_FORWARD: Final = 512
 
 
 class Pending:
-    """The causes of decisions that are not made yet, in the order in which they are made."""
+    """The causes of decisions that are not made yet, in their order."""
 
     def __init__(self, stages: Sequence[BoundStage], fold: Fold, agenda: Agenda) -> None:
         self._stages = stages
@@ -47,10 +47,13 @@ class Pending:
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
 
-    # --- what comes in -------------------------------------------------------------------------------------------------
+    # --- sources -------------------------------------------------------------------------------------------------------
 
     def arrive(self, source: str, recorded: Recorded[Message], *, is_own: bool = False) -> None:
-        """Take the next input or event of a source. `is_own`: an event that this process decided, and that is not stored."""
+        """Take the next input or event of a source.
+
+        `is_own`: an event that this process decided, and that is not stored.
+        """
         place = recorded.sequence
         self._seen[source] = max(place, self._seen.get(source, 0))
         if source == EVENTS and self._fold.waiting:
@@ -94,7 +97,10 @@ class Pending:
 
     @property
     def next_at(self) -> datetime | None:
-        """A time (UTC) no later than that at which something can be decided by itself; None: there is none."""
+        """A time (UTC) no later than that at which something can be decided by itself.
+
+        None: nothing can.
+        """
         return min((at for at in (self._agenda.next_at, self._ripe.next_at) if at is not None), default=None)
 
     def next(self, now: datetime, *, is_reading: bool, only_proposals: bool) -> Cause | None:
@@ -142,7 +148,10 @@ class Pending:
         self._untaken[call.key].close(call.place)
 
     def taken(self) -> dict[str, dict[str, Taken]]:
-        """Return what each stage has taken since the last stored commit: all that it saw, but for what is open."""
+        """Return what each stage has taken since the last stored commit.
+
+        All that it saw, but for what is open.
+        """
         taken: dict[str, dict[str, Taken]] = {}
         for stage in self._stages:
             if stage.name not in self._agenda.led:
@@ -158,7 +167,10 @@ class Pending:
         self._untaken[stage, source].keep()
 
     def undo(self, batch: Batch, newest: int) -> None:
-        """Have all of a batch decided again, as far as it exists. `newest`: the number of the newest stored event."""
+        """Have all of a batch decided again, as far as it exists.
+
+        `newest`: the number of the newest stored event.
+        """
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         self._events = deque(call for call in self._events if call.place <= newest)
         self._let_go(lambda held: isinstance(held, MessageCause) and held.source == EVENTS and held.place > newest)
@@ -181,7 +193,10 @@ class Pending:
             untaken.undo(newest if source == EVENTS else None)
 
     def forget_newer(self, newest: int) -> None:
-        """Forget the events of a decision that failed. `newest`: the number of the newest event that exists."""
+        """Forget the events of a decision that failed.
+
+        `newest`: the number of the newest event that exists.
+        """
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
         while self._events and self._events[-1].place > newest:
             self._events.pop()
@@ -224,7 +239,10 @@ class Pending:
 
 
 class _Standby:
-    """Messages for stages that another process leads, at hand when this process takes over; by stage and source, in order."""
+    """Messages for stages that another process leads, for a takeover.
+
+    By stage and source, in order.
+    """
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], deque[MessageCause]] = {}

@@ -1,4 +1,6 @@
-"""Decisions that fail: what raises an error again on a fresh fold, or kills each process that makes it.
+"""Decisions that fail.
+
+What raises an error again on a fresh fold, or kills each process that makes it.
 
 The place of such a decision counts as taken, and the key of its cause gets its end, so that nothing waits for it. It is a defect of the
 program, and an operator can run what it was about again.

@@ -1,4 +1,6 @@
-"""The presence of each process that reads the log of commits: which formats it reads, and how far it is.
+"""The presence of each process that reads the log of commits.
+
+Which formats it reads, and how far it is.
 
 Each process keeps an entry with a time to live. A commit of a newer format is stored only once every process that is present reads it, since a
 process that meets a format it does not know stops. `tocsin doctor` names processes that hold a format up, that stand behind, or whose commit is not answered.

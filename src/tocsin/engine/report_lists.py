@@ -1,4 +1,6 @@
-"""Reports of a worker in lists: what its handlers end with in one turn of the event loop is one message.
+"""Reports of a worker in lists.
+
+What its handlers end with in one turn of the event loop is one message.
 
 Each report of a list is decided alone, with the proof of its own claim. One that cannot be read is left out, and condemns no other.
 """
@@ -109,7 +111,10 @@ class ListedReports:
 
 
 def decode(subject: str, body: bytes) -> Message:
-    """Decode an input; a list is left to `listed`, and what cannot be read to the loop."""
+    """Decode an input.
+
+    A list is left to `listed`, and what cannot be read to the loop.
+    """
     if subject.startswith(_LIST):
         return Listed(body)
     try:
@@ -162,7 +167,10 @@ def listed(recorded: Recorded[Message]) -> Iterator[Recorded[Message]]:
 
 
 def unlisted(message: StoredMessage) -> Sequence[StoredMessage]:
-    """Return the reports of a stored list, each as if it had been stored alone; another message as it is."""
+    """Return the reports of a stored list, each as if it had been stored alone.
+
+    Another message as it is.
+    """
     if not message.subject.startswith(_LIST):
         return (message,)
     recorded = Recorded[Message](Listed(message.body), message.subject, message.sequence, message.time)

@@ -1,4 +1,6 @@
-"""Ids that are known for a time, as keyed hashes: of requests that were decided, and of executions that ended.
+"""Ids that are known for a time, as keyed hashes.
+
+Of requests that were decided, and of executions that ended.
 
 They are hashes of 16 bytes under a key of the installation, so no choice of an id meets another. Each publisher has its own limit: a flood of
 one publisher makes its own oldest ids unknown, and no other's. Time is that of the commits, so all processes know the same ids.
@@ -22,7 +24,7 @@ DIGEST_SIZE: Final = 16
 
 
 class KnownIds(msgspec.Struct, frozen=True):
-    """Ids of a publisher that were added at about the same time, as a snapshot has them."""
+    """Ids of a publisher that were added at about the same time."""
 
     publisher: str
     at: datetime

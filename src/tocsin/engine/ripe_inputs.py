@@ -1,4 +1,7 @@
-"""The waiting inputs that a process can decide again: states have changed that they wait for, or their time is over."""
+"""The waiting inputs that a process can decide again.
+
+States have changed that they wait for, or their time is over.
+"""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -19,7 +22,7 @@ PATIENCE: Final = timedelta(seconds=30)
 
 
 class RipeInputs:
-    """What waits for its turn to be decided again."""
+    """An input that waits for its turn to be decided again."""
 
     def __init__(self, stages: Sequence[BoundStage], fold: Fold) -> None:
         self._fold = fold
@@ -81,7 +84,10 @@ class RipeInputs:
         return self._fold.waiting.get(waits.name) is not None
 
     def forget_turns(self, inputs: Iterable[Waits]) -> None:
-        """Note that inputs do not wait for their turns any more: another process decides on them."""
+        """Note that inputs do not wait for their turns any more.
+
+        Another process decides on them.
+        """
         self._in_turns.difference_update(waits.name for waits in inputs)
 
     def put_back(self, waits: Waits) -> None:
@@ -97,7 +103,10 @@ def cause_of(stage: BoundStage, subscription: BoundSubscription, waits: Waits) -
 
 
 def wait_for(cause: MessageCause, scopes: set[str], now: datetime, patience: timedelta = PATIENCE) -> Waits:
-    """Return the event that an input waits for events of scopes; one that waited waits no longer than before."""
+    """Return the event that an input waits for events of scopes.
+
+    One that waited waits no longer than before.
+    """
     on = tuple(sorted(scopes))
     if cause.waits is not None:
         return msgspec.structs.replace(cause.waits, on=on)

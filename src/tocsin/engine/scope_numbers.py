@@ -1,4 +1,6 @@
-"""What a process without stages keeps of the log: the numbers of the newest events of scopes, for the guards of what it proposes.
+"""What a process without stages keeps of the log.
+
+The numbers of the newest events of scopes, for the guards of what it proposes.
 
 It began at a head, so it knows nothing of what was stored before, and the number of scopes is limited. A scope that it does not know is no
 empty scope: a proposal for one is decided only if its proposer found the newest event up to a number from which on this process knows all.

@@ -83,7 +83,10 @@ class _Lock(msgspec.Struct, frozen=True):
 
 
 class FoldCopy(NamedTuple):
-    """A fold at the number of a stored commit. Its states never change, so the copy is shallow."""
+    """A fold at the number of a stored commit.
+
+    Its states never change, so the copy is shallow.
+    """
 
     states: dict[str, Any]
     numbers: dict[str, int]
@@ -204,7 +207,10 @@ def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  #
 
 
 def _defines(change: Recorded[Message]) -> tuple[str, int]:
-    """Return the job and the number of a definition; an empty name: it is another change."""
+    """Return the job and the number of a definition.
+
+    An empty name: it is another change.
+    """
     return change.message.job if isinstance(change.message, Defined) else "", change.sequence
 
 

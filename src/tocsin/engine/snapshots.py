@@ -1,6 +1,6 @@
-"""Snapshots of the fold, from which a process begins instead of at the beginning of the log.
+"""Snapshots of the fold, from which a process begins.
 
-After a purge they are the state on this side of the archive, so their format is documented, and the next version reads it. A snapshot lies in
+After a purge they are the state on this side of the archive, so their format is documented, and the next version reads it. A snapshot is in
 the bucket `snapshots`: a head, and parts of about 256 KiB. A part is rows of one kind, a line each (`snapshot_rows`); the head is JSON:
 
     format    1
@@ -13,7 +13,7 @@ the bucket `snapshots`: a head, and parts of about 256 KiB. A part is rows of on
 
 The event `log.snapshot` names the place, the digest of the head, and those of the kinds. A snapshot is taken only if a genuine commit after its
 place has this event: the chain of the commits begins at the place, so a forged place has no genuine commit after it. The newest two
-snapshots stay; a third place is for the one that is being written.
+snapshots stay; a third place is for the next.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Loaded(NamedTuple):
 
     @property
     def place(self) -> dict[str, int]:
-        """Its place in the log, for a log line."""
+        """The place in the log, for a log line."""
         return {"sequence": self.head.sequence, "number": self.head.number}
 
 
@@ -108,7 +108,7 @@ FoldPlace: TypeAlias = tuple[FoldCopy, LogHead, LogHead]
 
 
 class Folding(Protocol):
-    """What folds the log, and appends to it (`commit_loop.CommitLoop`)."""
+    """The loop that folds the log, and appends to it (`commit_loop.CommitLoop`)."""
 
     @property
     def log_bytes(self) -> int:
@@ -184,7 +184,7 @@ class Snapshots:
                 _log.warning("snapshot not written", action="snapshot-failed", error=repr(error))
 
     async def save_if_due(self, folding: Folding, now: datetime) -> bool:
-        """Write a snapshot if the log after the newest is as large as this, or after ten minutes with changes."""
+        """Write a snapshot if the log has grown by its size, or after ten minutes with changes."""
         newest = self._newest
         if newest is None:
             heads = sorted((head.log.number, head.size, head.log.at) for _, head in await self._heads())
@@ -205,7 +205,7 @@ class Snapshots:
         return True
 
     async def save(self, copy: FoldCopy, log: LogHead, start: LogHead, name: Name) -> int:
-        """Write a snapshot of a fold at its place in the log, have an event stored that names it, and return its bytes.
+        """Write a snapshot of a fold, have an event stored that names it, and return its bytes.
 
         `start`: as in `Loaded`.
         """
@@ -252,11 +252,11 @@ class Snapshots:
     # --- read ----------------------------------------------------------------------------------------------------------
 
     async def candidates(self, stages: frozenset[str] = frozenset()) -> AsyncGenerator[Loaded, None]:
-        """Yield the folds of the snapshots that are whole, the newest first, for a process with some stages."""
+        """Yield the folds of whole snapshots, the newest first, for a process with some stages."""
         for slot, head, digest in await self.places():
             try:
                 fold = await self._fold(slot, head, stages)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with a snapshot, an older one is used
+            except Exception as error:  # noqa: BLE001 - a wrong snapshot is skipped, and an older snapshot used
                 _log.warning("snapshot refused", action="snapshot-refused", number=head.log.number, error=str(error))
                 continue
             yield Loaded(fold, head.log, head.start, digest)
@@ -285,7 +285,9 @@ class Snapshots:
         return max((head.log.number for _, head in await self._heads()), default=0)
 
     async def removable_upto(self, named: Sequence[str]) -> int:
-        """Return the sequence up to which no process needs the commits to begin; 0: commits do not name two snapshots.
+        """Return the sequence up to which no process needs the commits to begin.
+
+        0: commits do not name two snapshots.
 
         `named`: those that the fold knows (`Fold.snapshots`). Followers may need more, and the archive must have them first.
         """

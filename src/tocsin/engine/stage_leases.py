@@ -1,4 +1,6 @@
-"""The leader leases of the stages of one process: a lease for each stage, in a fixed order.
+"""The leader leases of the stages of one process.
+
+A lease for each stage, in a fixed order.
 
 A lease only saves work, because the guard of the log decides. A process whose lease ended renews it first, and goes on if no other
 process began a term meanwhile.
@@ -62,14 +64,17 @@ class StageLeases:
         return frozenset(stage for stage in self._entered if self._elections[stage].is_leading)
 
     async def time(self) -> datetime | None:
-        """Return the time (UTC) up to which this process may decide; None: it leads nothing, or the time is unknown."""
+        """Return the time (UTC) up to which this process may decide.
+
+        None: it leads nothing, or the time is unknown.
+        """
         for stage, election in self._elections.items():
             if stage in self._entered and election.is_leading:
                 return await election.time()
         return None
 
     def now(self) -> datetime:
-        """Return the time (UTC) by the log's clock, or by this machine's if that is unknown."""
+        """Return the time (UTC) by the log's clock, or else by this machine's."""
         return self._time.now() or self._clock.now()
 
     def wake(self) -> None:
@@ -87,7 +92,10 @@ class StageLeases:
                 await self._sleep(self._pause())
 
     def leave(self) -> None:
-        """Hold no lease any more, and end `run` after its round: a renewal whose answer is not awaited could not be freed."""
+        """Hold no lease any more, and end `run` after its round.
+
+        A renewal whose answer is not awaited could not be freed.
+        """
         self.is_leaving = True
         self._woken.set()
         self.on_change()

@@ -1,4 +1,7 @@
-"""The terms of the processes that lead a stage, folded from the log: who leads, and who died."""
+"""The terms of the processes that lead a stage, folded from the log.
+
+Who leads, and who died.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -13,7 +16,7 @@ SPAN: Final = timedelta(minutes=10)
 CAREFUL_AFTER: Final = 2
 """Deaths within `SPAN` after which each decision is announced."""
 POISON_AFTER: Final = 3
-"""Deaths at one place after which nobody decides on it again."""
+"""Deaths at one place after which no process decides on it again."""
 MAX_DEATHS: Final = 16
 
 
@@ -44,7 +47,7 @@ class Terms(msgspec.Struct, frozen=True):
         return sum(self.open.at - death.at <= SPAN for death in self.deaths) >= CAREFUL_AFTER
 
     def is_poison(self, place: str) -> bool:
-        """Return whether decisions on a place killed so many leaders that it is not decided on again."""
+        """Return whether decisions on a place killed so many leaders that it is poison."""
         return sum(death.place == place for death in self.deaths) >= POISON_AFTER
 
     def died(self, writer: str) -> tuple[int, ...]:
@@ -58,14 +61,17 @@ NO_TERMS: Final = Terms()
 def evolve(
     before: Mapping[str, Terms], event: LogEvent, *, writer: str, number: int, at: datetime
 ) -> Mapping[str, Terms]:
-    """Return the terms that an event of a process changes, by stage. `before`: those of all stages."""
+    """Return the terms that an event of a process changes, by stage.
+
+    `before`: those of all stages.
+    """
     match event:
         case Began(stages):
             return {stage: _begin(before.get(stage, NO_TERMS), writer, number, at) for stage in stages}
         case Left(terms):
             return {stage: _leave(before.get(stage, NO_TERMS), began) for stage, began in terms.items()}
         case Trying(stage, place):
-            # A process dies of what it tried last, in whatever stage.
+            # A process dies of what it tried last, in any stage.
             return {name: _try(terms, writer, place if name == stage else "") for name, terms in before.items()}
         case _:
             return {}

@@ -1,4 +1,7 @@
-"""What the ticker does beside its decisions, on the log of commits: new time-zone data, signs of life, and missed instants."""
+"""What the ticker does beside its decisions, on the log of commits.
+
+New time-zone data, signs of life, and missed instants.
+"""
 
 import asyncio
 from contextlib import aclosing
@@ -49,7 +52,10 @@ class _View(Protocol):
 
 
 class TickerWatch:
-    """The loops of the ticker in one process. What it reports, the process reports that leads the ticker."""
+    """The loops of the ticker in one process.
+
+    What it reports, the process reports that leads the ticker.
+    """
 
     def __init__(
         self, view: _View, log: EventLog, projections: Projections, clock: Clock, heartbeat: Heartbeat | None

@@ -1,4 +1,6 @@
-"""The order in which waiting messages and deadlines are decided: shares of classes, turns of publishers and of their jobs.
+"""The order in which waiting messages and deadlines are decided.
+
+Shares of classes, turns of publishers and of their jobs.
 
 A commit is no long queue for anybody: every class has a share of the decisions, and what a class leaves goes to the others. Inside a
 class publishers take turns, and the jobs of a publisher within its own; the messages of a job keep their order. No deadline, trigger or
@@ -81,7 +83,7 @@ class _Queue:
         return call
 
     def take_until(self, turn: tuple[str, str], is_last: Callable[[MessageCause], bool]) -> list[MessageCause]:
-        """Remove and return the messages of a job of a publisher up to the last one that fits."""
+        """Remove and return the messages of a publisher's job as long as they fit."""
         publisher, job = turn
         jobs = self.publishers[publisher]
         calls = list(jobs[job])
@@ -129,7 +131,9 @@ class Turns:
     def next(
         self, due: Callable[[], DeadlineCause | None], *, is_reading: bool = False
     ) -> MessageCause | DeadlineCause | None:
-        """Return what is decided next, and remove it if it is a message; None: nothing waits.
+        """Return what is decided next, and remove it if it is a message.
+
+        None: nothing waits.
 
         `due` returns a deadline that is due. While `is_reading`, no deadline and no run is decided, because older requests may follow.
         """
@@ -167,7 +171,10 @@ class Turns:
         return best
 
     def bring_forward(self, key: tuple[str, str], limit: int) -> None:
-        """Let the oldest messages of a stage and source go first, so that its position has fewer ranges."""
+        """Let the oldest messages of a stage and source go first.
+
+        Fewer ranges in its position.
+        """
         calls = sorted((call for call in self if call.key == key), key=lambda call: call.place)[:limit]
         chosen = set(map(id, calls))
         for queue in self._queues:
@@ -216,7 +223,7 @@ class Turns:
                 del self._definitions[_job_of(call)]
 
     def _bring_forward(self, job: str, before: datetime | None = None) -> bool:
-        """Let the definitions of a job go first that were stored before a time, and what stands before them."""
+        """Let the definitions of a job that were stored before a time go first."""
         for turn in list(self._definitions.get(job, ())):
             self._first.extend(
                 self._queues[Kind.OPERATORS].take_until(

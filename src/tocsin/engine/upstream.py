@@ -39,7 +39,10 @@ def runs_scope(job: str) -> str:
 
 
 def kind_of(request: Requested) -> tuple[str, bool]:
-    """Return the job of an execution, and whether it is a replay or a backfill: these are counted apart."""
+    """Return the job of an execution, and whether it is a replay or a backfill.
+
+    These are counted apart.
+    """
     return request.job, request.trigger in COMPENSATING_TRIGGERS
 
 

@@ -1,4 +1,6 @@
-"""Inputs that wait, as states of the fold: a request to cancel may overtake the request that begins its execution.
+"""Inputs that wait, as states of the fold.
+
+A request to cancel may overtake the request that begins its execution.
 
 A stage answers `wait` when an input cannot be decided yet. The event `log.waits` then holds the input, and the input counts as taken. It is
 decided again, in its turn, when a state has changed that the decision looked at, or when its time is over; `log.waited` ends the state. Beyond
@@ -83,5 +85,8 @@ class WaitingInputs:
 
 
 def _publisher_of(waits: Waits) -> str:
-    """Return the program outside that published an input; empty: the API, or a program without an account of its own."""
+    """Return the program outside that published an input.
+
+    Empty: the API, or a program without an account of its own.
+    """
     return subjects.publisher_of(waits.subject) or ""

@@ -1,4 +1,4 @@
-"""What the parts of a process see of its commits that read events by themselves."""
+"""The view of commits that parts of a process have that read events by themselves."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -9,10 +9,13 @@ from ..domain.events import Message, Recorded
 
 
 class Watcher(Protocol):
-    """What the parts of a process that read its events by themselves are told."""
+    """The notes to the parts of a process that read its events by themselves."""
 
     def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
-        """Take an event that is not stored yet; return whether a part may propose more at once."""
+        """Take an event that is not stored yet.
+
+        Return whether a part may propose more at once.
+        """
         ...
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
@@ -29,7 +32,9 @@ class Watcher(Protocol):
         *,
         is_own: bool,
     ) -> None:
-        """Take the events of the next commit; `recorded` are the decoded events, None for an unreadable one, or none is decoded.
+        """Take the events of the next commit.
+
+        `recorded` are the decoded events, None for an unreadable one, or none is decoded.
 
         Events of the log itself (`domain.log_events`) are among them.
         """

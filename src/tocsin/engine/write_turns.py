@@ -1,4 +1,4 @@
-"""Turns of processes that store commits in one log, so that a slow one is not refused for ever.
+"""Turns of the processes that store commits, so that a slow process is not refused forever.
 
 All appends have the same guard, so the fastest writer wins. A process that was refused three times in a row asks the others to hold back
 for a moment. A request may be lost, and may come from any user of the channel, so it costs the others little.
@@ -12,7 +12,7 @@ from ..ports import Clock, LogUnavailable
 from ..ports.turn_channel import TurnChannel
 
 REFUSALS: Final = 3
-"""Refusals in a row after which a process asks for its turn."""
+"""Refusals in a row after which a process requests its turn."""
 HOLD_BACK_S: Final = 0.05
 """How long the others hold back."""
 ONCE_IN_S: Final = 1.0
@@ -44,12 +44,12 @@ class WriteTurns:
         self._holder = ""
         """Who has its turn."""
         self._asks: dict[str, float] = {}
-        """When processes asked that did not get their turns yet, the oldest first."""
+        """The times of requests of processes that did not get their turns yet, the oldest first."""
         self._given: dict[str, float] = {}
         """When each process got its last turn, the oldest first."""
 
     def take(self, name: str) -> None:
-        """Note that a process asks for its turn."""
+        """Note that a process requests its turn."""
         now = self._clock.monotonic()
         if name != self._name and now >= self._given.get(name, _NEVER) + ONCE_IN_S and len(self._asks) < MAX_ASKS:
             self._asks.setdefault(name, now)

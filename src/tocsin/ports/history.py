@@ -163,7 +163,10 @@ class KeptEvents(NamedTuple):
 
 
 class KeptPart(NamedTuple):
-    """The part of the events that the history finds by an index: an execution, its dead letter, a job's ledger, or all executions of a job."""
+    """The part of the events that the history finds by an index.
+
+    An execution, its dead letter, a job's ledger, or all executions of a job.
+    """
 
     kind: str
     """`execution`, `dead-letter` or `ledger`."""

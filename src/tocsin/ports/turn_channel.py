@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 ReceiveTurn: TypeAlias = Callable[[str], None]
-"""Takes the name of the process that asks; it returns at once."""
+"""Takes the name of the process that requests its turn; it returns at once."""
 
 
 class TurnChannel(Protocol):
@@ -20,5 +20,5 @@ class TurnChannel(Protocol):
         ...
 
     def asked(self, receive: ReceiveTurn) -> AbstractAsyncContextManager[None]:
-        """Within the block, pass on the request of each process, also of this one."""
+        """Within the block, pass on the request of each process, also of this process."""
         ...

@@ -157,7 +157,9 @@ async def void_unreadable(
 async def _void_with(
     log: EventLog, scope: str, messages: Collection[FoundMessage], by: Actor | None, reason: str | None
 ) -> tuple[int, str | None]:
-    """Cancel an execution by its other events, and void some, at once: it must not go on in between.
+    """Cancel an execution by its other events, and void some, at once.
+
+    It must not go on in between.
 
     Return how many were voided, and the id of the execution; None: it is over.
     """

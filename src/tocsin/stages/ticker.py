@@ -422,7 +422,7 @@ class Instants:
 
 
 def _first_of(facts: Sequence[Due | Passed]) -> Sequence[Due | Passed]:
-    """Return as many decisions as one call may yield, but all on one instant; the others follow in the next call."""
+    """Return as many decisions as one call may yield, but all on one instant."""
     number = len(facts)
     while number > AT_ONCE or (0 < number < len(facts) and _instant(facts[number - 1]) == _instant(facts[number])):
         number -= 1

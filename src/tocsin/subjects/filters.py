@@ -266,7 +266,10 @@ def matches(subject_filter: str, subject: str) -> bool:
 
 
 def any_of(filters: Sequence[str]) -> Callable[[str], object]:
-    """Return a test whether any of some filters covers a subject; without filters, it covers each."""
+    """Return a test whether any of some filters covers a subject.
+
+    Without filters, it covers each.
+    """
     return _pattern(*filters or (">",)).fullmatch
 
 

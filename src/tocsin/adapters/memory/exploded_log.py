@@ -1,4 +1,7 @@
-"""The events of commits as messages under their subjects: an event log in memory whose decisions are stored as commits."""
+"""The events of commits as messages under their subjects.
+
+An event log in memory whose decisions are stored as commits.
+"""
 
 import asyncio
 from collections.abc import Sequence

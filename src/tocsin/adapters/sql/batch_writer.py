@@ -81,7 +81,10 @@ class BatchWriter:
     def _record_executions(
         self, connection: Connection, messages: Sequence[Recorded[Message]], *, opens: bool, reads_all: bool = False
     ) -> Collection[str]:
-        """Record executions, and return their ids; without `reads_all`, expect no rows of those that begin with these messages."""
+        """Record executions, and return their ids.
+
+        Without `reads_all`, expect no rows of those that begin with these messages.
+        """
         begins = history.executions_of(messages)
         known, missing = self.cache.executions.recall(begins)
         # Without `opens`, nothing would be inserted, and so no conflict would show a row that was expected wrongly.

@@ -58,7 +58,10 @@ class EventsWriter:
     def write_executions(
         self, connection: Connection, encoded: Sequence[Encoded], only: Collection[str] | None = None
     ) -> None:
-        """Write the events of executions and dead letters. `only`: the executions that are written; None: all."""
+        """Write the events of executions and dead letters.
+
+        `only`: the executions that are written; None: all.
+        """
         if not encoded:
             return
         events: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
@@ -235,7 +238,10 @@ def _first(connection: Connection, part: KeptPart, installation: str) -> KeptEve
 
 
 def _rows(connection: Connection, statement: Select[Any]) -> Iterator[Any]:
-    """Yield rows in portions: a driver may read all rows of a statement before the first."""
+    """Yield rows in portions.
+
+    A driver may read all rows of a statement before the first.
+    """
     rows = connection.execute(statement.limit(CHUNK)).all()
     while rows:
         yield from rows

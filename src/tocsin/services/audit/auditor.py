@@ -343,7 +343,10 @@ class Auditor:
 
     @property
     def until(self) -> datetime | None:
-        """The time (UTC) up to which it judges: that of the newest message, unless it was told another."""
+        """The time (UTC) up to which it judges.
+
+        That of the newest message, unless it was told another.
+        """
         return self._until or self._latest
 
     def report(self) -> Report:

@@ -1,4 +1,6 @@
-"""The log of commits, judged as it is stored: its chain, its numbers, its positions and its causes.
+"""The log of commits, judged as it is stored.
+
+Its chain, its numbers, its positions and its causes.
 
 It reads the messages of the log by themselves, and not as a process of the engine does. The other checks judge the events that it returns, by
 the server's time of their commit, so that no leader's clock decides what was late.
@@ -57,7 +59,10 @@ class CommitRules:
     """Judges the messages of one partition, in their order."""
 
     def __init__(self, seal: Seal, key: str, *, patience: timedelta = PATIENCE) -> None:
-        """`key`: the id of the key of the first commit. `patience`: the time for which a stage may leave an input."""
+        """`key`.
+
+        The id of the key of the first commit. `patience`: the time for which a stage may leave an input.
+        """
         self._seal = seal
         self._head = LogHead(key)
         self._patience = patience
@@ -156,7 +161,10 @@ class CommitRules:
     # --- the inputs ----------------------------------------------------------------------------------------------------
 
     def read(self, message: StoredMessage) -> None:
-        """Take a message of a stream of inputs; each stream comes in its order, before or after what was decided on it."""
+        """Take a message of a stream of inputs.
+
+        Each stream comes in its order, before or after what was decided on it.
+        """
         source = message.stream.value
         self._untaken.setdefault(source, deque()).append(_Input(message.sequence, message.time))
         self._forget(source)
@@ -194,7 +202,10 @@ class CommitRules:
                 yield Violation("I3", f"{stage} on {source}", lost)
 
     def remarks(self) -> Iterator[str]:
-        """Yield what is no violation: messages that no stage stored, which no reader counts, and numbers that were lost."""
+        """Yield what is no violation.
+
+        Messages that no stage stored, which no reader counts, and numbers that were lost.
+        """
         if self._foreign is not None:
             number, first = self._foreign
             yield (

@@ -28,7 +28,9 @@ async def decided_again(
     *,
     until: datetime | None = None,
 ) -> AsyncIterator[Violation]:
-    """Yield each decision of a log that a fresh process makes otherwise. An input that is gone is no difference.
+    """Yield each decision of a log that a fresh process makes otherwise.
+
+    An input that is gone is no difference.
 
     `inputs`: the streams of inputs, with their archive. `stages` returns new stages, with the settings of the installation. `key`: that
     of the installation. `until`: the time (UTC) of the last commit.
@@ -49,7 +51,10 @@ async def decided_again(
 
 
 async def _read(stored: StoredLog, wanted: set[Input]) -> dict[Input, list[Recorded[Message]]]:
-    """Return inputs by stream and sequence, as far as they are stored: those of a stream in one request."""
+    """Return inputs by stream and sequence, as far as they are stored.
+
+    Those of a stream in one request.
+    """
     found: dict[Input, list[Recorded[Message]]] = {}
     for source in sorted({source for source, _ in wanted}):
         places = [place for of, place in wanted if of == source]

@@ -106,7 +106,10 @@ class LogArchiver:
         self._purged: dict[str, int] = {}
 
     async def note(self, error: Exception) -> None:
-        """Store the reason of a failure where `tocsin doctor` reads it; without an answer it is not stored."""
+        """Store the reason of a failure where `tocsin doctor` reads it.
+
+        Without an answer it is not stored.
+        """
         reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
         try:
             state, revision = await self._commits.archive.state()
@@ -118,7 +121,9 @@ class LogArchiver:
             _log.info("the failure is not stored", action="archiver-waits", reason=str(unstored))
 
     async def run_once(self, now: datetime) -> bool:
-        """Archive a segment of each source, remove what nobody needs; return whether there may be more to archive.
+        """Archive a segment of each source, remove what nobody needs.
+
+        Return whether there may be more to archive.
 
         Raises:
             SequenceConflict: another archiver was faster.
@@ -244,7 +249,10 @@ class LogArchiver:
         return 0
 
     async def _look(self, places: Mapping[str, Place], fold: FoldCopy, now: datetime) -> dict[str, Place]:
-        """Return the places of followers and stages, and since when each stands. A stage holds commits for any time."""
+        """Return the places of followers and stages, and since when each stands.
+
+        A stage holds commits for any time.
+        """
         newest = {name: await number() for name, number in self._commits.followers.items()}
         floors = {stage: position.floor for (stage, source), position in fold.positions.items() if source == EVENTS}
         newest |= {f"stage {stage}": floors.get(stage, 0) for stage in {*fold.terms, *floors}}
@@ -255,7 +263,10 @@ class LogArchiver:
 
 
 def _floor(fold: FoldCopy, source: str, stages: Iterable[str]) -> int:
-    """Return the place up to which every stage took a source: each that has a position, and some that may have none yet."""
+    """Return the place up to which every stage took a source.
+
+    Each that has a position, and some that may have none yet.
+    """
     floors = {stage: position.floor for (stage, each), position in fold.positions.items() if each == source}
     return min((floors.get(stage, 0) for stage in {*floors, *stages}), default=0)
 

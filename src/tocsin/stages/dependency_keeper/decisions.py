@@ -1,4 +1,6 @@
-"""The decisions of the dependency keeper on the log of commits: they rest on the fold alone.
+"""The decisions of the dependency keeper on the log of commits.
+
+They rest on the fold alone.
 
 An execution is examined when it is planned, when a run of a job for which it waits may have changed the answer, and when its time is over. While
 a run in a window may be missing, the execution waits, also beyond its time: `tocsin doctor` names it.
@@ -61,14 +63,20 @@ class Waits:
             yield Deadline(NOW, str(runs.changed))
 
     def on_change(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - all that wait
-        """Examine the executions that wait for a job. If more of their waits end than one decision may end, it is made again."""
+        """Examine the executions that wait for a job.
+
+        If more of their waits end than one decision may end, it is made again.
+        """
         runs = states(RUNS(scope))
         ends = (_ended(EXECUTION(waiting), states, now) for waiting in (() if runs is None else runs.waiting))
         return done(*islice((end for end in ends if end is not None), AT_ONCE))
 
 
 def _ended(ref: Ref[Execution], states: States, now: datetime) -> Events | None:
-    """Return the end of a wait; None: it goes on, or nothing can be said of the execution."""
+    """Return the end of a wait.
+
+    None: it goes on, or nothing can be said of the execution.
+    """
     try:
         events = _settle(ref, states, now)
     except BrokenKey:
@@ -117,7 +125,10 @@ def _patience(state: Execution) -> timedelta:
 
 
 def _deadline_after(run: Run | None, state: Execution) -> datetime:
-    """Return when a wait is over because of a run: one that began after the time of the wait gets the same time to end."""
+    """Return when a wait is over because of a run.
+
+    One that began after the time of the wait gets the same time to end.
+    """
     since = state.planned_at or NOW
     deadline = since + _patience(state)
     return (run.since if run is not None and run.since > deadline else since) + _patience(state)

@@ -81,7 +81,10 @@ class Recoveries:
         return done(*(self._report(state, one) for one in overdue))
 
     def _report(self, state: Execution, overdue: Overdue) -> Send:
-        """Return the report that ends an attempt. It comes after those that are stored, so that none of these is overtaken."""
+        """Return the report that ends an attempt.
+
+        It comes after those that are stored, so that none of these is overtaken.
+        """
         request, claim = state.request, state.steps[overdue.step].claim
         report = Report(
             job=request.job,

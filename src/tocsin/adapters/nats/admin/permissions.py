@@ -351,7 +351,10 @@ class Granting:
             yield f"{API}.CONSUMER.{verb}.{name}.*"
 
     def _on_commits(self, access: Access, *, appends: bool) -> Iterator[str]:
-        """Allow every part to read the log of commits; those that decide may append, and ask for their turns."""
+        """Allow every part to read the log of commits.
+
+        Those that decide may append, and ask for their turns.
+        """
         if not self._has_commits:
             return
         name = self._names.commits_stream

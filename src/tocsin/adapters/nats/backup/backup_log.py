@@ -95,7 +95,10 @@ async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
 
 
 class CommitsOfBackup:
-    """The messages of a log of commits in a snapshot; it is read only, so that the archive can precede it."""
+    """The messages of a log of commits in a snapshot.
+
+    It is read only, so that the archive can precede it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -123,7 +126,10 @@ class CommitsOfBackup:
 
 
 async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> CommitStoredLog:
-    """Return the log of commits of a backup and its inputs, archive included; `key`: that of the installation."""
+    """Return the log of commits of a backup and its inputs, archive included.
+
+    `key`: that of the installation.
+    """
     projections = InMemoryProjections()
     archive = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), projections)
     await archive.move(manifest.log_archive, expect=0)

@@ -33,10 +33,16 @@ _log = telemetry.get_logger("tocsin.nats")
 
 
 class FedSubscribers:
-    """The subscribers of a process. Take one out of the broker before `present` is asked, and its stage gets nothing of its stream."""
+    """The subscribers of a process.
+
+    Take one out of the broker before `present` is asked, and its stage gets nothing of its stream.
+    """
 
     def __init__(self, broker: NatsBroker, names: Names, log: str, stages: Sequence[BoundStage]) -> None:
-        """`log`: the name of the stream of commits on the wire, and `names` those of the others."""
+        """`log`.
+
+        The name of the stream of commits on the wire, and `names` those of the others.
+        """
         self._broker = broker
         self._inputs: dict[Stream, list[_Fed]] = {}
         for stage in stages:

@@ -1,4 +1,4 @@
-"""The announcer: publishes the public events of commits on subjects of their own, in order and each once.
+"""The announcer: publishes the public events of commits, in order and each once.
 
 Its place is the number of the newest event, which that event has in a header, and which stands in a bucket too: an operator may purge the
 stream, and its limits may remove all of it. Each message is guarded by the last sequence of the stream, which no removal lowers. Nobody else
@@ -96,7 +96,10 @@ class Announcer:
         self._revision = await self._projections.put(Bucket.CURSORS, ANNOUNCED, value, expect=self._revision)
 
     async def _announce(self, events: Sequence[Recorded[Message]], expect: int) -> int:
-        """Publish events in one write; return the sequence of the last. `expect`: the last of the stream."""
+        """Publish events in one write.
+
+        Return the sequence of the last. `expect`: the last of the stream.
+        """
         outgoing = [
             Outgoing(
                 self._names.to_wire(subjects.subject_of(recorded.message)),

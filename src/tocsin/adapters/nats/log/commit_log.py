@@ -1,4 +1,7 @@
-"""A log of commits in a JetStream stream: a subject for each partition, each with its own guard."""
+"""A log of commits in a JetStream stream.
+
+A subject for each partition, each with its own guard.
+"""
 
 import base64
 import json

@@ -127,7 +127,10 @@ class NatsArchiveStore:
             raise LogUnavailable(f"the archive: {error}") from error
 
     async def _read(self, info: ObjectInfo) -> bytes:
-        """Return the content of an object. A read by the client would leave a consumer behind, and a stream takes a thousand of them."""
+        """Return the content of an object.
+
+        A read by the client would leave a consumer behind, and a stream takes a thousand of them.
+        """
         subject, after, parts = f"$O.{self._bucket}.C.{info.nuid}", 0, list[bytes]()
         for _ in range(info.chunks or 0):
             part = await self._jetstream.get_msg(f"OBJ_{self._bucket}", seq=after + 1, subject=subject, next=True)

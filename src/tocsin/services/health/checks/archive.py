@@ -54,7 +54,10 @@ async def store(context: CheckContext) -> Finding | None:
 
 
 async def _read_newest(context: CheckContext) -> int | None:
-    """Read the newest segment of each source, and return the number of all segments; None: there is none."""
+    """Read the newest segment of each source, and return the number of all segments.
+
+    None: there is none.
+    """
     if (log_archive := context.target.log_archive) is not None:
         state, _ = await log_archive.state()
         newest = [await log_archive.segment(each.segment, each.sha256) for each in state.newest.values()]

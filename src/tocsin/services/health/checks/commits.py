@@ -1,4 +1,7 @@
-"""Check the processes on the log of commits: who leads, how far each has read, and what holds a commit up."""
+"""Check the processes on the log of commits.
+
+Who leads, how far each has read, and what holds a commit up.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
