@@ -4,7 +4,6 @@ Another server gets it and goes on. And a log that lost its tail.
 """
 
 import asyncio
-import json
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -129,11 +128,14 @@ async def test_backup_under_load_is_restored_and_goes_on(tmp_path: Path, monkeyp
 
 
 async def _lose(installation: Installation, number: int) -> None:
-    """Remove the newest messages of the log, as a server that did not flush them."""
-    connection, stream = installation.connection, installation.names.commits_stream
-    last = (await connection.manage(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
-    for sequence in range(last, last - number, -1):
-        await connection.manage(f"STREAM.MSG.DELETE.{stream}", json.dumps({"seq": sequence}).encode())
+    """Lose the newest messages of the log, as a server that did not flush them."""
+    log = installation.commits
+    assert log is not None
+    bodies = [body async for body in log.reader.bodies()]
+    await installation.connection.manage(f"STREAM.DELETE.{installation.names.commits_stream}")
+    await bootstrap.initialize(installation)
+    for body in bodies[:-number]:
+        await log.log.append(0, body.body, expect=body.sequence - 1)
 
 
 @pytest.mark.slow
