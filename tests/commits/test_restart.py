@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.clocks import ShiftedClock
 from tests.commits.processes import bound, same_state
 from tests.conformance.worlds import NatsWorld, nats_world
 from tocsin import subjects
@@ -188,3 +189,16 @@ async def test_older_snapshot_is_used_instead_of_a_damaged_one(place: Place) -> 
     async with place.running() as loop:
         assert same_state(loop.fold, fold)
         await place.trigger(loop, 7)
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+async def test_wrong_clock_of_a_command_moves_no_time(hours: int) -> None:
+    clock = LoopClock()
+    log, wrong = InMemoryCommitLog(clock), ShiftedClock(clock, hours * 3600.0)
+    turns = InMemoryTurnChannel()
+    process = CommitProcess(log, InMemoryEventLog(clock), wrong, KEY, installation="i", name="command", turns=turns)
+    before = clock.now()
+    async with asyncio.timeout(20), process.running([], Watching()) as loop:
+        definition = JobDefinition(name="nightly", function="f")
+        await loop.propose("api", [Defined(job="nightly", definition=definition)], expect=0, known_upto=0)
+        assert before - timedelta(seconds=1) <= loop.head.at <= clock.now()

@@ -240,6 +240,9 @@ class SimulatedCommits:
             after = bodies[-1].sequence
             yield Bodies(bodies, caught_up=True, upto=after)
 
+    async def now(self) -> datetime:
+        return await self._network.ask(self._process, "read the time", self._server.clock.now, is_read=True)
+
     async def purge(self, partition: int, *, upto: int) -> None:
         raise NotImplementedError
 

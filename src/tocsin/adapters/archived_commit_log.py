@@ -8,6 +8,7 @@ reader, or leaves sequences out, the archive has what is missing.
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from datetime import datetime
 from typing import cast
 
 from ..archive.log_archive import LogArchive, commits_of
@@ -46,6 +47,10 @@ class ArchivedCommitLog:
                         yield missing
                 yield batch
                 after = max(after, batch.upto)
+
+    async def now(self) -> datetime:
+        """Return the server's time (UTC)."""
+        return await self._log.now()
 
     async def purge(self, partition: int, *, upto: int) -> None:
         """Remove messages up to a sequence, but never the newest."""

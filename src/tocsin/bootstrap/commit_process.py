@@ -30,6 +30,7 @@ from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal
 from ..domain.events import Message, Recorded
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Alarm, Effect, Notice, Proposals
+from ..engine.clock_guard import ClockGuard
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
@@ -251,6 +252,7 @@ class CommitProcess:
             ends=partial(self._ends, stages) if stages else None,
             reload=partial(self._load, chain, stages),
             snapshot=start.snapshot,
+            log_clock=ClockGuard(self._log, self._clock),
             newest_format=lambda: FORMAT if self._presence is None else self._presence.format,
         )
         folded = asyncio.Event()

@@ -26,6 +26,7 @@ from .asked import Asked
 from .batch import Batch
 from .broken_keys import StoredEvent, changed_scope
 from .causes import DECISIONS, Agenda, Alarm, Effect, Note, OfPart, Proposal
+from .clock_guard import ClockGuard
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
 from .fold import EVENTS, Fold
@@ -89,6 +90,7 @@ class CommitLoop:
         steady: Callable[[], float] = time.perf_counter,
         snapshot: Loaded | None = None,
         newest_format: Callable[[], int] = lambda: FORMAT,
+        log_clock: ClockGuard | None = None,
     ) -> None:
         """`on_effects` takes what each stage sends, after the commit is stored.
 
@@ -97,7 +99,8 @@ class CommitLoop:
         of them. `turns`: those of this process among the writers; None: there are no others. `ends` returns the ends of the streams that
         are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the log up to the chain's
         head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the deciding for a commit.
-        `snapshot`: that of the fold, whose chain begins at its start. `newest_format`: the newest format that all readers know.
+        `snapshot`: that of the fold, whose chain begins at its start. `newest_format`: the newest format that all readers know. `log_clock`: as
+        in `Leadership`.
         """
         self._newest_format = newest_format
         self._wake_at = wake_at
@@ -126,7 +129,9 @@ class CommitLoop:
         self._fresh_until = float("-inf")
         """The monotonic time up to which the fold counts as freshly loaded."""
         self._write_turns = turns or WriteTurns(name, clock)
-        self._leadership = Leadership(name, [stage.name for stage in stages], fold, clock, leases, self._changed.set)
+        self._leadership = Leadership(
+            name, [stage.name for stage in stages], fold, clock, leases, self._changed.set, log_clock
+        )
         self.agenda.led = self._leadership.led
         self._is_blind = False
         """Whether only proposals can be decided."""
@@ -335,7 +340,10 @@ class CommitLoop:
         self.fold_received()
         self.places.hand_out()
         self._is_blind = time_of_log is None
-        now = max(time_of_log or self._clock.now(), self._chain.head.at)
+        at = self._chain.head.at
+        if time_of_log is None and self.pending.proposals:
+            time_of_log = await self._leadership.time_of_proposals(at)
+        now = max(time_of_log or at, at)
         if (led := self._leadership.led) != self.agenda.led:
             if self.agenda.led - led:
                 self._undo_open()

@@ -8,10 +8,12 @@ and has it again goes on with its term, unless another term began meanwhile.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from ..domain.log_events import Began, Left, LogEvent
-from ..ports import Clock
+from ..ports import Clock, LogUnavailable
+from .clock_guard import ClockGuard
 from .fold import Fold
 from .stage_leases import StageLeases
 from .terms import Term
@@ -28,13 +30,14 @@ class Leadership:
         clock: Clock,
         leases: StageLeases | None,
         on_change: Callable[[], None],
+        log_clock: ClockGuard | None = None,
     ) -> None:
-        """`name`.
+        """`name`: the writer of the commits of this process alone. `leases`: None: it decides for all stages.
 
-        The writer of the commits of this process, and no other's. `leases`: None: it decides for all stages.
-
-        `on_change` is called when the leases may have changed.
+        `on_change` is called when the leases may have changed. `log_clock` shows the time for the events of a process that leads nothing;
+        None: its clock is the log's.
         """
+        self._log_clock = log_clock
         self._name = name
         self._stages = stages
         self._fold = fold
@@ -56,7 +59,21 @@ class Leadership:
 
         None: it holds no lease, or the time is unknown.
         """
-        return self._clock.now() if self._leases is None else await self._leases.time()
+        if self._leases is None:
+            return self._clock.now() if self._stages else None
+        return await self._leases.time()
+
+    async def time_of_proposals(self, newest: datetime) -> datetime:
+        """Return the time (UTC) of what this process stores although it leads nothing.
+
+        A wrong clock of a command must not move the log's time, by which instants are decided. `newest`: that of the newest commit, which
+        counts as long as the log's clock is unknown.
+        """
+        if self._log_clock is None:
+            return self._clock.now()
+        with suppress(LogUnavailable):
+            await self._log_clock.check()
+        return self._log_clock.now() or newest
 
     def now(self) -> datetime:
         """Return the time (UTC) by the log's clock, or else by this machine's."""

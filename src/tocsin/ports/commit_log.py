@@ -71,6 +71,14 @@ class CommitLog(Protocol):
         """Yield all messages after a sequence in order, through reconnects, until closed."""
         ...
 
+    async def now(self) -> datetime:
+        """Return the server's time (UTC).
+
+        Raises:
+            LogUnavailable: there was no answer.
+        """
+        ...
+
     async def purge(self, partition: int, *, upto: int) -> None:
         """Remove messages up to a sequence, but never the newest.
 

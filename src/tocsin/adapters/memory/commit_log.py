@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from ...ports import Clock, MessageTooLarge
 from ...ports.commit_log import Bodies, CommitRefused, StoredBody
@@ -50,6 +51,10 @@ class InMemoryCommitLog:
             yield Bodies(bodies, caught_up=True, upto=after)
             async with self._changed:
                 await self._changed.wait_for(lambda: self._has_newer(partition, after))  # noqa: B023 - waited for at once
+
+    async def now(self) -> datetime:
+        """Return the time (UTC)."""
+        return self._clock.now()
 
     async def purge(self, partition: int, *, upto: int) -> None:
         """Remove messages up to a sequence, but never the newest."""

@@ -120,6 +120,10 @@ class CommitsOfBackup:
         """Refuse: nobody appends."""
         raise NotImplementedError
 
+    async def now(self) -> datetime:
+        """Refuse: a backup has no clock."""
+        raise NotImplementedError
+
     async def purge(self, partition: int, *, upto: int) -> None:
         """Refuse: a backup never changes."""
         raise NotImplementedError

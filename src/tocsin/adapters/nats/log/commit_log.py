@@ -81,6 +81,11 @@ class NatsCommitLog:
         names, filters = _Names(self._stream), [self.subject(partition)]
         return read(self._connection, names, Stream.LOG, filters, after, _bodies, headers_only=False)
 
+    async def now(self) -> datetime:
+        """Return the time (UTC) of the leader of the stream."""
+        answer = await self._connection.manage(f"STREAM.INFO.{self._stream}")
+        return datetime.fromisoformat(answer["ts"])
+
     async def purge(self, partition: int, *, upto: int) -> None:
         """Remove messages up to a sequence, but never the newest."""
         subject = self.subject(partition)
