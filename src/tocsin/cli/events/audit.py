@@ -142,6 +142,7 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
         bool,
         typer.Option(
             "--decide-again",
+            hidden=True,
             help="Make each decision again, by this version and these settings, from what the log had before it.",
         ),
     ] = False,
@@ -160,14 +161,9 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
     stored, decisions that it cannot read, and a removed beginning. Work in progress is not a violation. Exits with 1 if
     there are violations.
     """
-    if history and (file is not None or job is not None or since is not None):
-        raise UsageError(
-            "--history compares with the whole log: omit --file, --job and --since", code="conflicting-options"
-        )
-    if decide_again and (file is not None or job is not None or since is not None):
-        raise UsageError(
-            "--decide-again needs the whole log: omit --file, --job and --since", code="conflicting-options"
-        )
+    if (history or decide_again) and (file is not None or job is not None or since is not None):
+        need = "--history compares with" if history else "--decide-again needs"
+        raise UsageError(f"{need} the whole log: omit --file, --job and --since", code="conflicting-options")
     if public_key and (job is not None or since is not None or until is not None):
         raise UsageError(
             "--public-key verifies the whole log: omit --job, --since and --until", code="conflicting-options"

@@ -29,7 +29,9 @@ def repair(
     lost_tail: Annotated[
         bool,
         typer.Option(
-            "--lost-tail", help="End the log where its newest commits were lost, so that no number is given again."
+            "--lost-tail",
+            hidden=True,
+            help="End the log where its newest commits were lost, so that no number is given again.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the messages.")] = False,
@@ -45,10 +47,6 @@ def repair(
     that was taken back. First upgrade, if there is a version that reads them: they wait for it, and nothing is lost. An open execution with such an event
     is cancelled, and never runs again. Then readers skip the event, and what waited for it goes on. Events are kept, with exit code 1,
     of an execution whose beginning cannot be read, and of locks, unique keys, agents and owners.
-
-    With `--lost-tail`, compare the end of the log with the history and the snapshots, which know what was stored. If the log is shorter, as after
-    a power failure of a server that does not flush each write, store an event after which numbers begin above all that were given, and record
-    the history again. Stop all stages, workers and APIs before.
 
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """
