@@ -1,9 +1,9 @@
-"""A log of commits whose beginning is in the archive.
+"""A log of commits with an archived beginning.
 
-Readers get the archived commits first, then those of the stream.
+Readers get the archived commits first, then the commits of the stream.
 
-The archiver stores a commit in the archive before it removes the commit from the stream. So where the stream begins after the place of a
-reader, or leaves sequences out, the archive has what is missing.
+The archiver stores a commit in the archive before it removes the commit from the stream. So where the stream begins after the place of a reader, or
+leaves sequences out, the archive has the missing commits.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator

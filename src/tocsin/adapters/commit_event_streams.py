@@ -1,9 +1,9 @@
 """Durables for the events of triggers, where decisions are commits.
 
-Those over ends of executions follow the commits.
+Durables over ends of executions follow the commits.
 
-The place of such a durable is a KV entry. One copy of the stage reads them, as long as it holds the lease: the requests of a repeated event have
-the same ids, but batches of it would be others.
+The place of such a durable is a KV entry. One copy of the stage reads them, as long as it holds the lease: the requests of a repeated event have the
+same ids, but other batches of the same events would have others.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ class Lead(Protocol):
 
 
 class CommitEventStreams:
-    """Implement `ports.EventStreams`: durables over the log follow commits, and others are those of another implementation."""
+    """Implement `ports.EventStreams`: durables over the log follow commits, and another implementation has the other durables."""
 
     def __init__(
         self, base: EventStreams, log: EventLog, projections: Projections, clock: AlarmClock, lead: Lead
     ) -> None:
-        """`log`.
+        """`log`: the log of commits.
 
-        That of the commits. `lead`: the lease of who reads the durables over the log; another loop renews it.
+        `lead`: the lease of the process that reads the durables over the log; another loop renews it.
         """
         self._base = base
         self._log = log

@@ -1,4 +1,7 @@
-"""The stored log of commits and its inputs with their archive, as messages of their streams, for audits and other readers of the past."""
+"""The stored log of commits and its inputs, with their archive.
+
+Audits and other readers of the past read both as messages of their streams.
+"""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -28,7 +31,7 @@ class ReadPast(Protocol):
 class CommitStoredLog:
     """Implement `ports.StoredLog`: events of commits, and the other streams of another log.
 
-    Readers of events always get those of the archive too, so that no event counts as archived.
+    Readers of events always get the archived events too, so that no event counts as archived.
     """
 
     def __init__(
@@ -50,10 +53,7 @@ class CommitStoredLog:
         self._end = end
 
     async def archived(self, stream: Stream) -> int:
-        """Return the sequence up to which messages may be in the archive alone.
-
-        0 for events.
-        """
+        """Return the sequence up to which only the archive may have messages; 0 for events."""
         if stream in DECISION_STREAMS:
             return 0
         state, _ = await self._archive.state()
@@ -82,7 +82,7 @@ class CommitStoredLog:
         return Extent(segments[0].first, extent.last, messages, extent.size)
 
     async def first(self, stream: Stream) -> int:
-        """Return the sequence of the first message in the stream itself, or the number of the first event."""
+        """Return the sequence of the stream's first message, or the number of the first event."""
         return 1 if stream in DECISION_STREAMS else await self._streams.first(stream)
 
     async def messages(
@@ -124,9 +124,9 @@ class CommitStoredLog:
     async def _inputs(
         self, stream: Stream, filters: Sequence[str], after: int | datetime, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        """Yield the messages of a stream, those of the archive first.
+        """Yield the messages of a stream, the archived messages first.
 
-        The archiver may run meanwhile: what a portion of the stream lacks is in the archive once the portion was read.
+        The archiver may run meanwhile: a message that is missing in a portion of the stream is in the archive once the portion was read.
         """
         place, is_of_time = (0, True) if isinstance(after, datetime) else (after, False)
         for segment in await self._archive.segments(stream.value, after=place):

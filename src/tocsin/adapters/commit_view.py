@@ -1,7 +1,7 @@
 """The decisions of a process on the log of commits, as an event log.
 
-Followers share the events of each commit, which is read once. An event's sequence is its number. What was stored before a follower
-began is read from the log of commits again, so that no event stays in memory. A scope is read from the fold if it has it.
+Followers share the events of each commit, which is read once. An event's sequence is its number. An event that was stored before a follower began is
+read from the log of commits again, so that no event stays in memory. A scope is read from the fold if it has it.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ from .scope_reads import ScopeReads, StoredEvent, scope_of
 from .scope_tails import ScopeTails, are_in_fold, newest_events, stays
 
 PAUSE_S: Final = 0.5
-"""The time after which a follower asks again for a snapshot that cannot be read."""
+"""The time after which a follower requests a snapshot again that cannot be read."""
 POLL_S: Final = 0.001
 """The time after which a read looks again whether everything arrived that was stored before it."""
 PORTION: Final = 2_048
 """Events of the past that a follower gets at once."""
 MAX_SCOPES: Final = 1_000
-"""Scopes whose events are remembered although they are not in the fold, the last that were read."""
+"""The most scopes with remembered events that are not in the fold, the last that were read."""
 MAX_LEFT: Final = 10_000
-"""Executions that left the fold, whose events are remembered."""
+"""The most executions that left the fold and have remembered events."""
 MAX_EVENTS: Final = 2_048
-"""Events of a remembered scope, before only those are remembered that make its state."""
+"""The most events of a remembered scope, before only the events that make its state are remembered."""
 
 _log = telemetry.get_logger("tocsin")
 
@@ -55,7 +55,7 @@ class _Feed:
         """`is_early`: it gets the events of its process before they are stored."""
         self.is_early = is_early
         self.undone: dict[str, None] = {}
-        """Scopes of which its follower has events that are not stored."""
+        """Scopes with events that the follower has and that are not stored."""
         self.filters = filters or STREAM_SUBJECTS[stream]
         self.events: deque[StoredEvent] = deque()
         self.is_stored = False
@@ -63,7 +63,7 @@ class _Feed:
         self.changed = asyncio.Event()
 
     async def take(self) -> list[StoredEvent]:
-        """Wait for events, or until those that were taken are stored; take all."""
+        """Wait for events, or until the taken events are stored; take all."""
         while not (self.events or self.undone or self.is_stored):
             self.changed.clear()
             await self.changed.wait()
@@ -74,7 +74,7 @@ class _Feed:
 
 
 class CommitView:
-    """Implement what `ports.EventLog` has for streams of decisions."""
+    """Implement the part of `ports.EventLog` for streams of decisions."""
 
     proposals: Proposals
 
@@ -103,7 +103,7 @@ class CommitView:
         self.is_folding = False
         """Whether the fold has the states of all events. An execution that left it counts as archived, a while after its end."""
         self.chain: Chain | None = None
-        """The chain of what was read."""
+        """The chain of the commits that were read."""
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
@@ -147,10 +147,7 @@ class CommitView:
         return bool(early) and isinstance(recorded.message, Dispatched)
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
-        """Take back what `decided` showed of some scopes.
-
-        `newest`: the number of the newest stored event.
-        """
+        """Take back shown decisions of scopes. `newest`: the newest stored event's number."""
         known = {scope: self.fold.all_events(scope) or () for scope in scopes}
         for feed in self._feeds:
             if not feed.is_early:
@@ -173,10 +170,7 @@ class CommitView:
         *,
         is_own: bool,
     ) -> None:
-        """Take the events of the next commit.
-
-        `recorded` are the decoded events, or none is decoded.
-        """
+        """Take the next commit's events. `recorded`: the decoded events; None: not decoded."""
         if is_own:
             note_decisions([one for one in recorded if one is not None])
         for place, event in enumerate(events):
@@ -230,7 +224,7 @@ class CommitView:
     async def _follow(
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
     ) -> AsyncGenerator[tuple[Sequence[StoredEvent], bool, int, tuple[str, ...]], None]:
-        """Yield events, whether they are all that were stored, the number up to which they are, and undone scopes."""
+        """Yield events, whether all are stored, up to which number, and undone scopes."""
         feed, upto = _Feed(stream, filters, is_early=is_early), self._number
         with self._fed(feed):
             takes, past = subjects.any_of(feed.filters), list[StoredEvent]()
@@ -277,7 +271,7 @@ class CommitView:
             self._route()
 
     async def _newest_of(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
-        """Return the newest events that a snapshot has, once it can be read.
+        """Return the newest events of a snapshot, once it can be read.
 
         A follower goes on through any outage.
         """
@@ -292,7 +286,7 @@ class CommitView:
         self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
 
     async def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[StoredEvent, None]:
-        """Yield events after a number, up to a number, from the nearest head that this process knows."""
+        """Yield events after a number, up to a number, from the nearest known head."""
         if upto <= after or self.chain is None:
             return
         chain = Chain(self._seal, self.chain.heads.before(after))
@@ -329,7 +323,7 @@ class CommitView:
         return written
 
     async def _known_upto(self, write: Append) -> int:
-        """Return the number up to which the guard of a write holds, if its scope is not in the fold (`Fold.allows`)."""
+        """Return up to which number a write's guard holds outside the fold (`Fold.allows`)."""
         if write.scope in self.fold.numbers or (
             self.is_folding and not (write.expect and write.scope.startswith("dead-letter."))
         ):
@@ -348,7 +342,7 @@ class CommitView:
     # --- reading -------------------------------------------------------------------------------------------------------
 
     async def _catch_up(self) -> None:
-        """Read what is stored now.
+        """Read all commits that are stored now.
 
         A process that decides has its own place in the log.
         """
@@ -396,7 +390,7 @@ class CommitView:
     async def _is_set_aside(self, error: DecodeError) -> bool:
         """Return whether an operator set an unreadable event aside.
 
-        The newest of such decisions are remembered.
+        Only the newest of these decisions are remembered.
         """
         if (unreadable := error.stored) is None or subjects.is_set_aside(unreadable):
             return unreadable is not None
@@ -478,7 +472,7 @@ class CommitView:
 def _needed(events: Sequence[Recorded[Message]], after: int) -> list[Recorded[Message]]:
     """Return the events after a number that are enough to fold a scope.
 
-    The newest of each subject, and all that locks need.
+    They are the newest event of each subject, and all events that locks need.
     """
     newest = {recorded.subject: recorded for recorded in events}
     ordered = sorted(newest.values(), key=lambda recorded: recorded.sequence)

@@ -1,6 +1,6 @@
-"""What the history keeps of scopes that are in no fold.
+"""Reads from the history of scopes that are in no fold.
 
-The history is a moment behind the log: its answer says up to which number it has everything, and the view adds what was stored since.
+The history is a moment behind the log: its answer has the number up to which it has everything, and the view adds the events that were stored since.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
 class KeptScopes:
     """Reads events from the history.
 
-    Each method returns None if the history cannot tell: there is none, it does not answer, or it has not all events.
+    Each method returns None if the history cannot answer: the installation has no history, it does not answer, or it lacks events.
     """
 
     def __init__(self, history: OpenEvents) -> None:
@@ -87,7 +87,7 @@ class KeptScopes:
                 if (history := await self._open()) is None:
                     return None
                 kept = await look(history, part)
-        except Exception as error:  # noqa: BLE001 - whatever the database's client raises; the log has the events too
+        except Exception as error:  # noqa: BLE001 - any error of the database's client; the log has the events too
             self._not_before = monotonic() + RETRY_AFTER_S
             _log.warning("history not read; reading the log", action="history-not-read", error=repr(error))
             return None

@@ -1,4 +1,4 @@
-"""An event log whose decisions are commits; its other streams are those of another log."""
+"""An event log with commits as its decisions; another log has its other streams."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ class RoutedLog:
         return await self.base.publish(subject, message, message_id=message_id, ttl=ttl)
 
     async def publish_together(self, inputs: Sequence[Publish]) -> None:
-        """Store all inputs, or none of them."""
+        """Store all inputs, or no input."""
         await self.base.publish_together(inputs)
 
     async def append(self, fact: Message, *, expect: int) -> int:
@@ -96,7 +96,7 @@ class RoutedLog:
         return await (await self._for(scope)).tail(scope)
 
     async def tails(self, *scopes: str) -> list[int]:
-        """Return that of each scope."""
+        """Return the number of each scope."""
         return [await self.tail(scope) for scope in scopes]
 
     async def end(self, stream: Stream) -> int:

@@ -1,9 +1,9 @@
 """Reads of events that are in no fold.
 
-From the history with what was stored since, or else from the log.
+They are read from the history with the events that were stored since, or else from the log.
 
-A process without stages knows the numbers of the scopes that changed since it began, and one with stages those in its fold. So most reads need
-no look at the log behind the history's end.
+A process without stages knows the numbers of the scopes that changed since it began, and a process with stages knows the scopes in its fold. So most
+reads do not look at the log after the history's end.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -39,17 +39,17 @@ class StoredEvent:
 
     @property
     def sequence(self) -> int:
-        """Its number (`ports.Encoded`)."""
+        """The number (`ports.Encoded`)."""
         return self.number
 
     @property
     def subject(self) -> str:
-        """Its subject."""
+        """The subject."""
         return self.event.subject
 
     @property
     def body(self) -> msgspec.Raw:
-        """Its fields, as JSON."""
+        """The fields, as JSON."""
         return self.event.body
 
     def read(self, decode: Decode = subjects.decode) -> Recorded[Message]:
@@ -84,7 +84,7 @@ class Reader(Protocol):
 
     @property
     def fold(self) -> Fold:
-        """Its states, or the numbers of scopes alone."""
+        """The states, or the numbers of scopes alone."""
         ...
 
     @property
@@ -112,12 +112,12 @@ class ScopeReads:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.kept: KeptScopes | None = None
-        """What the history keeps; None: the log is read."""
+        """The events that the history keeps; None: the log is read."""
 
     async def state(self, scope: str, *, reads_log: bool = True) -> list[StoredEvent] | None:
-        """Return the events of a scope that are enough to fold it, oldest first, also those that come meanwhile.
+        """Return the events that are enough to fold a scope, oldest first.
 
-        Without `reads_log`, None: the history cannot tell.
+        Events that are stored meanwhile are among them. Without `reads_log`, None: the history cannot answer.
         """
         upto, newer = self._reader.number, list[StoredEvent]()
         with self._reader.fed(scope, newer):
@@ -159,7 +159,10 @@ class ScopeReads:
         return await self._search_back(subject)
 
     async def _search_back(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest readable event of subjects by the log, of which more and more is read from its end."""
+        """Return the newest readable event of subjects by the log.
+
+        It reads more and more of the log from its end.
+        """
         upto, distance, takes = self._reader.number, FIRST_DISTANCE, subjects.any_of((subject,))
         while upto > 0:
             after, found = max(upto - distance, 0), None
@@ -193,9 +196,9 @@ class ScopeReads:
     async def _with_newer(
         self, subject: str, kept: Kept | None, after: int, upto: int, limit: int | None = None
     ) -> list[StoredEvent]:
-        """Return what the history has, with what was stored since, up to a number.
+        """Return the history's events up to a number, and the events that were stored since.
 
-        All is of the log if it has nothing.
+        If the history has nothing, the log has all of them.
         """
         found = [] if kept is None else [_kept_event(one) for one in kept.events if one.sequence <= upto]
         if kept is not None and (kept.is_page or self._has_none_after(subject, kept)):
@@ -209,7 +212,7 @@ class ScopeReads:
         return found
 
     def _has_none_after(self, subject: str, kept: Kept) -> bool:
-        """Return whether no event was stored after what the history has, as far as this process knows."""
+        """Return whether this process knows of no event that the history lacks."""
         part, scopes = KeptPart.of(subject), {scope_of(subject)}
         if part is not None and part.id is not None and kept.events:
             scopes = {scope_of(one.subject) for one in kept.events}

@@ -1,9 +1,9 @@
 """The newest events of scopes.
 
-Those of the fold, or else of a snapshot and of the log after it.
+They are the events of the fold, or else of a snapshot and of the log after it.
 
-A process without stages knows what was stored since it began. For a scope that it does not know, it reads the log back to the newest snapshot
-that a commit names: a snapshot has a row, with the number of its newest event, for each scope but those that left the fold.
+A process without stages knows the events that were stored since it began. For a scope that it does not know, it reads the log back to the newest
+snapshot that a commit names. A snapshot has a row, with the number of its newest event, for each scope except the scopes that left the fold.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ class PastEvent(Protocol):
 
     @property
     def number(self) -> int:
-        """Its number."""
+        """The number."""
         ...
 
     @property
@@ -64,10 +64,7 @@ class ReadPast(Protocol):
 
 
 class _Base:
-    """What is known of the log up to a number.
-
-    A snapshot, or that there is nothing.
-    """
+    """The known log up to a number: a snapshot, or no event."""
 
     def __init__(self, place: Place | None = None) -> None:
         self.number = 0 if place is None else place.head.log.number
@@ -82,7 +79,7 @@ class ScopeTails:
     """Finds the newest events of scopes for one process."""
 
     def __init__(self, past: ReadPast, fold: Callable[[], Fold], snapshots: Snapshots) -> None:
-        """`past` reads what this process has read, or what was stored before it began."""
+        """`past` reads messages that this process has read, or that were stored before it began."""
         self._past = past
         self._fold = fold
         self._snapshots = snapshots
@@ -91,7 +88,9 @@ class ScopeTails:
         """The snapshots that commits had named when the base was looked for."""
 
     async def known_upto(self, scope: str, expect: int, upto: int) -> int | None:
-        """Return a number up to which an event is the newest of a scope that the fold does not have; None: it is not.
+        """Return a number up to which an event is the newest of a scope.
+
+        None: it is not. The fold does not have the scope.
 
         `upto`: the number of the newest event that this process has read.
         """
@@ -102,18 +101,16 @@ class ScopeTails:
         return upto if number == expect else None
 
     async def newest(self, scope: str) -> int:
-        """Return the number of the newest event of a scope, for a process without stages.
+        """Return the number of a scope's newest event, for a process without stages.
 
-        0: it has none.
+        0: the scope has no event.
         """
         return (await self._newest(cast("ScopeNumbers", self._fold()), scope, 0))[0]
 
     async def standing(self, scope: str, upto: int) -> list[Recorded[Message]] | None:
         """Return the newest events of a scope that does not leave the fold, oldest first.
 
-        None: this version cannot read one.
-
-        Only a process without stages needs them.
+        None: this version cannot read an event. Only a process without stages needs them.
         """
         number, events = await self.newest_events((scope,))
         async for one in self._past(subjects.any_of((scope,)), after=number, upto=upto):
@@ -125,7 +122,10 @@ class ScopeTails:
         return events
 
     async def newest_of(self, filter_: str, upto: int) -> int:
-        """Return the number of the newest event that a filter takes, of scopes that stay, for a process without stages."""
+        """Return the number of the newest event that a filter takes.
+
+        Only scopes that stay count. Only a process without stages needs it.
+        """
         number, events = await self.newest_events((filter_,))
         newest = max(map(_number, events), default=0)
         async for one in self._past(subjects.any_of((filter_,)), after=number, upto=upto):
@@ -133,25 +133,24 @@ class ScopeTails:
         return newest
 
     async def newest_events(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
-        """Return a number, and the events up to it that filters take, of scopes that stay: the newest of each subject, oldest first.
+        """Return a number, and the events up to it that filters take.
 
-        If one of them is broken, the number is 0: it needs all events. Only a process without stages needs them.
+        They are the newest event of each subject, oldest first, of scopes that stay. If a scope is broken, the number is 0: the scope needs
+        all events. Only a process without stages needs them.
         """
         while True:
             base = await self._basis(cast("ScopeNumbers", self._fold()))
             try:
                 return base.number, await self._events(base, filters)
-            except UnreadableSnapshot:  # a newer one has its place
+            except UnreadableSnapshot:  # a newer snapshot has its place
                 self._base = None
             except (_BrokenScope, subjects.DecodeError):
                 return 0, []
 
     async def _newest(self, fold: ScopeNumbers, scope: str, expect: int) -> tuple[int, int]:
-        """Return the number of the newest event of a scope (0.
+        """Return the number of a scope's newest event, and up to which number it holds.
 
-        There is none), and the number up to which this is known.
-
-        If the newest is below `expect`, the number is only below `expect`.
+        0: the scope has no event. If the newest is below `expect`, the first number is only below `expect`.
         """
         while (number := fold.known(scope)) is None:
             base = await self._basis(fold)
@@ -160,7 +159,7 @@ class ScopeTails:
                 return await self._newest_after(scope, expect, upto), upto
             try:
                 of_row = await self._number(base, scope)
-            except UnreadableSnapshot:  # a newer one has its place
+            except UnreadableSnapshot:  # a newer snapshot has its place
                 self._base = None
                 continue
             if of_row is None:
@@ -170,7 +169,10 @@ class ScopeTails:
         return number, number
 
     async def _newest_after(self, scope: str, expect: int, upto: int) -> int:
-        """Return the number of the newest event of a scope up to a number, unless this is below `expect`."""
+        """Return the number of a scope's newest event up to a number.
+
+        If the newest is below `expect`, the answer is only below `expect`.
+        """
         number = max(expect - 1, 0)
         async for one in self._past(subjects.any_of((scope,)), after=number, upto=upto):
             number = one.number
@@ -179,7 +181,10 @@ class ScopeTails:
     # --- the snapshot ----------------------------------------------------------------------------------------------------
 
     async def _basis(self, fold: ScopeNumbers) -> _Base:
-        """Return the newest snapshot after which this process knows all scopes that changed, or the log's beginning."""
+        """Return the newest snapshot before all changes that this process knows.
+
+        Without such a snapshot, return the log's beginning.
+        """
         is_late = self._base is not None and self._base.number < fold.since and self._named != fold.snapshots
         if self._base is None or is_late:
             self._named = fold.snapshots
@@ -203,7 +208,7 @@ class ScopeTails:
     async def _number(self, base: _Base, scope: str) -> int | None:
         """Return the number of the newest event of a scope up to a base.
 
-        None: the base does not know.
+        None: the base does not have it.
         """
         _, row = await self._row(base, scope)
         if row is not None and row.number:
@@ -284,7 +289,10 @@ def are_in_fold(filters: Sequence[str]) -> bool:
 
 
 def newest_events(fold: Fold, filters: Sequence[str]) -> list[Recorded[Message]]:
-    """Return the events of scopes that stay, as far as states need them, and of each subject only the newest; oldest first."""
+    """Return the events that states of scopes that stay need, oldest first.
+
+    Of each subject, only the newest event is returned.
+    """
     takes = subjects.any_of(filters)
     newest = dict[str, Recorded[Message]]()
     for filter_ in filters:
@@ -295,7 +303,10 @@ def newest_events(fold: Fold, filters: Sequence[str]) -> list[Recorded[Message]]
 
 
 def _events_of(fold: Fold, scope: str) -> Iterator[Recorded[Message]]:
-    """Yield the events of a scope, or of all scopes with the same first token if it has wildcards, each oldest first."""
+    """Yield the events of a scope, each scope's oldest first.
+
+    With wildcards, yield the events of all scopes with the same first token.
+    """
     if "*" in scope:
         first = scope.partition(".")[0] + "."
         tables = (fold.standing, fold.ledgers, fold.states if first == "queue." else {})

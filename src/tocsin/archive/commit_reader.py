@@ -1,9 +1,9 @@
 """The log of commits as readers of the past see it.
 
-Its messages, archived or not, and the events in them.
+It has the messages, archived or not, and the events in them.
 
-An event has the time of its decision, as the states have it, and in a header the time at which the server stored its commit: what was late
-must not depend on the clock of a leader.
+An event has the time of its decision, as the states have it, and in a header the time at which the server stored its commit: the clock of a leader
+must not decide whether an event was late.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -24,9 +24,9 @@ class CommitReader:
     """Reads the log of one partition from its beginning."""
 
     def __init__(self, log: CommitLog, partition: int, seal: Callable[[], Awaitable[Seal]], key: str) -> None:
-        """`log`.
+        """`log`: the log of commits with its archive.
 
-        With its archive. `seal` returns what tells genuine commits apart; `key`: the id of the key of the first commit.
+        `seal`: returns the seal that recognizes genuine commits. `key`: the id of the key of the first commit.
         """
         self._log = log
         self._partition = partition
@@ -66,9 +66,9 @@ STORED: Final = "Tocsin-Stored"
 
 
 def events_of(commit: Commit, stored: datetime) -> Iterator[StoredMessage]:
-    """Yield the events of a commit.
+    """Yield the events of a commit; `stored`: the server's time (UTC).
 
-    `stored`: the server's time (UTC). Those of the log itself are no messages.
+    Events of the log itself are no messages.
     """
     for number, event in enumerate(commit.events, commit.first):
         if not is_log_event(event.subject):

@@ -1,9 +1,9 @@
-"""The archive of the log of commits and of its inputs, byte for byte as the streams stored them.
+"""The archive of the log of commits and its inputs, as the streams stored them.
 
-A segment holds messages of one source that follow each other: the commits of a partition, or a stream of inputs. It is two objects of a
-store: its messages, compressed, and a manifest with their range, their digest and the segment before. One key in KV `cursors`, changed by
-compare-and-set, names the newest segment of each source, so that a crash leaves a whole segment or none. The manifest of commits has the head of
-the chain after them, so that a reader can begin there. Commits keep their proofs: who has the key verifies a segment without a server.
+A segment holds messages of one source that follow each other, byte for byte: the commits of a partition, or a stream of inputs. It is two objects of
+a store: its messages, compressed, and a manifest with their range, their digest and the segment before. One key in KV `cursors`, changed by
+compare-and-set, names the newest segment of each source, so that a crash leaves a whole segment or none. The manifest of commits has the head of the
+chain after them, so that a reader can begin there. Commits keep their proofs: a reader with the key verifies a segment without a server.
 
 A message is a line of JSON with its sequence, time, size, subject and headers; its body of that size follows, and a line feed.
 """
@@ -29,7 +29,7 @@ LINES: Final = "output."
 def commits_of(partition: int) -> str:
     """Return the source of the commits of a partition.
 
-    That of inputs is the name of their stream.
+    The source of inputs is the name of their stream.
     """
     return f"commits.{partition}"
 
@@ -48,7 +48,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     """The manifest of a segment.
 
     Attributes:
-        source: whose messages it holds.
+        source: the stream or partition of its messages.
         index: its place among the segments of its source, from 1.
         first: the sequence of its first message.
         last: the sequence of its last message.
@@ -85,7 +85,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """The newest segment of a source, the digest of its manifest, and the sequence of its last message."""
+    """The newest segment of a source, its manifest's digest, and its last message's sequence."""
 
     segment: str
     sha256: str
@@ -93,9 +93,9 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far a follower is.
+    """The progress of a follower.
 
-    The number of its newest event, and the time (UTC) since which it has not moved.
+    It is the number of its newest event, and the time (UTC) since which it has not moved.
     """
 
     number: int
@@ -160,9 +160,9 @@ class LogArchive:
         origin: Origin,
         head: LogHead | None = None,
     ) -> LogArchiveState:
-        """Store the segment that follows in a source, read it back, and return the state that makes it count.
+        """Store the next segment of a source, read it back, and return the new state.
 
-        `head`: of commits, the end of the chain after the last.
+        The segment counts once the state is stored. `head`: of commits, the end of the chain after the last.
         """
         before = state.newest.get(source)
         index = 1 if before is None else (await self.segment(before.segment, before.sha256)).index + 1
@@ -259,7 +259,9 @@ class LogArchive:
         return list(_messages(gzip.decompress(body)))
 
     async def read(self, source: str, *, after: int, upto: int) -> AsyncGenerator[list[ArchivedMessage], None]:
-        """Yield the messages of a source after a sequence and up to another, a segment at a time.
+        """Yield the messages of a source between two sequences, a segment at a time.
+
+        The first sequence is left out.
 
         Raises:
             ArchiveDamaged: an object is missing or changed.
@@ -286,7 +288,10 @@ class LogArchive:
         return lines
 
     async def cut(self, ends: Mapping[str, int]) -> LogArchiveState:
-        """Return the progress of the archive with the segments that end at the last sequence of their source, or before."""
+        """Return the progress of the archive up to the last sequence of each source.
+
+        It has the segments that end there, or before.
+        """
         state, _ = await self.state()
         newest: dict[str, Newest] = {}
         for source, each in state.newest.items():
@@ -317,7 +322,7 @@ class LogArchive:
 
 
 def entity_of(message: ArchivedMessage) -> str:
-    """Return the id of the execution whose handler logged a line."""
+    """Return the id of the execution that logged a line by its handler."""
     return message.subject.split(".")[2]
 
 

@@ -165,7 +165,7 @@ async def _restore_folder(installation: Installation, folder: Path) -> BackupMan
 
 
 async def _end_log(commits: Commits, clock: Clock, key: bytes) -> None:
-    """Have the numbers of a restored log begin above those that were lost."""
+    """Have the numbers of a restored log begin above the lost numbers."""
     end = commits.end(key, clock)
     await end.restore(await end.find())
 
@@ -173,7 +173,7 @@ async def _end_log(commits: Commits, clock: Clock, key: bytes) -> None:
 class LostTail(NamedTuple):
     """The end of a log, and a number above it that an event was given.
 
-    0: there is none, and nothing was lost.
+    0: no event was lost.
     """
 
     number: int
@@ -181,10 +181,10 @@ class LostTail(NamedTuple):
 
 
 async def find_lost_tail(installation: Installation) -> LostTail:
-    """Compare the end of the log with what was recorded of it.
+    """Compare the end of the log with the records of the history and the snapshots.
 
     Raises:
-        DecisionsAreMessages: there is no log of commits.
+        DecisionsAreMessages: the installation has no log of commits.
         HistoryUnavailable: the history's database did not answer.
     """
     end = await _end_of(installation)
@@ -195,7 +195,9 @@ async def find_lost_tail(installation: Installation) -> LostTail:
 
 
 async def end_lost_tail(installation: Installation, lost: LostTail) -> int:
-    """Have numbers begin above those that were lost, record the history again, and return the last number that is left out.
+    """Have numbers begin above the lost numbers, and record the history again.
+
+    Return the last number that is left out.
 
     Raises:
         LogMovedOn: another process stored a commit meanwhile.

@@ -1,7 +1,4 @@
-"""A process on the log of commits.
-
-It reads the log, and stores its decisions there.
-"""
+"""A process that reads the log of commits, and stores its decisions there."""
 
 import asyncio
 import os
@@ -74,7 +71,7 @@ class View(Watcher, Protocol):
 
 
 class Passes(Protocol):
-    """What messages pass before a stage decides them (`adapters.nats.consumers.fed_subscribers`)."""
+    """The subscribers that messages pass before a stage decides (`adapters.nats.consumers.fed_subscribers`)."""
 
     async def inputs(self, stream: Stream, messages: Sequence[Recorded[Message]]) -> None:
         """Let a batch of inputs pass."""
@@ -88,7 +85,7 @@ class Passes(Protocol):
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
     """Return the filters of stages over a stream of inputs, each once.
 
-    Reports come alone and in lists.
+    Reports are stored alone and in lists.
     """
     filters = dict.fromkeys(
         filter_
@@ -107,7 +104,7 @@ def _may_write(loop: CommitLoop) -> bool:
 
 
 class _Folded(NamedTuple):
-    """A loop that has folded the log, and what goes on with it."""
+    """A loop that has folded the log, and the parts that go on with it."""
 
     loop: CommitLoop
     leases: StageLeases | None
@@ -133,17 +130,16 @@ class CommitProcess:
         foreign: ForeignMessages | None = None,
         is_lasting: bool = False,
     ) -> None:
-        """`name`.
+        """`name`: a name that no other process has.
 
-        That of no other process. `turns`: requests of processes that store commits. `wake_at`, `steady`: as in `CommitLoop`.
-
-        `projections`: where snapshots and heads are; None: there are none, and the process begins at the beginning of the log.
-        `foreign` takes what is no commit. `is_lasting`: whether it shows its presence.
+        `turns`: requests of processes that store commits. `wake_at`, `steady`: as in `CommitLoop`.
+        `projections`: where snapshots and heads are; None: the process begins at the beginning of the log.
+        `foreign` takes each message that is no commit. `is_lasting`: whether the process shows its presence.
         """
         self.folds = False
         """Whether the process folds the log although it has no stages that decide."""
         self.folding: Folding | None = None
-        """What folds the log; None: it is not folded yet."""
+        """The loop that folds the log; None: the log is not folded yet."""
         self._projections, self._readers = projections if is_lasting else None, Readers(clock)
         self._presence: Presence | None = None
         self._foreign = foreign or ForeignMessages()
@@ -155,7 +151,7 @@ class CommitProcess:
         self.name = name
         self._turns = turns
         self.passes: Passes | None = None
-        """What inputs, and commits of others, pass before they are decided; None: nothing."""
+        """The subscribers that inputs and others' commits pass before the decisions; None: no subscribers."""
         self._wake_at = wake_at
         self._steady = steady
         self.snapshots = None if projections is None else Snapshots(projections, key)
@@ -173,8 +169,8 @@ class CommitProcess:
     ) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded.
 
-        `leading`: the leases of the stages; None: this process alone has stages. `folds`: whether decisions are asked for although it
-        has no stages.
+        `leading`: the leases of the stages; None: this process alone has stages. `folds`: whether parts request decisions although the
+        process has no stages.
         """
         self.folds = self.folds or folds or bool(stages)
         turns = WriteTurns(self.name, self._clock, self._turns)
@@ -269,7 +265,7 @@ class CommitProcess:
         self._foreign.report_unreadable(stored, reason, does_decode=does_decode)
 
     def _describe(self, loop: CommitLoop, stages: Sequence[BoundStage]) -> Present:
-        """Return what this process shows of itself."""
+        """Return the entry of this process for other processes."""
         streams = {
             stream.value: StreamPlace(tuple(_filters(stages, stream)), loop.intake.read_upto(stream))
             for stream in sorted(loop.streams)
@@ -357,7 +353,7 @@ class CommitProcess:
 
 
 class Commits:
-    """The log of commits of an installation, which this process reads once a part needs it."""
+    """The log of commits of an installation, read once a part needs it."""
 
     def __init__(  # noqa: PLR0913 - the parts of an installation
         self,
@@ -390,13 +386,13 @@ class Commits:
 
     @property
     def reader(self) -> CommitReader:
-        """What reads the log from its beginning."""
+        """The reader of the log from its beginning."""
         return CommitReader(self.log, PARTITION, self._seal, KEY)
 
     def end(self, key: bytes, clock: Clock) -> LogEnd:
         """Return the end of the log, for a command while no stage runs.
 
-        `key`: that of the installation.
+        `key`: the key of the installation.
         """
         seal = Seal(self._installation, PARTITION, {KEY: key})
         return LogEnd(self.log, PARTITION, seal, KEY, self.archive, clock)
@@ -410,7 +406,7 @@ class Commits:
         return await asyncio.shield(self._view)
 
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
-        """Return what reads and writes the log, and what shows it to all parts of this process (`view`)."""
+        """Return the reader and writer of the log, and the view of all parts (`view`)."""
         process, view = await self._process(early, is_lasting=True)
         if not self._view.done():
             self._view.set_result(view)
@@ -442,9 +438,9 @@ class Commits:
         takers: Mapping[Stream, frozenset[str]],
         followers: Mapping[str, Callable[[], Awaitable[int]]],
     ) -> CommitStorage:
-        """Return what archives the log of a process, which then folds it.
+        """Return the archiver of the log of a process that then folds the log.
 
-        `takers`, `followers` as in `CommitStorage`.
+        `takers`, `followers`: as in `CommitStorage`.
         """
         process.folds = True
         return CommitStorage(
@@ -479,10 +475,10 @@ class Commits:
                 self._view.set_result(view)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001 - its readers get it
-            if self._view.done():  # the part that asks next gets it
+            if self._view.done():  # the next part that reads gets it
                 self._view = asyncio.get_running_loop().create_future()
             self._view.set_exception(error)
-            self._view.exception()  # perhaps no part asks
+            self._view.exception()  # perhaps no part reads
             _log.error("commits not read", action="commits-not-read", exc_info=error)
 
 

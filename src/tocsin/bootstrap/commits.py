@@ -34,7 +34,10 @@ from .leading import Leading
 
 _PURE: Final = (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
 PURE: Final = frozenset(stage.name for stage in _PURE)
-"""The stages whose decisions the loop of commits makes. The others read events by themselves, and propose theirs."""
+"""The stages that the loop of commits decides for.
+
+Other stages read events by themselves, and propose their decisions.
+"""
 OF_COMMITS: Final = frozenset({TICKER.name, DEPENDENCY_KEEPER.name, RECOVERER.name})
 """The stages that have another declaration on the log of commits."""
 
@@ -70,9 +73,9 @@ def unused_durables() -> frozenset[str]:
 def split(
     stages: Sequence[BoundStage], view: View, ports: Ports, key: bytes
 ) -> tuple[list[BoundStage], list[BoundStage]]:
-    """Return the stages that the loop decides for, and those that run by themselves.
+    """Return the stages that the loop decides for, and the stages that run by themselves.
 
-    `view`: the events of the process. `ports`: with its log. `key`: that of the installation.
+    `view`: the events of the process. `ports`: with its log. `key`: the key of the installation.
     """
     names = {stage.name for stage in stages}
     pure = [stage for stage in stages if stage.name in PURE]
@@ -102,7 +105,7 @@ def split(
 
 
 def heartbeat_of(ports: Ports) -> Heartbeat | None:
-    """Return what sends signs of life of the ticker; None: no monitor is set."""
+    """Return the sender of the ticker's signs of life; None: no monitor is set."""
     heartbeat = ports.settings.heartbeat
     if heartbeat.url is None:
         return None
@@ -114,9 +117,9 @@ def heartbeat_of(ports: Ports) -> Heartbeat | None:
 def at_the_edge(
     stages: Sequence[BoundStage], decisions: EdgeDecisions, sources: Sources, leading: Leading, name: str
 ) -> list[BoundStage]:
-    """Return stages that follow the decisions of others by loops, and have subscriptions to other streams alone.
+    """Return stages with loops that follow decisions, and with durables of other streams only.
 
-    `name`: that of the process. One process leads each of them, so that nothing is shown or handed over twice.
+    `name`: the name of the process. One process leads each stage, so that nothing is shown or handed over twice.
     """
     edges = list[BoundStage]()
     for stage in stages:

@@ -1,7 +1,7 @@
-"""The events that the history of the settings keeps, for a process that has no states.
+"""The events that the history keeps, for a process without states.
 
-The history is opened at the first read, since most commands read nothing from it. It is never made here: a process on another host than the
-recorder has no file, and reads the log.
+The history is opened at the first read, since most commands read nothing from it. It is never made here: a process on another host than the recorder
+has no file, and reads the log.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class KeptEvents:
     """Opens the history once."""
 
     def __init__(self, settings: Settings, identity: Callable[[], Awaitable[str]]) -> None:
-        """`identity`: returns the public identifier of the installation, whose events are read."""
+        """`identity`: returns the public identifier of the installation that has the events."""
         self._url = settings.database.url
         self._identity = identity
         self._opening = asyncio.Lock()
@@ -31,7 +31,7 @@ class KeptEvents:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Callable[[], Awaitable[EventHistory | None]]]:
-        """Yield what opens the history; close it at the end of the block."""
+        """Yield the opener of the history; close the history at the end of the block."""
         async with self._stack:
             yield self._open
 

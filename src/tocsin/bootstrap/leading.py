@@ -21,7 +21,7 @@ class Leading:
 
     projections: Projections
     inputs: EventLog
-    """The log by whose clock leaders decide."""
+    """The log that gives leaders their time."""
     clock: Clock
     leader: Leader
 
@@ -30,7 +30,7 @@ class Leading:
 
         `name`: the writer of its commits.
 
-        They are given up while the log does not answer, or `readers` are lost, for the lifetime of a lease.
+        A candidate ends its leases if the log does not answer, or `readers` are lost, for the lifetime of a lease.
         """
         guard, leader = ClockGuard(self.inputs, self.clock), self.leader
         elections = {stage.name: self.candidate(stage.name, name, guard) for stage in stages}
@@ -42,7 +42,7 @@ class Leading:
         )
 
     def candidate(self, stage: str, name: str, guard: ClockGuard | None = None) -> LeaderElection:
-        """Return a candidate for the lease of a stage. `name`: that of the process."""
+        """Return a candidate for the lease of a stage. `name`: the name of the process."""
         return LeaderElection(
             self.projections,
             guard or ClockGuard(self.inputs, self.clock),

@@ -1,4 +1,4 @@
-"""Where a process begins to read the log of commits."""
+"""The places at which a process begins to read the log of commits."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -23,7 +23,7 @@ class Start(NamedTuple):
     """The fold up to `number`."""
     head: LogHead
     number: int
-    """The number of the newest event before those that the process shows."""
+    """The number of the newest event before the events that the process shows."""
     earlier: tuple[LogHead, ...] = ()
     """Heads before it."""
     named: str | None = None
@@ -48,9 +48,9 @@ class LogStarts:
     def __init__(
         self, log: CommitLog, partition: int, beginning: LogHead, snapshots: Snapshots | None, heads: SharedHeads | None
     ) -> None:
-        """`beginning`.
+        """`beginning`: the head before the first commit.
 
-        The head before the first commit. None: there are no snapshots, or no heads that leaders show.
+        None: the installation has no snapshots, or no heads that leaders show.
         """
         self._log = log
         self._partition = partition
@@ -62,7 +62,7 @@ class LogStarts:
         """Yield places to try, the best first; the last is the beginning of the log.
 
         A process that folds begins with the fold of a snapshot. Another begins at the newest head that a leader shows, or else at
-        the place of a snapshot. `key`: that of the fold.
+        the place of a snapshot. `key`: the key of the fold.
 
         Raises:
             LogUnavailable: the log did not answer.

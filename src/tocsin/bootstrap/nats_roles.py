@@ -186,7 +186,7 @@ def _access(stage: AnyStage) -> Access:
 
 
 def _on_commits(stage: AnyStage, access: Access) -> dict[str, Any]:
-    """Return what changes in a stage's access if decisions are commits.
+    """Return the changes of a stage's access if decisions are commits.
 
     Each stage that the loop of commits runs has a lease, reads the streams of its inputs from its positions, and keeps snapshots; the
     planner's process announces all public events.

@@ -128,8 +128,8 @@ def compose(  # noqa: PLR0913 - the parts of a process
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
     `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events; without `screening`,
-    no user outside. `sampling` decides on traces; None: none are made. `spans` takes the spans of executions that are over.
-    `channels`: those of the notifier, by name. `fold`: that of the process, if decisions are commits.
+    no user outside. `sampling` decides on traces; None: no traces. `spans` takes the spans of executions that are over.
+    `channels`: those of the notifier, by name. `fold`: the fold of the process, if decisions are commits.
     """
     time = ClockGuard(ports.log, ports.clock)
 
@@ -169,9 +169,9 @@ def compose(  # noqa: PLR0913 - the parts of a process
 
 
 def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
-    """Return new stages of those whose decisions the loop of commits makes.
+    """Return new stages that the loop of commits decides for.
 
-    `key`: that of the installation.
+    `key`: the key of the installation.
     """
     store = StateStore(Sources.of(ports.log, ports.projections, ports.clock))
     sampling = sampling_of(os.environ)
@@ -349,9 +349,9 @@ async def _fed(
 
 
 def _event_streams(installation: Installation, base: EventStreams, lead: LeaderElection | None) -> EventStreams:
-    """Return the durables of triggers, those over the log on commits.
+    """Return the durables of triggers; durables over the log follow the commits.
 
-    `lead`: the lease of who reads these; None: no process reads any.
+    `lead`: the lease of their reader; None: no process reads any.
     """
     if lead is None:
         return base

@@ -1,13 +1,11 @@
-"""The commit.
+"""The commit: a message that holds all decisions of a moment, and their chain.
 
-One message that holds all decisions of a moment, and the chain of all commits.
+A commit is the only kind of message of its partition's subject, and its guard covers the whole subject. So its decisions rest on everything that was
+stored before. It names the inputs that its stages took, and its events are numbered through the log.
 
-A commit is the only kind of message of its partition's subject, and its guard covers the whole subject. So its decisions rest on
-everything that was stored before. It names the inputs that its stages took, and its events are numbered through the log.
-
-A body is a proof (64 hexadecimal digits), a line feed, and JSON. A message is genuine if its proof is valid, it names the digest of
-the newest genuine commit, and its events continue the numbers. Every other message is foreign, also a copy of a genuine commit:
-readers skip it, but its sequence counts for the guard.
+A body is a proof (64 hexadecimal digits), a line feed, and JSON. A message is genuine if its proof is valid, it names the digest of the newest
+genuine commit, and its events continue the numbers. Every other message is foreign, also a copy of a genuine commit: readers skip it, but its
+sequence counts for the guard.
 """
 
 import re
@@ -73,7 +71,7 @@ class CommitEvent(msgspec.Struct, frozen=True):
     Attributes:
         subject: the subject under which readers see it; it names the kind and the entity.
         by: the stage that decided it.
-        cause: what it was decided on: an input (`REQUESTS-4711`), an event (`0-4711`: partition and number), or a
+        cause: the cause of the decision: an input (`REQUESTS-4711`), an event (`0-4711`: partition and number), or a
             deadline (`@` and its instant).
         body: the fields, as JSON.
     """
@@ -87,7 +85,7 @@ class CommitEvent(msgspec.Struct, frozen=True):
 class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
     """The positions of one source that a stage took with a commit.
 
-    `until` is the server's time (UTC) of the last of them, so that a stream that lost its tail is found. Events have none.
+    `until` is the server's time (UTC) of the last input, so that a stream that lost its tail is found. Events have none.
     """
 
     ranges: tuple[Range, ...]
@@ -196,7 +194,7 @@ class Seal:
     ) -> CommitDraft:
         """Return the commit that follows a head.
 
-        `first`: the number of its first event, only for a restoration; None: the next number. `format_`: one that all readers know.
+        `first`: the number of its first event, only for a restoration; None: the next number. `format_`: a format that all readers know.
 
         Raises:
             CommitTooLarge: it has too many events, or too many bytes.
@@ -351,9 +349,9 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Untaken:
-    """The places of a source that a stage has seen, without a commit that takes them.
+    """The places of a source that a stage saw, and that no commit has taken.
 
-    A place that the stage gets has all places before it that it does not get: they are taken with it.
+    A place that the stage gets covers the earlier places that it does not get: they are taken with it.
     """
 
     def __init__(self, floor: int) -> None:
@@ -385,7 +383,7 @@ class Untaken:
         self._open[place] = calls + 1, first
 
     def undo(self, newest: int | None) -> None:
-        """Keep what needed no decision. `newest`: the newest place that exists; None: all do."""
+        """Keep the places that needed no decision. `newest`: the newest that exists; None: all do."""
         self._passed += ((first, place) for place, first in self._closed.items())
         self._closed.clear()
         if newest is not None:
@@ -399,7 +397,7 @@ class Untaken:
         self._open = {place: call for place, call in self._open.items() if place <= newest}
 
     def ranges(self, seen: int, position: Position) -> tuple[Range, ...]:
-        """Return what can be taken up to `seen`, and is in no position yet."""
+        """Return the ranges up to `seen` that can be taken, outside the position."""
         if seen > self._covered:
             self._passed.append((self._covered + 1, seen))
             self._covered = seen
@@ -407,13 +405,13 @@ class Untaken:
         return tuple(_without(_joined(spans), ((1, position.floor), *position.above)))
 
     def keep(self) -> None:
-        """Forget what was taken: the commit is stored."""
+        """Forget the places that were taken: the commit is stored."""
         self._closed.clear()
         self._passed.clear()
 
 
 def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Yield ranges that are in order, those that touch or overlap as one."""
+    """Yield ranges in order, with ranges that touch or overlap as one range."""
     before: Range | None = None
     for first, last in ranges:
         if before is None:

@@ -67,7 +67,7 @@ def window(dependency: JobDependency, dependent: JobDefinition, at: datetime) ->
 class Run(msgspec.Struct, frozen=True):
     """A run of a job.
 
-    `ended` is None until it has ended; `sequence` and `since` (UTC) are those of the first event known of it. `is_occurrence`: the schedule
+    `ended` is None until it has ended; `sequence` and `since` (UTC) come from its first known event. `is_occurrence`: the schedule
     began it, and no operator or program.
     """
 
@@ -94,7 +94,7 @@ def run_of(recorded: Recorded[Message]) -> Run | None:
 
 
 class LastRuns(Protocol):
-    """The runs of a job of which the last in a window is known."""
+    """The runs of a job, with the last run known in a window."""
 
     def last(self, window: Window, /) -> Run | None:
         """Return the last run in a window; None: no run has a time in it."""

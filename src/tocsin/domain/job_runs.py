@@ -1,9 +1,9 @@
 """The runs of a job for which executions of other jobs wait, or may wait.
 
-As many as decide on nearly every window.
+The fold keeps as many runs as decide on nearly every window.
 
-They are known from the time on at which a definition, or an execution, first named the job. What a window needs beyond that is read from
-the stored events, and noted (`Found`).
+They are known from the time on at which a definition, or an execution, first named the job. Earlier runs that a window needs are read from the stored
+events, and noted (`Found`).
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from .dependency import Run, Window, run_of
 from .events import Message, Recorded
 
 KEPT: Final = 64
-"""Runs that are kept, those with the latest scheduled times."""
+"""The most runs that are kept, with the latest scheduled times."""
 MAX_FOUND: Final = 256
 """Windows for which a run is noted, the newest."""
 SLACK: Final = timedelta(minutes=1)
@@ -26,7 +26,7 @@ _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The last run in a window, as it was read; None: there is none."""
+    """The last run in a window, as read; None: the window has no run."""
 
     window: Window
     run: Run | None
@@ -37,12 +37,12 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         since: from when on (UTC) its runs are known.
-        named_by: the jobs whose definitions name it, in the order of these.
+        named_by: the jobs that name it in a definition, in the order of these definitions.
         runs: ordered by their scheduled times, and the numbers of their first known events.
         kept_from: before this scheduled time (UTC) some runs were dropped.
         planned: the scheduled time (UTC) of the latest of its occurrences that has a run, or was skipped.
         waiting: the scopes of the executions that wait for it, the oldest first.
-        found: what was read of the time before.
+        found: the runs that were read of the time before.
         changed: the number of the newest event that may end a wait.
     """
 
@@ -67,7 +67,10 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return max(known, key=_order, default=None)
 
     def knows(self, window: Window) -> bool:
-        """Return whether no other run can be the last of a window, of those that began by now."""
+        """Return whether the last run in a window is known.
+
+        No other run that began by now can be the last.
+        """
         since = max(self.since + SLACK, self.kept_from)
         return (
             window.since >= since
@@ -76,7 +79,7 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def awaits_plan(self, window: Window, fired: datetime | None) -> bool:
-        """Return whether an instant in a window may have fired that has no run yet.
+        """Return whether an instant in a window may have fired without a run yet.
 
         The instants of a job are planned in order.
 
@@ -122,7 +125,7 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def note(self, found: Found, number: int) -> "JobRuns":
-        """Return the runs after what was read of a window."""
+        """Return the runs after the read part of a window."""
         others = tuple(one for one in self.found if one.window != found.window)
         return msgspec.structs.replace(self, found=(*others, found)[-MAX_FOUND:], changed=number)
 
@@ -132,14 +135,14 @@ def _order(run: Run) -> tuple[datetime, int]:
 
 
 def _updated(found: Found, run: Run) -> Found:
-    """Return what was found after the end of a run."""
+    """Return the found run after the end of a run."""
     if found.run is None or found.run.execution_id != run.execution_id or run.ended is None:
         return found
     return Found(found.window, None if run.ended == "skipped" else msgspec.structs.replace(found.run, ended=run.ended))
 
 
 def _with(found: Found, run: Run) -> Found:
-    """Return what was found with a run that is not kept any longer."""
+    """Return the found run with a run that is not kept any longer."""
     is_in = found.window.since < run.scheduled_time <= found.window.until and run.ended != "skipped"
     is_later = found.run is None or _order(run) > _order(found.run)
     return Found(found.window, run) if is_in and is_later else found

@@ -1,6 +1,6 @@
 """Events of the log of commits itself.
 
-Terms of processes that lead stages, failed decisions, inputs that wait, snapshots.
+They are terms of processes that lead stages, failed decisions, waiting inputs, and snapshots.
 """
 
 from datetime import datetime
@@ -37,12 +37,12 @@ class Left(msgspec.Struct, frozen=True):
 class Trying(msgspec.Struct, frozen=True):
     """A process is about to make a decision of a stage.
 
-    It is stored before, after processes died that led the stage.
+    The event is stored before the decision, after processes died that led the stage.
     """
 
     stage: str
     place: str
-    """The name of what is decided on (`CommitEvent.cause`); that of a deadline goes on with its scope and key."""
+    """The cause of a decision (`CommitEvent.cause`); a deadline's cause has its scope and key."""
 
 
 class Poison(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class Poison(msgspec.Struct, frozen=True):
 
 
 Name: TypeAlias = tuple[str, str, str, int]
-"""What distinguishes an input that waits: a stage, its durable, the source, and the input's place there."""
+"""The key of a waiting input: a stage, its durable, the source, and its place there."""
 
 
 class Waits(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class Waits(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> Name:
-        """The stage, source and place that distinguish it."""
+        """The stage, source and place that distinguish the input."""
         return self.stage, self.durable, self.source, self.place
 
 
@@ -107,14 +107,14 @@ class Waited(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> Name:
-        """The stage, source and place that distinguish it."""
+        """The stage, source and place that distinguish the input."""
         return self.stage, self.durable, self.source, self.place
 
 
 class NamedSnapshot(msgspec.Struct, frozen=True):
     """A snapshot of the fold is written.
 
-    Its place in the log, the digest of its head, and those of its kinds of rows.
+    The event has its place in the log, the digest of its head, and the digests of its kinds of rows.
     """
 
     log: LogHead
@@ -123,7 +123,10 @@ class NamedSnapshot(msgspec.Struct, frozen=True):
 
 
 class RunFound(msgspec.Struct, frozen=True):
-    """The last run of a job in a window, as it was read of the time that the fold does not know; None: there is none."""
+    """The last run of a job in a window before the fold's time, as read.
+
+    None: the window has no run.
+    """
 
     job: str
     window: Window
@@ -147,7 +150,7 @@ _TYPES: Final = {subject: kind for kind, subject in SUBJECTS.items()}
 
 
 ABOUT_THE_LOG: Final = Foreign(reason="it is about the log itself")
-"""What parts of a process see of such an event, which is no message."""
+"""The form of such an event, which is no message, for parts of a process."""
 
 
 def is_log_event(subject: str) -> bool:

@@ -1,6 +1,7 @@
 """Recovery of executions that stay open.
 
-It implements cloacina's Guaranteed Cron Scheduling and hip-62's Distributed Locking. Three problems can keep an execution, and with it the lock of its job, open forever:
+It implements cloacina's Guaranteed Cron Scheduling and hip-62's Distributed Locking. Three problems can keep an execution, and with it the lock of
+its job, open forever:
 
 - A worker claimed an attempt and died, and the task is not delivered again. The attempt is `Overdue` once its time
   limit and a grace period are over, and it has failed.
@@ -293,7 +294,7 @@ def _span(seconds: float) -> timedelta:
 def expiry_of(plan: Plan, admitted_at: datetime | None) -> datetime | None:
     """Return when an execution exceeds its time limit (UTC).
 
-    None: never, or it is not admitted.
+    None: it has no time limit, or is not admitted.
     """
     if plan.execution_timeout is None or admitted_at is None:
         return None

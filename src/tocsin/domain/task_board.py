@@ -160,7 +160,7 @@ class TaskBoard:
     def end_execution(self, scope: str, *, is_completed: bool = False) -> None:
         """Withdraw the tasks of an execution.
 
-        `is_completed`: its last step ended by itself, so its agent needs no notice.
+        `is_completed`: its last step ended by itself, so its agent does not get a notice.
         """
         steps = tuple(self._of_scope.get(scope, ()))
         for step in steps:
@@ -170,7 +170,7 @@ class TaskBoard:
             self._drop((scope, step))
 
     def forget(self, scope: str) -> None:
-        """Forget an execution: events of it that were learned are not stored after all."""
+        """Forget an execution: its learned events are not stored after all."""
         for step in tuple(self._of_scope.get(scope, ())):
             self._drop((scope, step))
 

@@ -1,9 +1,9 @@
 """Decisions on messages that the loop of commits does not read.
 
-Of followers, and of durables over streams of others.
+They are messages of followers, and of durables over streams of others.
 
-The loop makes such a decision on its fold, and stores its events with the next commit. Everything else follows then: the asker sends it, shows it, and
-acknowledges the message. A decision may be asked for again at any time, so it adds nothing the second time.
+The loop makes such a decision on its fold, and stores its events with the next commit. Everything else follows then: the caller sends it, shows it,
+and acknowledges the message. A decision may be requested again at any time, so it adds nothing the second time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Asked:
-    """A decision that a part of the process asks for."""
+    """A decision that a part of the process requests."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Asked:
         changed: AbstractSet[Ref[Any]] = frozenset(),
         sent: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`by`.
+        """`by`: the stage.
 
-        The stage. `source`: the stream of the message. `read`: what the fold does not know, and the decision may look at.
+        `source`: the stream of the message. `read`: data outside the fold that the decision may look at.
 
-        `changed`, `sent`: what earlier steps of the decision stored.
+        `changed`, `sent`: the results that earlier steps of the decision stored.
         """
         self.by = by
         self.subscription = subscription
@@ -55,7 +55,7 @@ class Asked:
         self.step: Step | None = None
         """The decision, as it is made last."""
         self.stored: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
-        """The decision, whose events are stored."""
+        """The decision with its stored events."""
 
     def fail(self, error: Exception) -> None:
         """Answer: it cannot be decided, or not be stored."""
@@ -69,7 +69,7 @@ class Asked:
 
 
 class AskedView(View):
-    """The fold for a decision that was asked for, with what was read of other places."""
+    """The fold for a requested decision, with the data that was read elsewhere."""
 
     def __init__(self, fold: "Fold", now: datetime, asked: Asked) -> None:
         super().__init__(fold, now)

@@ -42,7 +42,7 @@ class Batch:
                 call.settle()
 
     def scopes(self, after: int = 0) -> set[str]:
-        """Return the scopes of its events after a number of them."""
+        """Return the scopes of the batch's events after a number of events."""
         return {subjects.guard_of(event.subject) or event.subject for event in self.events[after:]}
 
     def cut(self, mark: "Mark") -> None:

@@ -1,10 +1,10 @@
-"""Keys of a fold whose events cannot all be applied.
+"""Keys of a fold with events that cannot all be applied.
 
-No decision may rest on them until an operator sets the events aside.
+No decision may rest on such a key until an operator sets the events aside.
 
-An event breaks its key if this version cannot read it, or if the state before it does not accept it. The key keeps that state and all events
-since, so that it is whole again as soon as the event is set aside (`tocsin repair --unreadable`), or a newer version loads a snapshot. What is
-to be decided on such a key waits in the log (`waiting`).
+An event breaks its key if this version cannot read it, or if the state before it does not accept it. The key keeps that state and all events since,
+so that it is whole again as soon as the event is set aside (`tocsin repair --unreadable`), or a newer version loads a snapshot. Messages that need a
+decision on such a key wait in the log (`waiting`).
 """
 
 from collections.abc import Callable
@@ -66,13 +66,13 @@ class StoredEvent(msgspec.Struct, array_like=True, frozen=True):
 class Broken(msgspec.Struct, frozen=True):
     """The state of a broken key.
 
-    Its events are not bounded: only a process that can apply them adds any, and none is stored of a kind that some process cannot read.
+    Its events are not bounded: only a process that can apply them adds any, and no event is stored that some process cannot read.
 
     Attributes:
-        before: the state that did not accept an event; None: there was none.
+        before: the state that did not accept an event; None: no state was before it.
         since: the events from that event on.
-        aside: the numbers of those that an operator set aside.
-        error: why the first of them cannot be applied.
+        aside: the numbers of the events that an operator set aside.
+        error: why the first event cannot be applied.
     """
 
     before: Any
@@ -109,7 +109,7 @@ def nobody_listens(_event: StoredEvent, _reason: str, _does_decode: bool) -> Non
 
 
 def changed_scope(subject: str, recorded: Recorded[Message] | None) -> str:
-    """Return the scope whose state an event of a subject changes; None: it is unreadable."""
+    """Return the scope that an event of a subject changes; None: it is unreadable."""
     if recorded is not None:
         if not isinstance(recorded.message, Voided):
             return subjects.scope_of(recorded.message)

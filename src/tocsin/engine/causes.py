@@ -31,7 +31,7 @@ class Notice(NamedTuple):
 
 
 Effect: TypeAlias = Send | Put | Notice
-"""What leaves the process after the commit: an input of another stream, a KV entry, or a signal of a stage."""
+"""An effect that leaves the process after the commit: an input of another stream, a KV entry, or a stage's signal."""
 DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
 MIN_STALE: Final = 1_024
 STALE: Final = 4
@@ -61,12 +61,12 @@ class MessageCause(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.CommitEvent`)."""
+        """The name of the cause (`domain.commit.CommitEvent`)."""
         return f"0-{self.place}" if self.source == EVENTS else f"{self.source}-{self.place}"
 
 
 MAX_SHAPES: Final = 10_000
-"""Kinds of subjects whose targets are remembered."""
+"""The most kinds of subjects with remembered targets."""
 Target = TypeVar("Target")
 
 
@@ -89,7 +89,7 @@ class Routes(Generic[Target]):
             self._named[first] = tuple({*self._named.get(first, ()), *places})
 
     def to(self, subject: str) -> tuple[Target, ...]:
-        """Return who gets a message, each once."""
+        """Return the receivers of a message, each once."""
         tokens = subject.split(".")
         first, last = tokens[0], len(tokens)
         if (named := self._named.get(first)) is None:
@@ -107,7 +107,7 @@ class Routes(Generic[Target]):
 
 
 def routes_of(stages: Sequence[BoundStage]) -> Mapping[str, Routes[tuple[BoundStage, BoundSubscription]]]:
-    """Return who gets the messages of each source."""
+    """Return the receivers of the messages of each source."""
     filters: dict[str, list[tuple[str, tuple[BoundStage, BoundSubscription]]]] = {}
     for stage in stages:
         for subscription in stage.subscriptions:
@@ -132,7 +132,7 @@ class DeadlineCause(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.CommitEvent`)."""
+        """The name of the cause (`domain.commit.CommitEvent`)."""
         return f"@{utc_text(self.deadline.at, 'microseconds')}"
 
 
@@ -187,9 +187,9 @@ class Proposal:
     """Events of one scope that a part of the process decided by itself."""
 
     def __init__(self, by: str, events: Sequence[Message], expect: int, known_upto: int = -1) -> None:
-        """`expect`.
+        """`expect`: the number of the scope's newest event in the decision; 0: no event.
 
-        The number of the newest event of the scope that the decision knows; 0: none. `known_upto`: see `Fold.allows`.
+        `known_upto`: see `Fold.allows`.
         """
         self.by = by
         self.events = events
@@ -202,7 +202,7 @@ class Proposal:
 
     @property
     def cause(self) -> str:
-        """The name of what is decided on (`domain.commit.CommitEvent`)."""
+        """The name of the cause (`domain.commit.CommitEvent`)."""
         return f"0-{self.expect}"
 
     def fail(self, error: Exception) -> None:
@@ -211,7 +211,7 @@ class Proposal:
             self.stored.set_exception(error)
 
     def settle(self) -> None:
-        """Answer: what it rests on is stored."""
+        """Answer: everything on which it rests is stored."""
         if self.stored.done():
             return
         if self.numbers is None:
@@ -243,7 +243,7 @@ class Note:
 
 
 OfPart: TypeAlias = Proposal | Note | Asked
-"""What a part of the process has decided, or asks for. It is answered once it is stored."""
+"""A decision that a part of the process made, or requests; it is answered once stored."""
 Cause: TypeAlias = MessageCause | DeadlineCause | OfPart
 
 
@@ -263,7 +263,7 @@ class Agenda:
         self._heaps: dict[str, list[_Entry]] = {s.name: [] for s in stages if s.deadlines}
         """By stage, and by time and scope, so that every process has the same order. An alarm of no newest state is stale."""
         self.unknown: set[str] = set()
-        """Scopes of whose states no deadline could be found."""
+        """Scopes with states for which no deadline could be found."""
         self._numbers = itertools.count()
         self.led = frozenset(stage.name for stage in stages)
         """The stages that the process decides for."""
@@ -296,14 +296,14 @@ class Agenda:
                     self.again(alarm)
 
     def alarms(self, stage: str, scope: str) -> Iterator[DeadlineCause]:
-        """Yield the alarms of a stage, those of a scope first."""
+        """Yield the alarms of a stage, first the alarms of a scope."""
         yield from (alarm for alarm in self._alarms.get(scope, ()) if alarm.by == stage)
         for other, alarms in tuple(self._alarms.items()):
             if other != scope:
                 yield from (alarm for alarm in alarms if alarm.by == stage)
 
     def again(self, alarm: DeadlineCause) -> None:
-        """Note an alarm, or note again one whose decision was undone."""
+        """Note an alarm, or note an alarm again after its decision was undone."""
         heap = self._heaps[alarm.by]
         heapq.heappush(heap, (alarm.deadline.at, alarm.scope, next(self._numbers), alarm))
         if len(heap) > MIN_STALE and len(heap) > STALE * len(self._alarms):  # a standby takes none from it
@@ -315,9 +315,9 @@ class Agenda:
         return alarm in self._alarms.get(alarm.scope, ())
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
-        """Return the earliest alarm up to a time (UTC).
+        """Return the earliest alarm up to a time (UTC); None: no alarm is due.
 
-        None: no alarm is due. `look_again` or a new state ends it.
+        `look_again` or a new state ends it.
         """
         earliest: _Entry | None = None
         for stage, heap in self._heaps.items():
@@ -342,7 +342,7 @@ class Agenda:
     def earliest(self, stage: str) -> datetime | None:
         """Return a time (UTC) no later than the next alarm of a stage.
 
-        None: it has none.
+        None: the stage has no alarm.
         """
         return heap[0][0] if (heap := self._heaps.get(stage)) else None
 

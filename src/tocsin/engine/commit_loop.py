@@ -1,10 +1,10 @@
 """The loop of the stages of one process on the log of commits.
 
-wait      for inputs, for events of others, or for a deadline
-decide    and cascade: an event goes to the stages of this process before it is stored, and nothing leaves the process before
-append    one commit under the guard
-stored    send the effects
-refused   undo, fold what others stored, decide all of it again in half the batch, also inputs that gave nothing
+wait      for inputs, for events of others, or for a deadline.
+decide    and cascade. An event goes to the stages of this process before it is stored, and nothing leaves the process before.
+append    one commit under the guard.
+stored    send the effects.
+refused   undo, fold what others stored, decide all of it again in half the batch, also inputs that gave nothing.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ MAX_SLEEP_S: Final = 1.0
 RIDES_FOR: Final = timedelta(seconds=1)
 """The longest time for which positions that moved without an event wait for the next commit."""
 TURNS: Final = 6
-"""Turns of the event loop that parts of the process have to propose decisions on what is not stored yet."""
+"""Turns of the event loop in which parts propose decisions before the commit is stored."""
 LATE: Final = timedelta(seconds=3)
 """How long a deadline may be over until it is late."""
 ASK_AGAIN: Final = timedelta(seconds=4)
@@ -70,7 +70,19 @@ _log = telemetry.get_logger("tocsin.engine")
 
 
 class CommitLoop:
-    """Decides for the stages of one process, and appends their commits."""
+    """Decides for the stages of one process, and appends their commits.
+
+    `on_effects` takes the effects of each stage, after the commit is stored.
+
+    `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at the
+    time itself, which may step. With a fold without states, the loop only takes proposals. `leases`: the leases of its stages; None: it
+    decides for all stages. `turns`: the turns of this process among the writers; None: this process is the only writer. `ends` returns
+    the ends of the streams that are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the
+    log up to the chain's head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the
+    deciding for a commit.
+    `snapshot`: the snapshot of the fold; the chain begins at its start. `newest_format`: the newest format that all readers know. `log_clock`: as
+    in `Leadership`.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts of a process
         self,
@@ -92,16 +104,6 @@ class CommitLoop:
         newest_format: Callable[[], int] = lambda: FORMAT,
         log_clock: ClockGuard | None = None,
     ) -> None:
-        """`on_effects` takes what each stage sends, after the commit is stored.
-
-        `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at
-        the time itself, which may step. With a fold without states, it only takes proposals. `leases`: those of its stages; None: it decides for all
-        of them. `turns`: those of this process among the writers; None: there are no others. `ends` returns the ends of the streams that
-        are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the log up to the chain's
-        head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the deciding for a commit.
-        `snapshot`: that of the fold, whose chain begins at its start. `newest_format`: the newest format that all readers know. `log_clock`: as
-        in `Leadership`.
-        """
         self._newest_format = newest_format
         self._wake_at = wake_at
         self.fold = fold
@@ -154,14 +156,14 @@ class CommitLoop:
     def offer(self, stream: Stream, recorded: Recorded[Message]) -> None:
         """Take the next input of a stream.
 
-        Sequences between this and the input before do not exist.
+        The stream has no sequences between this input and the input before.
         """
         self.intake.note(stream, recorded.sequence, len(recorded.message.encode()))
         self.pending.arrive(stream.value, recorded)
         self._changed.set()
 
     def wake(self) -> None:
-        """Look again at what can be decided."""
+        """Look again for messages and deadlines that can be decided."""
         self._changed.set()
 
     def receive(self, bodies: Iterable[StoredBody]) -> None:
@@ -170,7 +172,7 @@ class CommitLoop:
         self._changed.set()
 
     def fold_received(self) -> None:
-        """Fold the commits among what was received."""
+        """Fold the commits among the received messages."""
         while self._arrived:
             stored = self._arrived.popleft()
             self.places.log_bytes += len(stored.body)
@@ -202,7 +204,7 @@ class CommitLoop:
     def unanswered(self) -> tuple[str, float] | None:
         """The reason why a commit is not answered, and the seconds since it was sent.
 
-        None: none waits.
+        None: no commit waits for an answer.
         """
         return self._writer.unanswered
 
@@ -226,7 +228,7 @@ class CommitLoop:
         """Have a decision made, and its events stored with the next commit; return it then.
 
         Raises (in the future):
-            Missing: the decision needs what the fold does not know. Other errors are those of the stage.
+            Missing: the decision needs data that the fold does not have. Other errors come from the stage.
         """
         self.pending.proposals.append(asked)
         self._changed.set()
@@ -238,7 +240,7 @@ class CommitLoop:
         return at is not None and at < self._leadership.now() - LATE
 
     def look(self) -> None:
-        """Find all deadlines of states again: what they rest on has changed."""
+        """Find all deadlines of states again, because their conditions have changed."""
         self.pending.look()
         self._changed.set()
 
@@ -249,9 +251,9 @@ class CommitLoop:
     def propose(
         self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
     ) -> "asyncio.Future[tuple[int, ...]]":
-        """Have events of one scope stored with the next commit.
+        """Have events of one scope stored with the next commit, and return their numbers.
 
-        Return their numbers. `known_upto`: see `Fold.allows`.
+        `known_upto`: see `Fold.allows`.
 
         Raises (in the future):
             SequenceConflict: the scope has an event after the number `expect`.
@@ -262,9 +264,9 @@ class CommitLoop:
         return proposal.stored
 
     def apply(self, commit: Commit) -> None:
-        """Fold a stored commit: another process's, or one of an earlier run.
+        """Fold a stored commit of another process, or of an earlier run.
 
-        What was decided and is not stored rests on less than the log: it is decided again.
+        Decisions that are not stored rest on less than the log: they are made again.
         """
         self._undo_open()
         self._write_turns.seen(commit.writer)
@@ -328,10 +330,7 @@ class CommitLoop:
                     await self._changed.wait()
 
     async def run_once(self) -> bool:
-        """Decide, and store one commit.
-
-        False: there is nothing to decide, and nothing to store yet.
-        """
+        """Decide, and store one commit; False: nothing to decide or to store yet."""
         is_late = self.intake.is_reading and self._leadership.now() >= self._ask_again_at  # the newest may be removed
         if self._ends is not None and (self._must_read or is_late):
             self.intake.read_to(await self._ends())
@@ -396,7 +395,7 @@ class CommitLoop:
             await self._on_effects(batch.effects)
 
     async def _wait_for_proposals(self) -> None:
-        """Let parts of the process decide on what is not stored yet, in the same commit."""
+        """Let parts of the process make decisions for the commit that is not stored yet."""
         self._decider.may_propose = False
         for _ in range(TURNS):
             await asyncio.sleep(0)
@@ -419,7 +418,7 @@ class CommitLoop:
             self._undo(batch)
 
     def _undo(self, batch: Batch) -> None:
-        """Forget what was decided since the last commit, and have it decided again."""
+        """Forget the decisions since the last commit, and have them made again."""
         self.agenda.note(self.fold, self.fold.undo())
         newest = self._decider.first - 1
         self._watcher.undone(batch.scopes(), newest)
@@ -469,9 +468,9 @@ class CommitLoop:
         return True
 
     def _change_terms(self, now: datetime) -> bool:
-        """Begin and end terms of this process, in a commit of their own.
+        """Begin and end terms of this process, in an own commit.
 
-        Return whether there are any.
+        Return whether a term began or ended.
         """
         changes = self._leadership.changes()
         if changes:

@@ -1,6 +1,6 @@
 """The end of a partition's log in one process.
 
-A chain that recognizes genuine commits, and appends under its guard.
+It has a chain that recognizes genuine commits, and appends under its guard.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ class StoredCommit(NamedTuple):
 class Appended(NamedTuple):
     """The outcome of an append.
 
-    `sequence` is that of the writer's own commit; None: another commit was stored first, and its decisions must be made again.
+    `sequence` is the sequence of the writer's own commit; None: another commit was stored first, and its decisions must be made again.
     `others` are the commits of other writers that were stored since, oldest first, after the writer's own.
     """
 
@@ -43,7 +43,7 @@ OnForeign: TypeAlias = Callable[[StoredBody, str], None]
 
 
 class Chain:
-    """The commits of a partition from a head on, each of which is read once."""
+    """The commits of a partition after a head, each read once."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Chain:
         on_foreign: OnForeign | None = None,
         earlier: Iterable[LogHead] = (),
     ) -> None:
-        """`head`.
+        """`head`: the beginning of the chain, as a snapshot or a saved place names it.
 
-        Where the chain begins, as a snapshot or a saved place names it. `earlier`: heads before it.
+        `earlier`: heads before it.
 
         `on_foreign` takes each foreign message, and the reason.
         """
@@ -108,7 +108,7 @@ class CommitWriter:
     def unanswered(self) -> tuple[str, float] | None:
         """The reason why a commit is not answered, and the seconds since it was sent.
 
-        None: none waits.
+        None: no commit waits for an answer.
         """
         since = self.unanswered_since
         return None if since is None else (self._reason, self._clock.monotonic() - since)
@@ -116,10 +116,10 @@ class CommitWriter:
     async def append(self, draft: CommitDraft) -> Appended:
         """Store the commit that follows the chain's head.
 
-        Send the same bytes until they are stored, or overtaken.
+        The same bytes are sent until they are stored, or until another commit is stored first.
 
-        A lost answer is no reason to decide again: the commit may be stored. Only what is read behind the expected sequence says so.
-        Foreign messages alone change nothing: the same bytes go behind them.
+        A lost answer is no reason to decide again: the commit may be stored. Only a commit that is read after the expected sequence is a
+        reason. Foreign messages alone change nothing: the same bytes follow them.
 
         Raises:
             UnknownFormat: the log has a commit that this process cannot read.
@@ -152,9 +152,9 @@ class CommitWriter:
             tries += 1
 
     async def _read_on(self, body: bytes, refusal: CommitRefused) -> Appended | None:
-        """Read what was stored since.
+        """Read the commits that were stored since.
 
-        None: there is no commit, so the same body is sent again.
+        None: no commit was stored, so the same body is sent again.
         """
         if refusal.last is not None and refusal.last < self.chain.head.sequence:
             return None  # a leader that lags

@@ -1,10 +1,10 @@
-"""Decides again what commits hold.
+"""The check that decides again on the commits of a log.
 
-From the fold before each commit, and from the causes that its events name.
+It decides from the fold before each commit, and from the causes that the events of the commit name.
 
-A stage is a pure function of the fold, so a fresh process gives the same events. One that does not keeps a state of its own, or its
-code was another one. Only what the loop of commits decides is compared: parts that propose decide by themselves, and events about
-processes have no cause in the log.
+A stage is a pure function of the fold, so a fresh process gives the same events. A stage that gives others keeps a state of its own, or its code was
+different. Only decisions of the loop of commits are compared: parts that propose decide by themselves, and events about processes have no cause in
+the log.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ class DecideAgain:
     """Decides each commit of a log again, in order."""
 
     def __init__(self, stages: Callable[[], Sequence[BoundStage]], key: bytes) -> None:
-        """`stages` returns new stages, which remember nothing. `key`: that of the fold."""
+        """`stages` returns new stages, which remember nothing. `key`: the key of the fold."""
         self.fold = Fold(key)
         self._stages = stages
         bound = stages()
@@ -58,9 +58,9 @@ class DecideAgain:
         return {(source, int(place)) for source, _, place in named if source}
 
     def take(self, commit: Commit, inputs: Mapping[Input, Sequence[Recorded[Message]]]) -> list[Difference]:
-        """Decide the next commit again, fold it, and return what differs.
+        """Decide the next commit again, fold it, and return the differences.
 
-        `inputs`: its inputs; a list of reports has several messages. One that is gone is no difference.
+        `inputs`: its inputs; a list of reports has several messages. A missing input is no difference.
         """
         again = _Again(self.fold, self._agenda, self._stages(), self._rules, commit, inputs, self._events)
         differences = list(again.differences())
@@ -145,7 +145,10 @@ class _Again:
         batch.recorded.append(recorded)
 
     def _decide(self, place: int) -> int | str:
-        """Return how many events from a place on one decision gives, or why none gives them; empty: it cannot be made."""
+        """Return how many events from a place on one decision gives.
+
+        A text is the reason why no decision gives them. An empty text: the decision cannot be made.
+        """
         decider, events = self._decider, self._commit.events
         reason, tried, is_broken = "", False, False
         for cause in self._causes(events[place]):
@@ -172,14 +175,14 @@ class _Again:
         return reason
 
     def _is_gone(self, cause: str) -> bool:
-        """Return whether what a decision was made on was not handed to this process."""
+        """Return whether this process did not get the cause of a decision."""
         source, _, place = cause.rpartition("-")
         return source != "0" and not cause.startswith("@") and (source, int(place)) not in self._inputs
 
     # --- causes --------------------------------------------------------------------------------------------------------
 
     def _causes(self, event: CommitEvent) -> Iterator[MessageCause | DeadlineCause]:
-        """Yield what the cause of an event may be.
+        """Yield the possible causes of an event.
 
         A place may have several messages, each for several subscriptions.
         """
@@ -215,7 +218,7 @@ class _Again:
 
 
 class _Arrived:
-    """What a commit's own events are to the decisions on them (`pending.Pending`)."""
+    """The state of a commit's own events for the decisions on them (`pending.Pending`)."""
 
     def __init__(self, events: dict[int, Recorded[Message]]) -> None:
         self._events = events
@@ -232,7 +235,7 @@ class _Arrived:
         """Do nothing: positions are taken from the commit."""
 
     def note_wait(self, waits: Waits, number: int) -> None:
-        """Do nothing: the commit names what is decided."""
+        """Do nothing: the commit names the causes."""
 
 
 def _name(cause: MessageCause | DeadlineCause) -> tuple[str, str, str, int, str, int]:

@@ -1,6 +1,6 @@
-"""Decides on one cause after another within a batch.
+"""The decider of one cause after another within a batch.
 
-With limits, and so that a decision that fails stops no other.
+It has limits, and a decision that fails stops no other.
 """
 
 from contextlib import suppress
@@ -42,14 +42,17 @@ MAX_ALL_EVENTS: Final = 4_000
 MAX_ALL_BYTES: Final = 700_000
 """Events of a commit, and their bytes, beyond which its last decision goes into the next commit."""
 NO_JOB: Final = "-"
-"""The job of a dead letter whose input names none, or a name that no subject of the log can have."""
+"""The job of a dead letter if its input has no job name, or an invalid job name.
+
+No subject of the log can have such a name.
+"""
 EVENT_BYTES: Final = 80
 """Bytes of an event in a commit beside its subject, cause and body."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
 """The time after which a deadline that gave nothing is looked at again."""
 
 LONG_AGO: Final = timedelta(days=10)
-"""How long an input seems to have waited whose time is over; no stage is patient for so long."""
+"""The apparent age of an input when its time is over; no stage is patient for so long."""
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -68,7 +71,7 @@ class Decider:
         self.first = 1
         """The number of the batch's first event."""
         self.may_propose = False
-        """Whether parts of the process may propose more on what was decided."""
+        """Whether parts of the process may propose more on the decisions."""
 
     @property
     def newest(self) -> int:
@@ -78,7 +81,7 @@ class Decider:
     def may_be_decided(self, cause: Cause, now: datetime) -> bool:
         """Return whether a decision can be made now.
 
-        No leader died of it, or the log names it first.
+        Either no leader died of it, or the log names it first.
         """
         if isinstance(cause, OfPart):
             return True
@@ -162,7 +165,7 @@ class Decider:
             self._close(cause)
 
     def take_back(self, mark: Mark, length: int) -> None:
-        """Forget what a decision that failed has changed."""
+        """Forget the changes of a decision that failed."""
         scopes = self.batch.scopes(mark.events)
         self._agenda.note(self._fold, self._fold.undo(length))
         self.batch.cut(mark)
@@ -176,7 +179,7 @@ class Decider:
         """Decide on one cause to its end.
 
         Raises:
-            DecisionTooLarge: the commit would be too large. Other errors are those of the stage.
+            DecisionTooLarge: the commit would be too large. Other errors come from the stage.
         """
         events, size = len(self.batch.events), self.batch.size
         if isinstance(cause, Proposal):
@@ -207,9 +210,9 @@ class Decider:
                 self._append(proposal, event, now)
 
     def _decide_asked(self, asked: Asked, now: datetime) -> None:
-        """Make one step of a decision that a part of the process asked for.
+        """Make one step of a decision that a part of the process requested.
 
-        The part does what follows beside events.
+        The part handles everything that follows except events.
         """
         asked.step = DONE
         if isinstance(unreadable := asked.recorded.message, UnreadableInput):

@@ -1,6 +1,6 @@
 """Departures: states that no later decision needs leave the fold when a commit is stored.
 
-An execution leaves when every stage has taken its end. A state that a later decision asks for keeps what it needs of executions that are over:
+An execution leaves when every stage has taken its end. A state that a later decision reads keeps some parts of executions that are over:
 
     lock            executions in its queue, and its holder while others wait; a lock that is free leaves with its last holder
     unique key      the ends of its holders, for the time in which they may count, and their replays
@@ -9,7 +9,7 @@ An execution leaves when every stage has taken its end. A state that a later dec
     agent           for `KEPT_FOR` after it was forgotten
     request id      a hash (`request_ids`): the same request again, or a cancellation, finds that the execution is over
 
-All of it follows from the events, the positions and the times of the commits, so every process forgets the same at the same number. An
+All departures follow from the events, the positions and the times of the commits, so every process forgets the same at the same number. An
 execution that another state needs keeps the fewest events that make its beginning, its results and its end; it is looked at again when that
 state changes.
 """
@@ -58,13 +58,19 @@ JUST_ENDED: Final = timedelta(seconds=60)
 A cancellation may come so much later than the end. After it, the time in the id says that the execution is over.
 """
 MAX_COME: Final = timedelta(seconds=30)
-"""The time in an id, before that of a cancellation, from which on the execution of the id cannot come any more."""
+"""The time in an id, before the time of a cancellation, that makes the id too old.
+
+No execution with such an id can follow any more.
+"""
 SWEEP_FROM: Final = 1_024
-"""Definitions that may be too many before all are looked at; from 8,192 on, an eighth of those that are needed."""
+"""Definitions that may be too many before all are looked at.
+
+From 8,192 needed definitions on, it is an eighth of them.
+"""
 RESTS: Final[dict[Status, Execution]] = {
     status: Execution(status, steps={"": Step()}) for status in Status if status is not Status.UNKNOWN
 }
-"""What a unique key needs of an execution that is over."""
+"""The part of an execution that is over which a unique key needs."""
 LEFT: Final = RESTS[Status.COMPLETED]
 """The state of an execution that has left: it is over."""
 REQUESTED: Final = frozenset({"manual", "api", "event", "backfill"})
@@ -72,7 +78,7 @@ REQUESTED: Final = frozenset({"manual", "api", "event", "backfill"})
 
 
 class Departures:
-    """Finds what leaves a fold."""
+    """The search for states that leave a fold."""
 
     def __init__(self, fold: "Fold", key: bytes) -> None:
         self._fold = fold
@@ -95,7 +101,7 @@ class Departures:
         """The executions of a unique key, by its scope."""
         self._key_of: dict[str, str] = {}
         self.partial: set[str] = set()
-        """Executions in the fold of which some events have left."""
+        """Executions that are in the fold without some of their events."""
         self.on_left: Callable[[str, list[Recorded[Message]]], None] = lambda *_: None
         """Takes all events of each execution that all stages have taken to its end."""
         self.needed_definitions = 0
@@ -103,7 +109,7 @@ class Departures:
 
     @property
     def ids(self) -> tuple[RequestIds, RequestIds]:
-        """The ids of requests, and those of executions that ended just now."""
+        """The ids of requests, and of executions that ended just now."""
         return self._requests, self._ends
 
     def knows(self, scope: str) -> bool:
@@ -112,12 +118,18 @@ class Departures:
         return self._requests.has(hashed) or self._ends.has(hashed)
 
     def cannot_come(self, scope: str, asked_at: datetime) -> bool:
-        """Return whether no execution of a scope can begin any more, by the times (UTC) in its id and of a request."""
+        """Return whether no execution of a scope can begin any more.
+
+        The times (UTC) in the scope's id and of a request decide this.
+        """
         at = time_of(scope.split(".")[2])
         return at is not None and at != KEYED and at < asked_at - MAX_COME
 
     def settle(self, changed: Sequence[str], at: datetime) -> None:
-        """Remove what no later decision needs, after a commit that changed some scopes."""
+        """Remove the states that no later decision needs, after a commit that changed some scopes.
+
+        `at`: the time of the commit (UTC).
+        """
         self._at, self._floor = max(self._at, at), self._fold.floor
         for scope in changed:
             self._note(scope)
@@ -137,7 +149,7 @@ class Departures:
         self.on_left = on_left
 
     def restore(self, at: datetime) -> None:
-        """Look at all scopes of a loaded fold, at the time (UTC) of its newest commit."""
+        """Look at all scopes of a loaded fold, at its newest commit's time (UTC)."""
         self._at, self._floor = at, self._fold.floor
         for scope in (*self._fold.states, *self._fold.standing):
             self._note(scope)
@@ -188,7 +200,7 @@ class Departures:
     def _forgotten_at(self, scope: str) -> datetime | None:
         """Return the time (UTC) of the newest event of an agent that is forgotten.
 
-        None: it is not.
+        None: the agent is not forgotten.
         """
         newest = next(reversed(self._fold.standing.get(scope, {}).values()), None)
         return newest.time if newest is not None and isinstance(newest.message, AgentForgotten) else None
@@ -199,7 +211,10 @@ class Departures:
             heapq.heappush(self._due, (newest + KEPT_FOR, scope))
 
     def _look_at_taken(self) -> None:
-        """Look at what may leave now that all stages have taken the events up to the floor."""
+        """Look at the states that may leave now, in the order of their last events.
+
+        All stages have taken the events up to the floor.
+        """
         while self._ended and self._ended[0][0] <= self._floor:
             number, scope = heapq.heappop(self._ended)
             if number == self._fold.numbers.get(scope, 0) or scope.startswith(
@@ -227,7 +242,7 @@ class Departures:
     # --- what leaves -----------------------------------------------------------------------------------------------------
 
     def _release(self, scope: str) -> None:
-        """Look again at what a scope held back."""
+        """Look again at the executions that a scope held back."""
         for blocked in sorted(self._blocked.pop(scope, ())):  # in each process in the same order
             self._look_at(blocked)
 
@@ -289,7 +304,7 @@ class Departures:
         self._release(scope)
 
     def _forget(self, scope: str, state: Execution) -> None:
-        """Keep the id of an execution alone, and end what only it needs."""
+        """Keep the id of an execution alone, and end the states that only it needs."""
         if _is_rest(state):
             return
         fold, (_, job, execution_id, _) = self._fold, scope.split(".")
@@ -333,7 +348,7 @@ class Departures:
         return self._key_around(scope)
 
     def _key_around(self, scope: str) -> str | None:
-        """Return the unique key that an execution holds, or the execution that it replays."""
+        """Return the unique key held by an execution, or by the execution that it replays."""
         while (key := self._key_of.get(scope)) is None:
             state = self._fold.states.get(scope)
             if not isinstance(state, Execution) or state.requested is None or state.requested.replay_of is None:
@@ -352,9 +367,9 @@ class Departures:
         )
 
     def _look_at_announcements(self, subject: str) -> None:
-        """Drop what no stage can decide on any more.
+        """Drop public events of a subject that no stage can decide on any more.
 
-        Each stage has taken the events before it.
+        Each stage has taken the events before them.
         """
         fold = self._fold
         announced = fold.announcements.get(subject, {})
@@ -396,7 +411,7 @@ class Departures:
 def _is_lasting(message: Message) -> bool:
     """Return whether an event of an execution that is over is needed.
 
-    Its beginning, its results, or its end.
+    The event is its beginning, a result, or its end.
     """
     if isinstance(message, Dispatched):
         return message.admits is not None

@@ -1,9 +1,9 @@
-"""Stages at the edge.
+"""Stages at the edge of the log.
 
-They show, hand over or take what leaves or enters the log, after each message is decided on the fold.
+They show, hand over or take messages that leave or enter the log, after each message is decided on the fold.
 
-A durable over a stream of others acknowledges a message, and a follower of decisions moves its place, after all that follows from the message is
-done. So nothing is lost, and what a stage does twice makes no difference.
+A durable over a stream of others acknowledges a message, and a follower of decisions moves its place, after everything that follows from the message
+is done. So nothing is lost, and a repeated action of a stage makes no difference.
 """
 
 import asyncio
@@ -40,20 +40,20 @@ _log = telemetry.get_logger("tocsin.edge")
 
 
 class HasLoop(Protocol):
-    """What knows the loop of a process, once it runs."""
+    """The access to the loop of a process, once the loop runs."""
 
     proposals: Proposals
 
 
 class EdgeDecisions:
-    """Has messages decided to their end, with what follows."""
+    """The maker of decisions on messages, with their effects."""
 
     def __init__(
         self, view: HasLoop, sources: Sources, *, foreign: ForeignMessages | None = None, streams: Collection[str] = ()
     ) -> None:
-        """`sources`.
+        """`sources`: the reads of data that the fold does not have.
 
-        What the fold does not know is read from them. `streams`: the names of the installation's streams on the server.
+        `streams`: the names of the installation's streams on the server.
         """
         self._view = view
         self._sources = sources
@@ -97,14 +97,14 @@ class EdgeDecisions:
         raise EndlessDecision(f"the decision on {recorded.subject} has {MAX_STEPS} steps")
 
     async def _read(self, ref: Ref[Any]) -> Mapping[Ref[Any], Any]:
-        """Read what the fold does not know."""
+        """Read the data that the fold does not have."""
         if not isinstance(ref.kind, Reading):
             return {ref: reduce(ref.kind.evolve, await self._sources.log.load(ref.key), ref.kind.initial)}
         answers = await ref.kind.read(self._sources, [ref.key])
         return {ref: answers[ref.key]}
 
     async def _make(self, change: Change, read: Mapping[Ref[Any], Any]) -> None:
-        """Do what follows from a decision beside its events.
+        """Carry out the effects of a decision beside its events.
 
         Raises:
             SequenceConflict: the entry was changed since it was read.
@@ -134,7 +134,7 @@ class EdgeDecisions:
     ) -> None:
         """Decide on messages of a durable over a stream of others, and settle each.
 
-        Those of a key keep their order.
+        Messages of a key keep their order.
         """
         lanes = defaultdict[object, list[Delivery]](list)
         for delivery in deliveries:
@@ -163,7 +163,7 @@ class EdgeDecisions:
     async def attempt(self, subscription: BoundSubscription, recorded: Recorded[Message]) -> float | None:
         """Decide on a message.
 
-        Return the seconds after which it is decided again, None: it is handled, or a dead letter.
+        Return the seconds after which it is decided again; None: it is handled, or a dead letter.
         """
         by = telemetry.bound_value("stage") or "edge"
         place = subscription.durable, recorded.sequence
@@ -186,14 +186,14 @@ class EdgeDecisions:
     async def _refuse(
         self, by: str, subscription: BoundSubscription, recorded: Recorded[Message], error: Exception
     ) -> Step:
-        """Make a message a dead letter whose decision fails each time."""
+        """Make a message a dead letter if its decision fails each time."""
         reason, code = f"{type(error).__name__}: {error}", getattr(error, "code", "error")
         refused = replace(subscription, decide=lambda *_: refuse(reason, code=code))
         return await self.decide(by, refused, recorded)
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:
-    """Return with what a task that is done failed, if it did."""
+    """Return the error of a task that is done, if it failed."""
     return None if task.cancelled() else task.exception()
 
 
@@ -205,7 +205,10 @@ async def _sent(acknowledgement: Awaitable[None]) -> None:
 
 
 class EdgeFollower:
-    """Has the decisions of other stages decided on, from a place that it keeps, while its process leads the stage."""
+    """The follower of other stages' decisions, while its process leads the stage.
+
+    It has the decisions decided on, from a place that it keeps.
+    """
 
     def __init__(
         self, by: str, subscription: BoundSubscription, decisions: EdgeDecisions, sources: Sources, lead: LeaderElection
@@ -220,7 +223,7 @@ class EdgeFollower:
         self._open = set[int]()
         """The numbers of events that are not handled yet."""
         self._later = set[asyncio.Task[None]]()
-        """What decides again on events that wait."""
+        """The retry of events that wait."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -264,7 +267,7 @@ class EdgeFollower:
         return 0, (), min(self._open, default=None)
 
     async def _take(self, messages: Sequence[Recorded[Message]]) -> None:
-        """Handle events; those of a key in their order, unless one must wait."""
+        """Handle events; events of a key stay in order, unless an event must wait."""
         lanes = defaultdict[object, list[Recorded[Message]]](list)
         for recorded in messages:
             order = self._subscription.ordering_key

@@ -1,8 +1,8 @@
 """The states of a partition in memory, folded from its events, with a journal.
 
 Nothing is read from a server to decide. Only `evolve` and `take` change a fold, and each change is in its journal, so that a commit that was
-refused can be undone. An event that a state cannot apply breaks the key of that state, and no other. When a commit is stored, what no later
-decision can ask for leaves the fold (`departures`).
+refused can be undone. An event that a state cannot apply breaks the key of that state, and no other. When a commit is stored, the states that no
+later decision needs leave the fold (`departures`).
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ STANDING: Final = frozenset({"agent", "ownership", "shards", "policy", "namespac
 MAX_HEADS: Final = 64
 """Places of snapshots that are remembered; of more, every second is left out."""
 MAX_CHANGES: Final = 16
-"""Changes of a job's definition, beside those that its undecided time needs, by which a request that names an earlier moment is decided."""
+"""The most changes of a definition that are kept for requests with an earlier moment, beside the changes that its undecided time needs."""
 _ABSENT: Final = object()
 _APPENDED: Final = object()
 
@@ -99,10 +99,7 @@ class Journal:
         return len(self._old)
 
     def undo(self, table: Mapping[str, object], length: int = 0) -> set[str]:
-        """Restore the entries of the last commit, or of a length.
-
-        Return the changed keys of a table.
-        """
+        """Restore entries of the last commit, or of a length; return the changed keys."""
         keys = {key for changed, key, _ in self._old[length:] if changed is table}
         while len(self._old) > length:
             table, key, old = self._old.pop()
@@ -115,10 +112,7 @@ class Journal:
         return keys
 
     def keep(self, table: Mapping[str, object]) -> list[str]:
-        """Forget the old values, as the commit is stored.
-
-        Return the keys of a table that changed, the first change first.
-        """
+        """Forget the old values of a stored commit; return a table's keys by first change."""
         keys = dict.fromkeys(key for changed, key, _ in self._old if changed is table)
         self._old.clear()
         return list(keys)
@@ -150,13 +144,13 @@ class LedgerTail(NamedTuple):
     def at(self, number: int) -> int:
         """Return the number of the definition in force at the number of an event.
 
-        0: there was no job.
+        0: the job did not exist.
         """
         earlier = (change for change in reversed(self.changes) if change.sequence <= number)
         return _defined_by(next(earlier, self.changes[0]))
 
     def in_force_since(self, number: int) -> set[int]:
-        """Return the numbers of the definitions in force at the number of an event, and since."""
+        """Return the numbers of the definitions in force at and after an event's number."""
         return {self.at(number), *(_defined_by(change) for change in self.changes if change.sequence > number)}
 
 
@@ -181,9 +175,9 @@ class Fold:
         self.ledgers: dict[str, LedgerTail] = {}
         """The events of ledgers, by scope."""
         self.announcements: dict[str, dict[str, Recorded[Message]]] = {}
-        """Public events by subject, oldest first, each by what it is about: an execution in the fold, or a decision that stages may take."""
+        """Public events by subject, oldest first, each by its execution in the fold, or by a decision that stages may take."""
         self.positions: dict[tuple[str, str], Position] = {}
-        """What each stage has taken, by stage and source."""
+        """The positions of each stage, by stage and source."""
         self.terms_by_stage: dict[str, Terms] = {}
         self.definitions: dict[tuple[str, int], Recorded[Defined]] = {}
         self.shard_maps: dict[int, tuple[Shard, ...]] = {0: ()}
@@ -196,7 +190,7 @@ class Fold:
         self.held: dict[tuple[str, bool], tuple[str, ...]] = {}
         """The executions that wait for other jobs, by kind (`upstream.kind_of`)."""
         self.changed_runs = set[str]()
-        """Runs of jobs that have changed and whose deadlines are not noted yet."""
+        """Runs of jobs that have changed and have no noted deadlines yet."""
         self._snapshots: dict[str, tuple[str, ...]] = {}
         self._heads: dict[str, tuple[LogHead, ...]] = {}
         self._gaps: dict[str, tuple[Range, ...]] = {}
@@ -241,7 +235,7 @@ class Fold:
     def _keep_ledger(
         self, recorded: Recorded[Message], scope: str, before: ledger.Ledger, state: ledger.Ledger
     ) -> None:
-        """Keep what decisions need of a change of a ledger beside its state."""
+        """Keep the parts of a ledger's change that decisions need beside its state."""
         message, number = recorded.message, recorded.sequence
         self.journal.put(self.ledgers, scope, self.ledgers.get(scope, LedgerTail()).add(recorded, state))
         on_ledger(self, recorded, before, state)
@@ -281,14 +275,14 @@ class Fold:
         self.on_broken(event, error, does_decode)
 
     def _mend(self, voided: Voided) -> None:
-        """Apply the events of a broken key again, one of which an operator set aside."""
+        """Apply the events of a broken key again, because an operator set an event aside."""
         scope = subjects.guard_of(voided.subject) or voided.subject
         broken = self.states.get(scope)
         if type(broken) is Broken and (mended := broken.without(voided)) is not broken:
             self.apply_again(scope, mended)
 
     def apply_again(self, scope: str, broken: Broken) -> None:
-        """Apply the events of a broken key again, but for those that are set aside and cannot be applied."""
+        """Apply the events of a broken key again, without set-aside events that fail."""
         self._put_state(scope, broken.before)
         for event in broken.since:
             self.take_event(event)
@@ -326,10 +320,7 @@ class Fold:
             self.journal.put(self.terms_by_stage, stage, terms)
 
     def replace(self, other: "Fold") -> set[str]:
-        """Take the content of another fold of the same events.
-
-        Return the keys whose states differ.
-        """
+        """Take another fold of the same events; return the keys with other states."""
         differing = {
             key
             for mine, others in ((self.states, other.states), (self.terms_by_stage, other.terms_by_stage))
@@ -362,10 +353,7 @@ class Fold:
 
     @property
     def gaps(self) -> tuple[Range, ...]:
-        """The numbers that a restored log left out.
-
-        After the first of two, up to the second.
-        """
+        """The numbers that a restored log left out, after the first up to the second."""
         return self._gaps.get("", ())
 
     @gaps.setter
@@ -379,12 +367,12 @@ class Fold:
     def keep(self, at: datetime) -> None:
         """Note that a commit of a time (UTC) is stored.
 
-        What no later decision can ask for leaves.
+        The states that no later decision needs leave.
         """
         self.departures.settle(self.journal.keep(self.numbers), at)
 
     def undo(self, length: int = 0) -> set[str]:
-        """Forget what happened since the last stored commit, or a length of the journal.
+        """Forget the changes since the last stored commit, or a length of the journal.
 
         Return the scopes of states that changed.
         """
@@ -406,7 +394,7 @@ class Fold:
         """Return a state.
 
         Raises:
-            BrokenKey: an event of it cannot be applied.
+            BrokenKey: one of its events cannot be applied.
         """
         state: T | Broken | None = self.states.get(scope)
         if state is None:
@@ -427,7 +415,7 @@ class Fold:
             raise BrokenKey(state)
 
     def terms(self, stage: str) -> Terms:
-        """Return who leads a stage, and who died."""
+        """Return the leader of a stage, and the leaders that died."""
         return self.terms_by_stage.get(stage, NO_TERMS)
 
     def position(self, stage: str, source: str) -> Position:
@@ -438,7 +426,7 @@ class Fold:
     def floor(self) -> int:
         """The number up to which every stage has taken all events.
 
-        Each that has a position, had a term, or is of this process.
+        Each stage counts that has a position, had a term, or is of this process.
         """
         floors = {stage: position.floor for (stage, source), position in self.positions.items() if source == EVENTS}
         return min((floors.get(stage, 0) for stage in {*floors, *self.terms_by_stage, *self.stages}), default=0)
@@ -472,7 +460,7 @@ class Fold:
     def all_events(self, scope: str) -> list[Recorded[Message]] | None:
         """Return all events of an execution.
 
-        None: some have left the fold, or there are none.
+        None: some have left the fold, or the execution has no event.
         """
         is_whole = scope not in self.departures.partial and type(self.states.get(scope)) is not Broken
         return self.events.get(scope) if is_whole else None
@@ -480,10 +468,10 @@ class Fold:
     def allows(self, scope: str, expect: int, known_upto: int) -> bool:
         """Return whether the event with a number is the newest of a scope.
 
-        0: it has none.
+        0: the scope has no event.
 
         `known_upto`: the number up to which its proposer found it to be, although it left the fold; -1: it did not look. A dead letter
-        leaves a day after its newest event, so a newer one is in the fold.
+        leaves a day after its newest event, so a newer event is in the fold.
         """
         number = self.numbers.get(scope)
         if number is None and known_upto >= 0 and scope.startswith("dead-letter."):
@@ -498,7 +486,7 @@ class Fold:
 def _defined_by(change: Recorded[Message]) -> int:
     """Return the number of the definition that a change puts in force.
 
-    0: there is no job.
+    0: the job does not exist.
     """
     match change.message:
         case Paused() | Resumed() as fact:

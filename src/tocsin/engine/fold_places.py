@@ -1,4 +1,4 @@
-"""The places of a log at which readers of a fold can begin, and copies of the fold."""
+"""The places at which readers of a fold can begin, and copies of the fold."""
 
 import asyncio
 from collections import deque
@@ -19,9 +19,9 @@ class FoldPlaces:
     """The places of one fold, which follows a chain."""
 
     def __init__(self, fold: Fold, chain: Chain, snapshot: Loaded | None = None) -> None:
-        """`snapshot`.
+        """`snapshot`: the snapshot of the fold; the chain begins at its start.
 
-        That of the fold, whose chain begins at its start; None: the fold begins with the first commit.
+        None: the fold begins with the first commit.
         """
         self._fold = fold
         self._chain = chain
@@ -38,7 +38,7 @@ class FoldPlaces:
 
     @property
     def is_genuine(self) -> bool:
-        """Return whether what the fold began with is named by a commit that was read."""
+        """Return whether a commit that was read names the snapshot with which the fold began."""
         return self._snapshot is None or self._snapshot.digest in self._fold.snapshots
 
     def note_boundary(self) -> None:

@@ -20,9 +20,9 @@ class View:
     is_repeated = False
 
     def __init__(self, fold: Fold, now: datetime, log_time: datetime | None = None) -> None:
-        """`log_time`.
+        """`log_time`: the time (UTC) by which a decision knows how long its input has waited.
 
-        The time (UTC) by which a decision knows how long its input has waited; None: now.
+        None: now.
         """
         self._fold = fold
         self.now = now
@@ -32,7 +32,7 @@ class View:
         self.changed: set[Ref[Any]] = set()
         """Scopes to which earlier steps of the decision appended."""
         self.sent: set[str] = set()
-        """Ids of what earlier steps of the decision sent."""
+        """Ids of messages that earlier steps of the decision sent."""
 
     def __call__(self, ref: Ref[T], /) -> T:
         """Return a state, or the answer to a reading."""
@@ -83,7 +83,7 @@ def _registered_at(fold: Fold, key: tuple[str, int]) -> datetime:
 def _acquisitions(fold: Fold, key: tuple[str, str | None, int]) -> list[Recorded[Message]]:
     """Return the acquisition of the present holder.
 
-    A decision on an earlier holder is stored whole, with what follows from it, so the present holder alone may need one.
+    A decision on an earlier holder is stored whole, with its effects, so only the present holder may need a decision.
     """
     job, shard, after = key
     held = fold.state(locks.LOCK, subjects.lock(job, shard))

@@ -1,6 +1,6 @@
 """A fold that is made from the log.
 
-Of each commit, and again for a decision that failed on the fold of the process.
+It is made of each commit, and again for a decision that failed on the fold of the process.
 """
 
 from contextlib import aclosing
@@ -30,7 +30,7 @@ async def load_fold(
 ) -> Fold | None:
     """Return the fold of the commits between two heads, from the newest named snapshot.
 
-    `fold`: an empty one. None: the beginning of the log is gone, and no snapshot replaces it.
+    `fold`: an empty fold. None: the beginning of the log is gone, and no snapshot replaces it.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -46,10 +46,7 @@ async def load_fold(
 
 
 async def _fold_on(log: CommitLog, partition: int, chain: Chain, end: LogHead, fold: Fold) -> bool:
-    """Fold the commits of a chain up to a head.
-
-    False: they do not lead there.
-    """
+    """Fold the commits of a chain up to a head; False: they end elsewhere."""
     if chain.head.sequence >= end.sequence:
         return chain.head.digest == end.digest
     follower = cast("AsyncGenerator[Bodies]", log.follow(partition, after=chain.head.sequence))
@@ -64,9 +61,9 @@ async def _fold_on(log: CommitLog, partition: int, chain: Chain, end: LogHead, f
 
 
 def apply(fold: Fold, commit: Commit) -> list[Recorded[Message] | None]:
-    """Fold a stored commit.
+    """Fold a stored commit, and return its events in the form for their watchers.
 
-    Return its events, as those who watch them see them. None: this version cannot read it.
+    None: this version cannot read it.
     """
     recorded = list[Recorded[Message] | None]()
     for stage, sources in commit.taken.items():

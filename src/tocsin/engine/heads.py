@@ -1,9 +1,7 @@
-"""Places of the log at which a reader can begin.
+"""Places of the log at which a reader can begin: ends of known genuine commits.
 
-Ends of genuine commits that a process knows.
-
-A process knows its own start, one commit of each few that it read, and those that events of the log name. One that leads stages shows some of
-them in the bucket `snapshots`, with a proof by the key of the installation, for processes that fold nothing: a command begins there.
+A process knows its own start, one commit of each few that it read, and the places that events of the log name. A process that leads stages shows some
+places in the bucket `snapshots`, with a proof by the key of the installation, for processes that fold nothing: a command begins there.
 """
 
 from bisect import bisect_right
@@ -22,7 +20,7 @@ INTERVAL: Final = 1_024
 MAX_HEADS: Final = 1_024
 """Heads that are remembered; of more, every second is left out."""
 STEP: Final = 2
-"""How much farther back each head lies at least that is shown, than the one after it."""
+"""The least ratio between the distances of a shown head and of the next newer shown head from the newest."""
 SHOW_INTERVAL_S: Final = 1.0
 SHOWN: Final = "heads"
 """The key of the heads that are shown."""
@@ -47,13 +45,13 @@ class Heads:
             self._interval *= 2
 
     def before(self, number: int) -> LogHead:
-        """Return the newest head after which are all events that follow a number, or else the oldest head."""
+        """Return the newest head at or before a number, or else the oldest head."""
         return self._heads[max(bisect_right(self._heads, number, key=_number) - 1, 0)]
 
     def shown(self, newest: LogHead, others: Iterable[LogHead] = ()) -> tuple[LogHead, ...]:
         """Return a few of these and of other heads, the oldest first.
 
-        The farther back, the fewer.
+        The farther back, the fewer heads are kept.
         """
         shown, distance = [newest], 1
         for head in sorted({*self._heads, *others}, key=_number, reverse=True):
@@ -88,7 +86,9 @@ class SharedHeads:
             await clock.sleep(SHOW_INTERVAL_S)
 
     async def load(self, log: CommitLog, partition: int) -> tuple[LogHead, ...]:
-        """Return heads of the log, the oldest first, as far as they are proved and the log has the newest of them; () if none is.
+        """Return the proved heads up to the newest that the log has, oldest first.
+
+        (): the heads have no proof, or the log lacks all of these.
 
         Raises:
             LogUnavailable: the log did not answer.

@@ -1,6 +1,6 @@
-"""The reach of reads of the streams of inputs.
+"""The limits of reads of the streams of inputs.
 
-At most so far ahead of what is taken, and once to their ends when a term begins.
+Reads are at most so far ahead of the taken inputs, and go once to the ends of the streams when a term begins.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Intake:
         self._bytes[stream] = self._bytes.get(stream, 0) + size
 
     def note_read(self, stream: Stream, upto: int) -> None:
-        """Note that the messages up to a sequence were read, also those without a stage."""
+        """Note that the messages up to a sequence were read, also messages without a stage."""
         self._read[stream] = max(upto, self._read.get(stream, 0))
 
     def read_upto(self, stream: Stream) -> int:
@@ -48,7 +48,7 @@ class Intake:
         return self._read.get(stream, 0)
 
     def free(self) -> None:
-        """Let go of what was taken: positions moved."""
+        """Let go of the taken inputs: positions moved."""
         for stream, ahead in self._ahead.items():
             floor = self._floor(stream) if ahead else 0
             while ahead and ahead[0][0] <= floor:
@@ -73,7 +73,7 @@ class Intake:
     def is_reading(self) -> bool:
         """Return whether a stream is not read to the end that it had.
 
-        One that has no more room is.
+        A stream at its limit counts as read.
         """
         return any(self._read.get(stream, 0) < end and self.has_room(stream) for stream, end in self._ends.items())
 

@@ -1,9 +1,9 @@
 """The stages that a process decides for.
 
-It holds their leases, and its term is the newest in the log.
+It decides for a stage if it holds the lease, and its term is the newest in the log.
 
-A term begins with `Began`, under the guard of the log, so only a process that has folded everything begins one. A process that lost a lease
-and has it again goes on with its term, unless another term began meanwhile.
+A term begins with `Began`, under the guard of the log, so only a process that has folded everything begins a term. A process that lost a lease and
+has it again goes on with its term, unless another term began meanwhile.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .terms import Term
 
 
 class Leadership:
-    """The stages that a process decides for, and the events that begin and end its terms."""
+    """The stages that a process decides for, and the events of its terms."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class Leadership:
         on_change: Callable[[], None],
         log_clock: ClockGuard | None = None,
     ) -> None:
-        """`name`: the writer of the commits of this process alone. `leases`: None: it decides for all stages.
+        """`name`: the writer of this process's commits, and of no other commits.
 
-        `on_change` is called when the leases may have changed. `log_clock` shows the time for the events of a process that leads nothing;
-        None: its clock is the log's.
+        `leases`: None: the process decides for all stages. `on_change` is called when the leases may have changed. `log_clock` shows the time
+        for the events of a process that leads nothing; None: its clock is the log's.
         """
         self._log_clock = log_clock
         self._name = name

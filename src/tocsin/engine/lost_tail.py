@@ -1,7 +1,9 @@
-"""The end of a log of commits whose tail was lost, by a restore or by a server: numbers begin above all that were ever given.
+"""The end of a log of commits with a lost tail.
 
-The commit `restored {from, to}` may leave a gap in the numbers, and no other may. So claims and fences that were lost are not given again, and
-readers know from which event on what they have seen is no longer true.
+A restore or a server lost the tail. Numbers begin above all numbers that were ever given.
+
+The commit `restored {from, to}` may leave a gap in the numbers, and no other may. So lost claims and fences are not given again, and readers know
+from which event on the events that they have seen are no longer true.
 """
 
 from collections.abc import AsyncGenerator
@@ -32,7 +34,7 @@ class LogMovedOn(TocsinError):
 
 
 def gap(since: timedelta) -> int:
-    """Return the number of sequences or numbers that are left out after the last that is known.
+    """Return how many sequences or numbers are left out after the last known.
 
     `since`: the time since the last.
     """
@@ -74,9 +76,9 @@ class LogEnd:
         return chain.head
 
     async def restore(self, head: LogHead, *, at_least: int = 0) -> Restoration:
-        """Store the commit after which numbers begin above all that were given.
+        """Store the commit after which numbers begin above all given numbers.
 
-        Return what was left out.
+        Return the numbers that were left out.
 
         `head`: the end of the log. `at_least`: a number that was given.
 

@@ -31,7 +31,10 @@ class Pending:
         self._agenda = agenda
         self._routes = routes_of(stages)
         self._sources = {stage.name: {EVENTS, *(s.stream.value for s in stage.subscriptions)} for stage in stages}
-        """What each stage takes; of another stream it has no position, which would stand still in a process of its own."""
+        """The sources that each stage takes.
+
+        A stage has no position of another source: in a process of its own, such a position would never move.
+        """
         self._events: deque[MessageCause] = deque()
         """Events of this process that are decided before all others, so that a cascade runs to its end."""
         self.proposals: deque[OfPart] = deque()
@@ -39,11 +42,11 @@ class Pending:
         self._standby = _Standby()
         self._ripe = RipeInputs(stages, fold)
         self.first: Cause | None = None
-        """What is decided first in the next commit."""
+        """The cause that is decided first in the next commit."""
         self.suspect: MessageCause | DeadlineCause | None = None
         """A decision that raised an error. It is made again, alone."""
         self._untaken: dict[tuple[str, str], Untaken] = {}
-        """What a stage has seen of a source and not taken, by stage and source."""
+        """The places that a stage has seen and not taken, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
 
@@ -83,7 +86,7 @@ class Pending:
         self._ripe.look()
 
     def forget_taken(self, taken: Mapping[str, Mapping[str, Taken]]) -> None:
-        """Forget what the leaders of stages have taken with a commit, by stage and source."""
+        """Forget the places that leaders of stages took with a commit, by stage and source."""
         for stage, sources in taken.items():
             for source in sources:
                 self._standby.forget_taken(stage, source, self._fold.position(stage, source))
@@ -97,9 +100,9 @@ class Pending:
 
     @property
     def next_at(self) -> datetime | None:
-        """A time (UTC) no later than that at which something can be decided by itself.
+        """A time (UTC) before which nothing can be decided by itself.
 
-        None: nothing can.
+        None: nothing can be decided by itself.
         """
         return min((at for at in (self._agenda.next_at, self._ripe.next_at) if at is not None), default=None)
 
@@ -136,7 +139,7 @@ class Pending:
         return True
 
     def bring_forward(self) -> None:
-        """Let go first what holds a position back."""
+        """Let go of the causes first that hold a position back."""
         for key, position in self._fold.positions.items():
             if is_crowded(position) and key[0] in self._agenda.led:
                 self._turns.bring_forward(key, MAX_BROUGHT_FORWARD)
@@ -148,9 +151,9 @@ class Pending:
         self._untaken[call.key].close(call.place)
 
     def taken(self) -> dict[str, dict[str, Taken]]:
-        """Return what each stage has taken since the last stored commit.
+        """Return the ranges that each stage has taken since the last stored commit.
 
-        All that it saw, but for what is open.
+        They are all places that it saw, except the open places.
         """
         taken: dict[str, dict[str, Taken]] = {}
         for stage in self._stages:
@@ -167,7 +170,7 @@ class Pending:
         self._untaken[stage, source].keep()
 
     def undo(self, batch: Batch, newest: int) -> None:
-        """Have all of a batch decided again, as far as it exists.
+        """Have all causes of a batch decided again, as far as they exist.
 
         `newest`: the number of the newest stored event.
         """
@@ -226,7 +229,10 @@ class Pending:
             self._ripe.look()
 
     def _let_go(self, fits: Callable[[Cause], bool]) -> Iterable[MessageCause]:
-        """Keep what fits no longer for the next commit; return the messages among it."""
+        """Let go of the causes for the next commit that `fits` takes.
+
+        Return the messages among them.
+        """
         gone = [held for held in (self.first, self.suspect) if held is not None and fits(held)]
         self.first = None if self.first in gone else self.first
         self.suspect = None if self.suspect in gone else self.suspect
@@ -241,7 +247,7 @@ class Pending:
 class _Standby:
     """Messages for stages that another process leads, for a takeover.
 
-    By stage and source, in order.
+    They are by stage and source, in order.
     """
 
     def __init__(self) -> None:
@@ -251,7 +257,7 @@ class _Standby:
         return sum(map(len, self._calls.values()))
 
     def add(self, call: MessageCause) -> None:
-        """Add a message after those of its stage and source."""
+        """Add a message after the other messages of its stage and source."""
         self._calls.setdefault(call.key, deque()).append(call)
 
     def put(self, calls: Iterable[MessageCause]) -> None:
@@ -265,7 +271,7 @@ class _Standby:
         return [call for key in keys for call in self._calls.pop(key)]
 
     def forget_taken(self, stage: str, source: str, position: Position) -> None:
-        """Forget what the leader of a stage has taken."""
+        """Forget the messages that the leader of a stage has taken."""
         calls = self._calls.get((stage, source))
         while calls and position.has(calls[0].place):
             calls.popleft()

@@ -1,9 +1,9 @@
 """Decisions that fail.
 
-What raises an error again on a fresh fold, or kills each process that makes it.
+Such a decision raises an error again on a fresh fold, or kills each process that makes it.
 
-The place of such a decision counts as taken, and the key of its cause gets its end, so that nothing waits for it. It is a defect of the
-program, and an operator can run what it was about again.
+The place of such a decision counts as taken, and the key of its cause gets its end, so that nothing waits for it. It is a defect of the program, and
+an operator can run the execution or message again.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class DeadlyDecision(TocsinError):
 
 
 def place_of(cause: MessageCause | DeadlineCause) -> str:
-    """Return the name of what is decided on (`domain.log_events.Trying`)."""
+    """Return the name of the cause (`domain.log_events.Trying`)."""
     if isinstance(cause, MessageCause):
         return cause.cause
     return f"{cause.cause} {cause.scope} {cause.deadline.key}".rstrip()

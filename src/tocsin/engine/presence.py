@@ -1,9 +1,10 @@
 """The presence of each process that reads the log of commits.
 
-Which formats it reads, and how far it is.
+It has the formats that the process reads, and its progress.
 
 Each process keeps an entry with a time to live. A commit of a newer format is stored only once every process that is present reads it, since a
-process that meets a format it does not know stops. `tocsin doctor` names processes that hold a format up, that stand behind, or whose commit is not answered.
+process that meets a format it does not know stops. `tocsin doctor` names processes that hold a format up, that are late, or that have an unanswered
+commit.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ _log = telemetry.get_logger("tocsin.engine")
 
 
 class StreamPlace(msgspec.Struct, frozen=True):
-    """How far a process has read a stream of inputs."""
+    """The progress of a process in a stream of inputs."""
 
     filters: tuple[str, ...]
     seen: int
@@ -43,12 +44,12 @@ class Present(msgspec.Struct, frozen=True):
         formats: the formats that it reads.
         at: its time (UTC).
         stages: the stages that it was started with.
-        led: those for which it decides.
+        led: the stages for which it decides.
         sequence: the newest message of the log that it read.
         number: the newest event.
-        floor: the number up to which all of its stages took the events.
+        floor: the number up to which all its stages took the events.
         streams: the streams of inputs that it reads.
-        unanswered: the reason why a commit is not answered, and the seconds since it was sent; None: none waits.
+        unanswered: the reason why a commit is not answered, and the seconds since it was sent; None: no commit waits.
         lost: the seconds since which a reader could not be made, by its stream.
     """
 
@@ -66,7 +67,7 @@ class Present(msgspec.Struct, frozen=True):
 
 
 class Readers:
-    """The readers of a process, of which some may have no consumer. Times are seconds."""
+    """The readers of a process; some may have no consumer. Times are seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -91,7 +92,7 @@ class Readers:
 
 
 class Presence:
-    """Keeps the entry of one process, and reads those of all."""
+    """The keeper of the entry of one process, and reader of all entries."""
 
     def __init__(self, projections: Projections, clock: Clock, describe: Callable[[], Present]) -> None:
         self._projections = projections
@@ -131,7 +132,7 @@ async def processes(projections: Projections) -> list[Present]:
     entries = await projections.entries(Bucket.LEADER, f"{PROCESS}.*")
     present = list[Present]()
     for _, body in sorted(entries.items()):
-        with suppress(msgspec.MsgspecError):  # of another version, which reads the formats of this one
+        with suppress(msgspec.MsgspecError):  # of another version, which reads the formats of this version
             present.append(msgspec.json.decode(body, type=Present))
     return present
 

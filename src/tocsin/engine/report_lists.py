@@ -1,8 +1,8 @@
 """Reports of a worker in lists.
 
-What its handlers end with in one turn of the event loop is one message.
+The results of its handlers in one turn of the event loop are one message.
 
-Each report of a list is decided alone, with the proof of its own claim. One that cannot be read is left out, and condemns no other.
+Each report of a list is decided alone, with the proof of its own claim. A report that cannot be read is left out, and condemns no other.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class _Waiting(msgspec.Struct):
 
 
 class ListedReports:
-    """Stores what a worker reports; reports in lists, and everything else as it is."""
+    """The store of a worker's messages: reports in lists, and all others unchanged."""
 
     def __init__(self, log: Publisher, worker: str) -> None:
         """`worker`: the token of its name."""
@@ -113,7 +113,7 @@ class ListedReports:
 def decode(subject: str, body: bytes) -> Message:
     """Decode an input.
 
-    A list is left to `listed`, and what cannot be read to the loop.
+    `listed` decodes a list, and the loop handles an unreadable input.
     """
     if subject.startswith(_LIST):
         return Listed(body)
@@ -169,7 +169,7 @@ def listed(recorded: Recorded[Message]) -> Iterator[Recorded[Message]]:
 def unlisted(message: StoredMessage) -> Sequence[StoredMessage]:
     """Return the reports of a stored list, each as if it had been stored alone.
 
-    Another message as it is.
+    Another message is returned unchanged.
     """
     if not message.subject.startswith(_LIST):
         return (message,)

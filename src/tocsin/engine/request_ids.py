@@ -1,9 +1,9 @@
 """Ids that are known for a time, as keyed hashes.
 
-Of requests that were decided, and of executions that ended.
+They are the ids of requests that were decided, and of executions that ended.
 
-They are hashes of 16 bytes under a key of the installation, so no choice of an id meets another. Each publisher has its own limit: a flood of
-one publisher makes its own oldest ids unknown, and no other's. Time is that of the commits, so all processes know the same ids.
+The hashes have 16 bytes under a key of the installation, so no choice of an id meets another. Each publisher has its own limit: a flood of one
+publisher makes its own oldest ids unknown, and no other's. Time is the time of the commits, so all processes know the same ids.
 """
 
 from collections import deque
@@ -61,7 +61,7 @@ class RequestIds:
         self._put(publisher, self.hash_of(name), at)
 
     def expire(self, at: datetime) -> None:
-        """Forget the ids whose time is over at a time (UTC)."""
+        """Forget the ids that are too old at a time (UTC)."""
         for publisher, buckets in list(self._buckets.items()):
             while buckets and buckets[0][0] + GRAIN + self._window <= at:
                 _, hashes = buckets.popleft()

@@ -1,6 +1,6 @@
 """The waiting inputs that a process can decide again.
 
-States have changed that they wait for, or their time is over.
+The states for which they wait have changed, or their time is over.
 """
 
 import heapq
@@ -32,7 +32,7 @@ class RipeInputs:
             for subscription in stage.subscriptions
         }
         self._changed: dict[Name, None] = {}
-        """Inputs whose states changed."""
+        """Inputs with changed states."""
         self._times: list[tuple[datetime, int, Name]] = []
         """A heap of the times of all inputs. An input may wait no longer."""
         self._in_turns: set[Name] = set()
@@ -64,7 +64,7 @@ class RipeInputs:
                 self._changed[waits.name] = None
 
     def take(self, now: datetime, led: frozenset[str]) -> list[MessageCause]:
-        """Return what can be decided for some stages, and was not returned before."""
+        """Return the inputs that can be decided for some stages, and were not returned before."""
         while self._times and self._times[0][0] <= now:
             self._changed[heapq.heappop(self._times)[2]] = None
         calls = list[MessageCause]()
@@ -79,7 +79,7 @@ class RipeInputs:
         return calls
 
     def is_open(self, waits: Waits) -> bool:
-        """Return whether an input waits still whose turn has come."""
+        """Return whether an input that has its turn still waits."""
         self._in_turns.discard(waits.name)
         return self._fold.waiting.get(waits.name) is not None
 
@@ -96,7 +96,7 @@ class RipeInputs:
 
 
 def cause_of(stage: BoundStage, subscription: BoundSubscription, waits: Waits) -> MessageCause:
-    """Return what is decided again: an input that waited."""
+    """Return an input that waited, for its new decision."""
     message = subjects.decode(waits.subject, bytes(waits.body))
     recorded = Recorded(message, waits.subject, waits.place, waits.time, waits.message_id)
     return MessageCause(stage, subscription, waits.source, waits.place, recorded, waits)
@@ -105,7 +105,7 @@ def cause_of(stage: BoundStage, subscription: BoundSubscription, waits: Waits) -
 def wait_for(cause: MessageCause, scopes: set[str], now: datetime, patience: timedelta = PATIENCE) -> Waits:
     """Return the event that an input waits for events of scopes.
 
-    One that waited waits no longer than before.
+    An input that waited before waits no longer than the first time.
     """
     on = tuple(sorted(scopes))
     if cause.waits is not None:

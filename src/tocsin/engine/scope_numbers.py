@@ -1,9 +1,9 @@
-"""What a process without stages keeps of the log.
+"""The numbers of the newest events of scopes, in a process without stages.
 
-The numbers of the newest events of scopes, for the guards of what it proposes.
+They are for the guards of the events that it proposes.
 
-It began at a head, so it knows nothing of what was stored before, and the number of scopes is limited. A scope that it does not know is no
-empty scope: a proposal for one is decided only if its proposer found the newest event up to a number from which on this process knows all.
+The process began at a head, so it does not know the events before, and the number of scopes is limited. A scope that it does not know is no empty
+scope. A proposal for such a scope is decided only if its proposer found the newest event up to a number from which on this process knows all.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ from ..domain.log_events import NamedSnapshot, decode, is_log_event
 from .fold import Fold
 
 MAX_SCOPES: Final = 300_000
-"""Scopes whose numbers are known, about 50 MB."""
+"""The most scopes with known numbers, about 50 MB."""
 
 
 class ScopeNumbers(Fold):
@@ -28,7 +28,7 @@ class ScopeNumbers(Fold):
         """`since`: the number of the newest event before the first that this process reads."""
         super().__init__()
         self.since = since
-        """The number after which it knows the newest event of each scope."""
+        """The number after which the process knows the newest event of each scope."""
         self._earlier: dict[str, int] = {}
         """The newest events of scopes that were stored before it began; a later one is in `numbers`."""
 
@@ -47,7 +47,10 @@ class ScopeNumbers(Fold):
         self.numbers[scope] = number
 
     def note_earlier(self, numbers: dict[str, int], *, after: int, upto: int) -> None:
-        """Note the newest event of each scope between two numbers, unless they are too many, or do not reach what is known."""
+        """Note the newest event of each scope between two numbers.
+
+        Note nothing if they are too many, or do not reach the known numbers.
+        """
         if upto == self.since and len(numbers) <= MAX_SCOPES:
             self._earlier |= {scope: number for scope, number in numbers.items() if scope not in self._earlier}
             self.since = after

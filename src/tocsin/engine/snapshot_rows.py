@@ -1,31 +1,31 @@
 """The content of a snapshot: one row of JSON for each key of a fold.
 
 A row has the key, the number of its newest event, and the fewest events that make its state, with their subjects and bodies as the log has
-them. So states are made by the code that folds the log, and a version whose states have another shape reads the same rows. Only what no event
-says is a value: the queue of a lock and the holders of a unique key (their events name each other), the ends that unique keys need, positions,
+them. So states are made by the code that folds the log, and a version whose states have another shape reads the same rows. A value has only data that
+no event has. It is the queue of a lock and the holders of a unique key (their events name each other), the ends that unique keys need, positions,
 inputs that wait, and hashes of ids.
 
     kind          key                   events                                          value
-    ledger        ledger.<job>.>        changes of the definition, instants: the newest  its definitions that left the fold
-    definition    ledger.<job>.>        a definition that is not among these changes
-    execution     execution.<job>.….>   all; of one that is over, those that last
-    rest          execution.<job>.….>                                                   its status: it is over
-    lock          lock.<job>….*                                                         its holder, fence and queue
-    unique        unique.<job>.<key>.>                                                  its holders
-    dead-letter   dead-letter.<job>….>  all, without attempts
-    queue         queue.<name>.>        the newest pause and purge
-    runs          runs.<job>.>                                                          the runs (`job_runs.JobRuns`)
-    cron          cron.….               the newest, and those of open executions        what each of these is about
-    standing      agent.… ownership.…   the newest of each subject (`fold.STANDING`)
-    other         any other scope                                                       the shards, of a map
-    broken        any scope                                                             the error of its event
-    position      <stage> <source>                                                      the position
-    waiting       <stage> <durable>…                                                    the input (`log_events.Waits`)
-    terms         <stage>                                                               who leads it, and who died (`terms.Terms`)
-    known         requests, ends                                                        hashes of ids (`request_ids.KnownIds`)
-    snapshot      the digest of its head                                                (its number: 0 the older, 1 the newer)
-    head                                                                                the place of a snapshot (`domain.commit.LogHead`)
-    gap           a number after which numbers are left out                             (its number: up to which)
+  - ledger        ledger.<job>.>        changes of the definition, instants: the newest  its definitions that left the fold
+  - definition    ledger.<job>.>        a definition that is not among these changes
+  - execution     execution.<job>.….>   all; if it is over, the lasting events
+  - rest          execution.<job>.….>                                                   its status: it is over
+  - lock          lock.<job>….*                                                         its holder, fence and queue
+  - unique        unique.<job>.<key>.>                                                  its holders
+  - dead-letter   dead-letter.<job>….>  all, without attempts
+  - queue         queue.<name>.>        the newest pause and purge
+  - runs          runs.<job>.>                                                          the runs (`job_runs.JobRuns`)
+  - cron          cron.….               the newest, and of open executions              the subject of each event
+  - standing      agent.… ownership.…   the newest of each subject (`fold.STANDING`)
+  - other         any other scope                                                       the shards, of a map
+  - broken        any scope                                                             the error of its event
+  - position      <stage> <source>                                                      the position
+  - waiting       <stage> <durable>…                                                    the input (`log_events.Waits`)
+  - terms         <stage>                                                               its leader, and dead leaders (`terms.Terms`)
+  - known         requests, ends                                                        hashes of ids (`request_ids.KnownIds`)
+  - snapshot      the digest of its head                                                (its number: 0 the older, 1 the newer)
+  - head                                                                                the place of a snapshot (`domain.commit.LogHead`)
+  - gap           a number after which numbers are left out                             (its number: up to which)
 """
 
 from collections.abc import Iterable, Iterator
@@ -209,7 +209,7 @@ def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  #
 def _defines(change: Recorded[Message]) -> tuple[str, int]:
     """Return the job and the number of a definition.
 
-    An empty name: it is another change.
+    An empty name: the event is another change.
     """
     return change.message.job if isinstance(change.message, Defined) else "", change.sequence
 
@@ -254,7 +254,7 @@ class FoldBuilder:
     """Makes a fold of rows."""
 
     def __init__(self, key: bytes, stages: frozenset[str] = frozenset()) -> None:
-        """`key`, `stages`: those of the fold."""
+        """`key`, `stages`: the key and the stages of the fold."""
         self.fold = Fold(key)
         self.fold.stages = stages
         self._known: dict[str, list[KnownIds]] = {name: [] for name in _KNOWN}
@@ -309,7 +309,7 @@ class FoldBuilder:
         return fold
 
     def _add_broken(self, row: Row) -> None:
-        """Apply the events of a broken key again: this version may read more of them."""
+        """Apply the events of a broken key again: this version may read more events."""
         fold, (whole, aside) = self.fold, _read(row, tuple[tuple[str, msgspec.Raw] | None, tuple[int, ...]])
         if whole is not None:
             self.add(whole[0], bytes(whole[1]))

@@ -6,12 +6,12 @@ the bucket `snapshots`: a head, and parts of about 256 KiB. A part is rows of on
     format    1
     log       the place in the log: sequence of the message, number of the event, digest and time of the commit, id of the key
     start     an earlier place, after which are all events that a stage has not taken
-    kinds     by kind of row: how many there are, and their digest, the sum of the digests of the rows modulo 2^128
+    kinds     by kind of row: the number of rows, and the sum of their digests modulo 2^128
     parts     the kind and the BLAKE2b-256 of each part
     needed    the definitions that were needed when all were looked at (`departures`)
     size      the bytes of all rows
 
-The event `log.snapshot` names the place, the digest of the head, and those of the kinds. A snapshot is taken only if a genuine commit after its
+The event `log.snapshot` names the place, the digest of the head, and the digests of the kinds. A snapshot is taken only if a genuine commit after its
 place has this event: the chain of the commits begins at the place, so a forged place has no genuine commit after it. The newest two
 snapshots stay; a third place is for the next.
 """
@@ -117,7 +117,7 @@ class Folding(Protocol):
 
     @property
     def head(self) -> LogHead:
-        """The place up to which it read the log."""
+        """The place up to which the loop read the log."""
         ...
 
     async def copy(self) -> FoldPlace:
@@ -166,7 +166,7 @@ class Snapshots:
     """Writes and reads the snapshots of one partition."""
 
     def __init__(self, projections: Projections, key: bytes) -> None:
-        """`key`: that of the fold."""
+        """`key`: the key of the fold."""
         self._projections = projections
         self._key = key
         self._newest: _Written | None = None
@@ -184,7 +184,10 @@ class Snapshots:
                 _log.warning("snapshot not written", action="snapshot-failed", error=repr(error))
 
     async def save_if_due(self, folding: Folding, now: datetime) -> bool:
-        """Write a snapshot if the log has grown by its size, or after ten minutes with changes."""
+        """Write a snapshot after enough growth, or after ten minutes with changes.
+
+        The growth is enough if the log has grown by the size of the newest snapshot.
+        """
         newest = self._newest
         if newest is None:
             heads = sorted((head.log.number, head.size, head.log.at) for _, head in await self._heads())
@@ -205,9 +208,9 @@ class Snapshots:
         return True
 
     async def save(self, copy: FoldCopy, log: LogHead, start: LogHead, name: Name) -> int:
-        """Write a snapshot of a fold, have an event stored that names it, and return its bytes.
+        """Write a snapshot of a fold, store its event, and return its size.
 
-        `start`: as in `Loaded`.
+        The event names the snapshot; the size is in bytes. `start`: as in `Loaded`.
         """
         slot = await self._slot(copy.snapshots)
         await self._projections.remove(Bucket.SNAPSHOTS, _head_key(slot))
@@ -281,7 +284,7 @@ class Snapshots:
         return stored[0]
 
     async def newest(self) -> int:
-        """Return the greatest number of an event up to which there is a snapshot, named or not; 0: there is none."""
+        """Return the greatest number with a snapshot, named or not; 0: no snapshot."""
         return max((head.log.number for _, head in await self._heads()), default=0)
 
     async def removable_upto(self, named: Sequence[str]) -> int:
@@ -289,7 +292,7 @@ class Snapshots:
 
         0: commits do not name two snapshots.
 
-        `named`: those that the fold knows (`Fold.snapshots`). Followers may need more, and the archive must have them first.
+        `named`: the snapshots that the fold knows (`Fold.snapshots`). Followers may need more commits, and the archive must have them first.
         """
         starts = [head.start.sequence for _, head in await self._heads() if _digest(_encode(head)) in named]
         return min(starts) if len(starts) == KEPT else 0

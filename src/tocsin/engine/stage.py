@@ -191,7 +191,7 @@ class Stage(Generic[H]):
     """Make the object that decides; None: the settings give this stage nothing to do."""
     subscriptions: tuple[Subscription[H], ...] = ()
     deadlines: tuple[DeadlineRule[H], ...] = ()
-    """The deadlines on which it decides on the log of commits."""
+    """The deadlines that it decides on the log of commits."""
     loops: tuple[Callable[[H], Coroutine[None, None, None]], ...] = ()
     """Loops that run as long as the stage, until cancelled."""
     needs_history: bool = False
@@ -250,10 +250,10 @@ class CommitStorage:
     Attributes:
         log: the commits, archived or not.
         partition: the partition.
-        seal: what tells genuine commits apart.
+        seal: the seal that recognizes genuine commits.
         key: the id of the key of the first commit.
         archive: where commits go.
-        folding: returns what folds the log in this process; None: it does not yet.
+        folding: returns the loop that folds the log in this process; None: it does not run yet.
         snapshots: the snapshots of the fold.
         takers: the stages that take each stream of inputs by the log of commits.
         followers: returns the number of the newest event that each follower has.

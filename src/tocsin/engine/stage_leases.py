@@ -1,9 +1,9 @@
 """The leader leases of the stages of one process.
 
-A lease for each stage, in a fixed order.
+Each stage has a lease, in a fixed order.
 
-A lease only saves work, because the guard of the log decides. A process whose lease ended renews it first, and goes on if no other
-process began a term meanwhile.
+A lease only saves work, because the guard of the log decides. A process that lost a lease renews it first, and goes on if no other process began a
+term meanwhile.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class StageLeases:
         self._renew_interval = renew_interval
         self._is_answered = is_answered
         self._entered: frozenset[str] = frozenset()
-        """Stages whose leases were taken by the end of the last round."""
+        """Stages with leases that were taken by the end of the last round."""
         self._others: set[str] = set()
-        """Stages whose leases other processes were seen to hold."""
+        """Stages with leases that other processes were seen to hold."""
         self._soon_until = float("-inf")
         self._woken = asyncio.Event()
         self.is_leaving = False
@@ -58,7 +58,7 @@ class StageLeases:
 
     @property
     def held(self) -> frozenset[str]:
-        """The stages whose leases this process certainly holds."""
+        """The stages with leases that this process certainly holds."""
         if self.is_leaving:
             return frozenset()
         return frozenset(stage for stage in self._entered if self._elections[stage].is_leading)
@@ -94,7 +94,7 @@ class StageLeases:
     def leave(self) -> None:
         """Hold no lease any more, and end `run` after its round.
 
-        A renewal whose answer is not awaited could not be freed.
+        A lease with a renewal that is not awaited could not be freed.
         """
         self.is_leaving = True
         self._woken.set()

@@ -1,6 +1,6 @@
 """The terms of the processes that lead a stage, folded from the log.
 
-Who leads, and who died.
+They are the leader and the leaders that died.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import msgspec
 from ..domain.log_events import Began, Left, LogEvent, Trying
 
 SPAN: Final = timedelta(minutes=10)
-"""The time within which two deaths make the next leader careful, and for which it is."""
+"""The time within which two deaths make the next leader careful, and the time of its care."""
 CAREFUL_AFTER: Final = 2
 """Deaths within `SPAN` after which each decision is announced."""
 POISON_AFTER: Final = 3
@@ -29,7 +29,7 @@ class Term(msgspec.Struct, frozen=True):
     at: datetime
     """The time (UTC) of its `Began`; of a death, the time at which its successor began."""
     place: str = ""
-    """What it was about to decide on, if it was careful."""
+    """The cause of the decision that it was about to make, if it was careful."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def evolve(
 ) -> Mapping[str, Terms]:
     """Return the terms that an event of a process changes, by stage.
 
-    `before`: those of all stages.
+    `before`: the terms of all stages.
     """
     match event:
         case Began(stages):

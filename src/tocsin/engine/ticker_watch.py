@@ -1,6 +1,6 @@
-"""What the ticker does beside its decisions, on the log of commits.
+"""The tasks of the ticker beside its decisions, on the log of commits.
 
-New time-zone data, signs of life, and missed instants.
+They are new time-zone data, signs of life, and missed instants.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class _View(Protocol):
 class TickerWatch:
     """The loops of the ticker in one process.
 
-    What it reports, the process reports that leads the ticker.
+    The process that leads the ticker reports for it.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TickerWatch:
                 _log.error("report of moved instants failed", action="timezones-not-reported", exc_info=error)
 
     async def take_over_timezones(self) -> None:
-        """Find the next instant of every job by new time-zone data, and report the instants that moved."""
+        """Find the next instant of every job by new time-zone data, and report moved instants."""
         before, self._database = self._database, timezone_database()
         if before is self._database:
             return
@@ -95,7 +95,10 @@ class TickerWatch:
             await timezone_refresh.publish(report, self._projections)
 
     async def keep_heartbeat(self) -> None:
-        """Send signs of life to a monitor outside, as long as this process leads, and stores every decision."""
+        """Send signs of life to a monitor outside.
+
+        The process sends them as long as it leads, and stores every decision.
+        """
         if self._heartbeat is None:
             await asyncio.Event().wait()  # a loop of a stage ends only when it is cancelled
             return

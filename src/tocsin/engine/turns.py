@@ -1,10 +1,10 @@
 """The order in which waiting messages and deadlines are decided.
 
-Shares of classes, turns of publishers and of their jobs.
+Classes have shares; publishers and their jobs take turns.
 
-A commit is no long queue for anybody: every class has a share of the decisions, and what a class leaves goes to the others. Inside a
-class publishers take turns, and the jobs of a publisher within its own; the messages of a job keep their order. No deadline, trigger or
-enqueue of a job comes before a definition of the job that was stored earlier.
+A long queue of a class does not delay the others: every class has a share of the decisions, and the others get its unused share. Inside a
+class publishers take turns, and the jobs of a publisher within its own; the messages of a job keep their order. No deadline, trigger or enqueue of a
+job comes before a definition of the job that was stored earlier.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -20,20 +20,20 @@ from .fold import EVENTS
 
 
 class Kind(IntEnum):
-    """The classes; of two whose turn it is, the first goes first."""
+    """The classes; the first goes first if two have their turn."""
 
     REPORTS = 0
     """Reports, and events of other processes."""
     TIMES = 1
     """Instants and other deadlines."""
     OPERATORS = 2
-    """What operators request about jobs and executions: definitions, pauses, cancels."""
+    """Requests of operators about jobs and executions: definitions, pauses, cancels."""
     RUNS = 3
     """Triggers, enqueues and backfills."""
 
 
 SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1}
-"""Decisions of each class among eight, if all of them wait."""
+"""Decisions of each class among eight, if all classes wait."""
 _STRIDES: Final = [sum(SHARES.values()) / SHARES[kind] for kind in Kind]
 _RUNS: Final = frozenset({"trigger", "enqueue"})
 _DEFINITION: Final = "define."
@@ -67,12 +67,12 @@ class _Queue:
         self.publishers.move_to_end(publisher, last=False)
 
     def first(self) -> MessageCause:
-        """Return the message whose turn it is."""
+        """Return the message that has its turn."""
         jobs = next(iter(self.publishers.values()))
         return next(iter(jobs.values()))[0]
 
     def take(self) -> MessageCause:
-        """Remove and return the message whose turn it is."""
+        """Remove and return the message that has its turn."""
         publisher, jobs = self.publishers.popitem(last=False)
         job, calls = jobs.popitem(last=False)
         call = calls.popleft()
@@ -113,17 +113,17 @@ class Turns:
         self._definitions: dict[str, Counter[tuple[str, str]]] = {}
         """The number of definitions that wait in turns, by job and turn."""
         self._first: deque[MessageCause] = deque()
-        """What goes before all turns."""
+        """The messages before all turns."""
         self.inputs = 0
         """The number of inputs that wait."""
 
     def add(self, call: MessageCause) -> None:
-        """Add a message after those of its job."""
+        """Add a message after the other messages of its job."""
         self._count(call, 1)
         self._queue_of(call).add(call)
 
     def put_back(self, calls: Iterable[MessageCause]) -> None:
-        """Add messages whose decisions were undone, in their order, before all others of their jobs."""
+        """Add undone messages again, in their order, before all others of their jobs."""
         for call in reversed(list(calls)):
             self._count(call, 1)
             self._queue_of(call).put_back(call)
@@ -131,9 +131,7 @@ class Turns:
     def next(
         self, due: Callable[[], DeadlineCause | None], *, is_reading: bool = False
     ) -> MessageCause | DeadlineCause | None:
-        """Return what is decided next, and remove it if it is a message.
-
-        None: nothing waits.
+        """Return the next cause, and remove it if it is a message; None: nothing waits.
 
         `due` returns a deadline that is due. While `is_reading`, no deadline and no run is decided, because older requests may follow.
         """
@@ -173,7 +171,7 @@ class Turns:
     def bring_forward(self, key: tuple[str, str], limit: int) -> None:
         """Let the oldest messages of a stage and source go first.
 
-        Fewer ranges in its position.
+        The position then has fewer ranges.
         """
         calls = sorted((call for call in self if call.key == key), key=lambda call: call.place)[:limit]
         chosen = set(map(id, calls))

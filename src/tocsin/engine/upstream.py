@@ -1,7 +1,7 @@
-"""The runs of jobs for which executions of other jobs wait, as states of the fold.
+"""The runs of jobs that executions of other jobs await, as states of the fold.
 
-A job has such a state (`runs.<job>.>`) as long as a definition in force names it in `depends_on`, or an execution waits for it. It follows from
-the events of definitions and executions, so it has no events of its own but `log.run-found`.
+A job has such a state (`runs.<job>.>`) as long as a definition in force names it in `depends_on`, or an execution waits for it. It follows from the
+events of definitions and executions, so it has no events of its own but `log.run-found`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ def runs_scope(job: str) -> str:
 def kind_of(request: Requested) -> tuple[str, bool]:
     """Return the job of an execution, and whether it is a replay or a backfill.
 
-    These are counted apart.
+    Replays and backfills are counted apart.
     """
     return request.job, request.trigger in COMPENSATING_TRIGGERS
 
@@ -77,14 +77,14 @@ def on_execution(fold: "Fold", recorded: Recorded[Message], scope: str, before: 
 
 
 def on_found(fold: "Fold", event: RunFound, number: int) -> None:
-    """Apply what was read of a job's runs."""
+    """Apply the runs of a job that were read."""
     scope = runs_scope(event.job)
     if (runs := fold.states.get(scope)) is not None:
         _put(fold, scope, runs.note(Found(event.window, event.run), number))
 
 
 def restore(fold: "Fold") -> None:
-    """Find again what follows from the states of a fold that was loaded."""
+    """Derive the data again that follows from the states of a loaded fold."""
     fold.upstream = {scope: None for scope, state in fold.states.items() if isinstance(state, JobRuns)}
     waiting = [scope for scope, state in fold.states.items() if isinstance(state, Execution) and state.is_dependent]
     for scope in sorted(waiting, key=lambda scope: fold.events[scope][0].sequence):
@@ -97,7 +97,7 @@ def _upstream(state: Ledger) -> set[str]:
 
 
 def _needed(fold: "Fold", job: str, recorded: Recorded[Message]) -> JobRuns:
-    """Return the runs of a job that are known, from now on if none were needed."""
+    """Return the known runs of a job, from now on if none were needed."""
     known = fold.states.get(runs_scope(job))
     if isinstance(known, JobRuns):
         return known

@@ -1,10 +1,10 @@
 """Inputs that wait, as states of the fold.
 
-A request to cancel may overtake the request that begins its execution.
+For example, a request to cancel may overtake the request that begins its execution.
 
-A stage answers `wait` when an input cannot be decided yet. The event `log.waits` then holds the input, and the input counts as taken. It is
-decided again, in its turn, when a state has changed that the decision looked at, or when its time is over; `log.waited` ends the state. Beyond
-the limits of a publisher, or of all, no input waits: it is decided at once as if its time were over.
+A stage answers `wait` when an input cannot be decided yet. The event `log.waits` then holds the input, and the input counts as taken. It is decided
+again, in its turn, when a state has changed that the decision looked at, or when its time is over; `log.waited` ends the state. Beyond the limits of
+a publisher, or of all, no input waits: it is decided at once as if its time were over.
 """
 
 from collections.abc import Iterator

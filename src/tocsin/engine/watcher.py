@@ -1,4 +1,4 @@
-"""The view of commits that parts of a process have that read events by themselves."""
+"""The view of commits for parts of a process that read events by themselves."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -34,7 +34,7 @@ class Watcher(Protocol):
     ) -> None:
         """Take the events of the next commit.
 
-        `recorded` are the decoded events, None for an unreadable one, or none is decoded.
+        `recorded`: the decoded events, with None for an unreadable event; or None: no event is decoded.
 
         Events of the log itself (`domain.log_events`) are among them.
         """

@@ -1,7 +1,7 @@
-"""Turns of the processes that store commits, so that a slow process is not refused forever.
+"""Turns of the writers of commits, so that no slow process is refused forever.
 
-All appends have the same guard, so the fastest writer wins. A process that was refused three times in a row asks the others to hold back
-for a moment. A request may be lost, and may come from any user of the channel, so it costs the others little.
+All appends have the same guard, so the fastest writer wins. After three refusals in a row, a process requests that the others hold back for a moment.
+A request may be lost, and may come from any user of the channel, so it costs the others little.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ CLOCK_S: Final = 0.001
 MAX_ASKS: Final = 16
 """Processes that may wait for their turns."""
 MAX_NAMES: Final = 100
-"""Processes whose last turns are remembered."""
+"""The most processes with remembered turns."""
 
 _NEVER: Final = float("-inf")
 
@@ -42,7 +42,7 @@ class WriteTurns:
         self._refusals = 0
         self._asked_at = self._waits_until = self._until = self._free_at = _NEVER
         self._holder = ""
-        """Who has its turn."""
+        """The process that has its turn."""
         self._asks: dict[str, float] = {}
         """The times of requests of processes that did not get their turns yet, the oldest first."""
         self._given: dict[str, float] = {}
@@ -55,7 +55,7 @@ class WriteTurns:
             self._asks.setdefault(name, now)
 
     async def hold_back(self, look: Callable[[], None]) -> None:
-        """Wait while another process has its turn. `look` folds what was stored meanwhile."""
+        """Wait while another process has its turn. `look` folds the commits that were stored meanwhile."""
         while (name := self._due()) is not None:
             begin = self._clock.monotonic()
             self._holder, self._until = name, begin + HOLD_BACK_S
@@ -66,7 +66,7 @@ class WriteTurns:
             self._free_at = end + (end - begin)  # others get half of the time at most
 
     def _due(self) -> str | None:
-        """Return whose turn it is now, and note that it gets its turn."""
+        """Return the process that has its turn now, and note that it gets its turn."""
         now = self._clock.monotonic()
         self._asks = {name: at for name, at in self._asks.items() if now < at + ONCE_IN_S}
         is_waiting = now < self._waits_until

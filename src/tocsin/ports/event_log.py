@@ -261,19 +261,19 @@ class Encoded(Protocol):
 
     @property
     def sequence(self) -> int:
-        """Its number."""
+        """The number."""
 
     @property
     def subject(self) -> str:
-        """Its relative subject."""
+        """The relative subject."""
 
     @property
     def time(self) -> datetime:
-        """The time (UTC) at which it was stored."""
+        """The time (UTC) at which the event was stored."""
 
     @property
     def body(self) -> bytes | msgspec.Raw:
-        """Its fields, as JSON."""
+        """The fields, as JSON."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -288,7 +288,10 @@ class Batch(msgspec.Struct, frozen=True):
     foreign: Sequence[Recorded[Message]] = ()
     """Foreign messages. In the last messages of each subject, each may hide an event: load its scope."""
     undone: Sequence[str] = ()
-    """Scopes of which the follower has events that were not stored after all: `messages` has all that are stored."""
+    """Scopes with events of the follower that were not stored after all.
+
+    `messages` has all events that are stored.
+    """
     encoded: Sequence[Encoded] = ()
     """The events as they are stored, also unreadable events. Only the log of commits hands them on."""
 

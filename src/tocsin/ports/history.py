@@ -165,7 +165,7 @@ class KeptEvents(NamedTuple):
 class KeptPart(NamedTuple):
     """The part of the events that the history finds by an index.
 
-    An execution, its dead letter, a job's ledger, or all executions of a job.
+    It is an execution, its dead letter, a job's ledger, or all executions of a job.
     """
 
     kind: str
@@ -316,9 +316,10 @@ class EventHistory(Protocol):
     async def events(
         self, part: KeptPart, *, after: int = 0, since: datetime | None = None, limit: int | None = None
     ) -> KeptEvents:
-        """Return the events of a part after a number, and not before an instant (UTC), oldest first.
+        """Return the events of a part after a number, oldest first.
 
-        With `limit`, it returns about so many, and at least one if there is any. Call it again with the number of the last.
+        No event is before an instant (UTC). With `limit`, it returns about so many, and at least one if there is any. Call it again with the
+        number of the last event.
         """
 
     async def newest(self, part: KeptPart) -> KeptEvents:
@@ -326,7 +327,10 @@ class EventHistory(Protocol):
 
 
 async def recorded_upto(history: History | EventHistory, stream: Stream, number: int, pauses: Iterable[float]) -> int:
-    """Return the place of the history, after it reached a number or after some pauses (seconds)."""
+    """Return the place of the history, once it reached a number.
+
+    It stops after some pauses (seconds).
+    """
     for pause in pauses:
         if (place := await history.offset(stream)) >= number:
             return place

@@ -182,7 +182,10 @@ class ServerInspection(Protocol):
         """Return the time of a durable's oldest unacknowledged message."""
 
     async def oldest_after(self, source: str, filters: Sequence[str], sequence: int) -> datetime | None:
-        """Return the time of the first message of a stream, or of the log of commits, after a sequence; None: there is none."""
+        """Return the time of the first message of a stream after a sequence.
+
+        `stream` may be the log of commits. None: no message is after the sequence.
+        """
 
     async def keys(self, bucket: Bucket) -> Mapping[str, StoredKey]:
         """Return the present keys of a bucket."""

@@ -9,7 +9,7 @@ ReceiveTurn: TypeAlias = Callable[[str], None]
 
 
 class TurnChannel(Protocol):
-    """Requests for a turn, which no stream stores. Any of them may be lost."""
+    """Requests for a turn, which no stream stores. Any request may be lost."""
 
     async def ask(self, name: str) -> None:
         """Ask the other processes to hold back.

@@ -52,8 +52,8 @@ async def find(
 ) -> list[FoundMessage]:
     """Return all foreign messages that are not voided, from the streams and the archive.
 
-    `unreadable`: return the events instead that this version cannot read. `reported`: what processes met: also messages in the log of commits,
-    which these alone judge, and events that no state accepts.
+    `unreadable`: return the events instead that this version cannot read. `reported`: findings of processes: also messages in the log of commits,
+    which only processes judge, and events that no state accepts.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -157,9 +157,9 @@ async def void_unreadable(
 async def _void_with(
     log: EventLog, scope: str, messages: Collection[FoundMessage], by: Actor | None, reason: str | None
 ) -> tuple[int, str | None]:
-    """Cancel an execution by its other events, and void some, at once.
+    """Cancel an execution by its other events, and void some events, at once.
 
-    It must not go on in between.
+    The execution must not go on in between.
 
     Return how many were voided, and the id of the execution; None: it is over.
     """
@@ -181,7 +181,7 @@ async def _void_with(
 
 
 async def _readable(log: EventLog, scope: str, without: Collection[FoundMessage]) -> list[Recorded[Message]]:
-    """Return the events of a scope that this version can read, oldest first, but for some."""
+    """Return the readable events of a scope, oldest first, except some."""
     gone = {message.sequence for message in without}
     return [recorded async for page in pages(log, scope) for recorded in page if recorded.sequence not in gone]
 

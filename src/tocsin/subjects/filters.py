@@ -24,7 +24,8 @@ from .paths import KINDS, TAILS, ledger_subjects, namespaces, policy, silences, 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "planned.dependent", "admitted", "admitted.>"))
 """Filters over the events that open an execution.
 
-An execution that waits for other jobs, or for acknowledgements, is `planned.dependent`. The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
+An execution that waits for other jobs, or for acknowledgements, is `planned.dependent`. The last is for admissions that are tasks too:
+`admitted.<step>.<attempt>`.
 """
 _OUTSIDE: Final = (PUBLIC_INPUTS, f"{OUTSIDE_INPUTS}*.")
 """The beginnings of filters over the requests of all programs outside."""
@@ -268,7 +269,7 @@ def matches(subject_filter: str, subject: str) -> bool:
 def any_of(filters: Sequence[str]) -> Callable[[str], object]:
     """Return a test whether any of some filters covers a subject.
 
-    Without filters, it covers each.
+    Without filters, the test covers each subject.
     """
     return _pattern(*filters or (">",)).fullmatch
 

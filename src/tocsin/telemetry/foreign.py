@@ -46,7 +46,7 @@ class ForeignMessages:
     def report(
         self, subject: str, sequence: int, stored_at: datetime, reason: str, *, stream: str | None = None
     ) -> None:
-        """Report a foreign message unless it was reported before. `stream`: None: that of its subject."""
+        """Report a foreign message once. `stream`: None: the stream of its subject."""
         stream = stream or stream_of(subject)
         report = ForeignReport(stream=stream, sequence=sequence, subject=subject, stored_at=stored_at, reason=reason)
         if not self._is_new(report):

@@ -13,7 +13,7 @@ _ROOM_FOR_HEADERS = 1_024
 
 
 class InMemoryCommitLog:
-    """Implement `ports.CommitLog` in memory. It refuses what NATS refuses."""
+    """Implement `ports.CommitLog` in memory. It refuses the same commits as NATS."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

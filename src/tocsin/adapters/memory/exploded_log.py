@@ -1,6 +1,6 @@
 """The events of commits as messages under their subjects.
 
-An event log in memory whose decisions are stored as commits.
+It is an event log in memory, and stores decisions as commits.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
     """The number of the newest event that it has."""
 
     def begin(self, chain: Chain, number: int) -> None:
-        """Have all events that were shown, also those of earlier processes."""
+        """Have all events that were shown, also the events of earlier processes."""
 
     @override
     def explode(

@@ -177,7 +177,7 @@ class StoredStream:
     ) -> int:
         """Store a message without a check of its guard.
 
-        Return its sequence, or that of the first copy of its id. A stream of output drops the oldest message of a full
+        Return its sequence, or the sequence of the first copy of its id. A stream of output drops the oldest message of a full
         subject. `time`: when it was stored; None: now. `decoded`: its message.
 
         Raises:

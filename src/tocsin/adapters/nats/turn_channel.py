@@ -14,7 +14,7 @@ class NatsTurnChannel:
     """Implement `ports.TurnChannel`."""
 
     def __init__(self, connection: Connection, subject: str) -> None:
-        """`subject`: that of the requests, on the wire. No stream may capture it."""
+        """`subject`: the subject of the requests, on the wire. No stream may capture it."""
         self._messages = CoreMessages(connection)
         self._subject = subject
 

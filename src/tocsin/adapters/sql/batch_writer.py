@@ -83,7 +83,7 @@ class BatchWriter:
     ) -> Collection[str]:
         """Record executions, and return their ids.
 
-        Without `reads_all`, expect no rows of those that begin with these messages.
+        Without `reads_all`, expect no rows of executions that begin with these messages.
         """
         begins = history.executions_of(messages)
         known, missing = self.cache.executions.recall(begins)

@@ -1,8 +1,8 @@
 """The events of executions, dead letters and ledgers, as the log stored them.
 
-An execution has one row for each transaction that recorded events of it, with these events as one JSON text: most executions have one row
+An execution has one row for each transaction that recorded its events, with these events as one JSON text: most executions have one row
 or two, and a long execution never has its events written again. A body goes from the commit into the row without being decoded. A ledger
-has a row for each event, since its newest events and those of a time are read.
+has a row for each event, since its newest events and the events of a time are read.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -153,7 +153,7 @@ def forget_executions(connection: Connection, ids: Collection[str]) -> None:
 
 
 def forget_times(connection: Connection, jobs: Iterable[str], before: datetime) -> None:
-    """Delete the decisions on the time of some jobs before a time, but for the newest."""
+    """Delete decisions on the time of some jobs before a time, except the newest."""
     installations = set(connection.execute(select(offsets.c.installation)).scalars())
     removed = dict[JobOfStream, Removal]()
     for job, installation, kind in product(sorted(jobs), sorted(installations), _TIME):
@@ -185,7 +185,10 @@ def _note_removed(connection: Connection, removed: Mapping[JobOfStream, Removal]
 
 
 def _removed(connection: Connection, installation: str, part: KeptPart) -> Removal | None:
-    """Return the time and the number up to which events of a part may be missing; None: none is."""
+    """Return the time and the number up to which a part may lack events.
+
+    None: no event is missing.
+    """
     jobs = [ALL_JOBS]
     if part.job is not None and (part.kind != "ledger" or (_kinds(part) or {*_TIME}) & {*_TIME}):
         jobs.append(subjects.name(part.job))
@@ -201,7 +204,10 @@ def _is_later(removed: Removal | None, after: int, since: datetime | None) -> bo
 
 
 def _has_all(id_: str, first: KeptEvent | None, removed: Removal | None) -> bool:
-    """Return whether no event of an execution and its dead letter is missing, by the first that is kept; None: none is."""
+    """Return whether all events of an execution and its dead letter are kept.
+
+    `first`: the first event that is kept; None: no event is kept.
+    """
     if first is not None:
         kind, _, _, event, *_ = first.subject.split(".")
         return kind == "dead-letter" or event in OPENINGS
@@ -221,7 +227,10 @@ def _upto(found: Sequence[KeptEvent], upto: int) -> int:
 
 
 def _of_part(part: KeptPart, installation: str) -> Select[Any]:
-    """Return the rows of an execution and its dead letter, or of all of a job, in the order of their transactions."""
+    """Return the rows of an execution and its dead letter, or of a whole job.
+
+    They are in the order of their transactions.
+    """
     conditions = [_EVENTS.installation == installation]
     if part.id is not None:
         conditions.append(_EVENTS.execution_id == part.id)

@@ -43,10 +43,10 @@ def repair(
     changes: readers skip such a message anyway. Afterwards `audit` lists these messages instead of reporting them.
     It needs NATS and its user `operator`: an HTTP API (`--server`) has no such operation.
 
-    With `--unreadable`, void events instead that a stage stored and this version cannot read, such as those of a newer version
-    that was taken back. First upgrade, if there is a version that reads them: they wait for it, and nothing is lost. An open execution with such an event
-    is cancelled, and never runs again. Then readers skip the event, and what waited for it goes on. Events are kept, with exit code 1,
-    of an execution whose beginning cannot be read, and of locks, unique keys, agents and owners.
+    With `--unreadable`, void events instead that a stage stored and this version cannot read, such as events of a newer version
+    that was taken back. First upgrade, if there is a version that reads them: they wait for it, and nothing is lost. An open execution with such an
+    event is cancelled, and never runs again. Then readers skip the event, and waiting inputs go on. Events are kept, with exit code 1, of an
+    execution whose beginning cannot be read, and of locks, unique keys, agents and owners.
 
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """

@@ -292,7 +292,7 @@ class Auditor:
                 self._add(handler(event) or ())
 
     def read(self, message: StoredMessage) -> Iterator[Recorded[Message]]:
-        """Take a message as it is stored, and yield what it holds, as the states have it."""
+        """Take a message as it is stored, and yield its events with the states' times."""
         self.stored(message)
         for one in unlisted(message):
             try:
@@ -328,11 +328,11 @@ class Auditor:
         self._add(removed(stream, first=first, archived=archived))
 
     def found(self, violations: Iterable[Violation]) -> None:
-        """Take what is wrong with the log itself."""
+        """Take a violation of the log itself."""
         self._add(violations)
 
     def remark(self, remarks: Iterable[str]) -> None:
-        """Take what cannot be judged."""
+        """Take a message or event that cannot be judged."""
         self._remarks += remarks
 
     def compared(self, comparison: Comparison) -> None:
@@ -343,9 +343,9 @@ class Auditor:
 
     @property
     def until(self) -> datetime | None:
-        """The time (UTC) up to which it judges.
+        """The time (UTC) up to which the auditor judges.
 
-        That of the newest message, unless it was told another.
+        It is the time of the newest message, unless the caller gave another time.
         """
         return self._until or self._latest
 

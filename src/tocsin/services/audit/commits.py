@@ -1,9 +1,9 @@
 """The log of commits, judged as it is stored.
 
-Its chain, its numbers, its positions and its causes.
+The checks cover its chain, its numbers, its positions and its causes.
 
-It reads the messages of the log by themselves, and not as a process of the engine does. The other checks judge the events that it returns, by
-the server's time of their commit, so that no leader's clock decides what was late.
+It reads the messages of the log by themselves, and not as a process of the engine does. The other checks judge the events that it returns, by the
+server's time of their commit, so that no leader's clock decides what was late.
 
 Memory: the positions of the stages, the inputs that wait, and the inputs that a stage has not taken yet.
 """
@@ -43,7 +43,7 @@ LOG: Final = "the log"
 
 
 class _Beginning(msgspec.Struct, frozen=True):
-    """What a commit says of the commits before it."""
+    """The violations that a commit has against the commits before it."""
 
     key: str
     first: int
@@ -59,9 +59,9 @@ class CommitRules:
     """Judges the messages of one partition, in their order."""
 
     def __init__(self, seal: Seal, key: str, *, patience: timedelta = PATIENCE) -> None:
-        """`key`.
+        """`key`: the id of the key of the first commit.
 
-        The id of the key of the first commit. `patience`: the time for which a stage may leave an input.
+        `patience`: the time for which a stage may leave an input.
         """
         self._seal = seal
         self._head = LogHead(key)
@@ -82,7 +82,7 @@ class CommitRules:
     # --- the log -------------------------------------------------------------------------------------------------------
 
     def take(self, stored: StoredBody) -> tuple[list[Violation], list[StoredMessage]]:
-        """Judge the next message of the log; return what is wrong, and its events.
+        """Judge the next message of the log; return the violations, and its events.
 
         Raises:
             UnknownFormat: a genuine commit is of a newer version.
@@ -126,7 +126,7 @@ class CommitRules:
     def _judge_cause(
         self, commit: Commit, number: int, event: CommitEvent, entity: str, *, is_new: bool
     ) -> Iterator[Violation]:
-        """Judge whether an event rests on something before it that its stage had not decided yet."""
+        """Judge whether an event rests on an earlier cause that its stage still had open."""
         what, (source, _, place) = f"{event.subject} ({number:,})", event.cause.rpartition("-")
         if event.cause.startswith("@"):
             at = event.cause.removeprefix("@")
@@ -163,7 +163,7 @@ class CommitRules:
     def read(self, message: StoredMessage) -> None:
         """Take a message of a stream of inputs.
 
-        Each stream comes in its order, before or after what was decided on it.
+        Each stream comes in its order, before or after the decisions on it.
         """
         source = message.stream.value
         self._untaken.setdefault(source, deque()).append(_Input(message.sequence, message.time))
@@ -202,9 +202,9 @@ class CommitRules:
                 yield Violation("I3", f"{stage} on {source}", lost)
 
     def remarks(self) -> Iterator[str]:
-        """Yield what is no violation.
+        """Yield the findings that are no violations.
 
-        Messages that no stage stored, which no reader counts, and numbers that were lost.
+        They are messages that no stage stored, which no reader counts, and numbers that were lost.
         """
         if self._foreign is not None:
             number, first = self._foreign
@@ -224,9 +224,9 @@ async def stored_log(
     *,
     patience: timedelta = PATIENCE,
 ) -> AsyncIterator[StoredMessage]:
-    """Yield the selected messages of a log in the order of time, and have the auditor judge the log itself.
+    """Yield the selected messages of a log in the order of time.
 
-    `commits`: the log of commits; None: decisions are messages.
+    The auditor judges the log itself meanwhile. `commits`: the log of commits; None: decisions are messages.
     """
     upto = await extents(stored, selection)
     if commits is None:
@@ -255,7 +255,7 @@ async def _judged(
     inputs: AsyncIterator[StoredMessage],
     last: int,
 ) -> AsyncGenerator[StoredMessage, None]:
-    """Judge the messages of the log, and yield their events and the inputs, merged by the servers' times.
+    """Judge the log, and yield its events and the inputs, merged by server time.
 
     `last`: the number of the event at which it stops, because the inputs of later commits are not read.
     """

@@ -30,10 +30,10 @@ async def decided_again(
 ) -> AsyncIterator[Violation]:
     """Yield each decision of a log that a fresh process makes otherwise.
 
-    An input that is gone is no difference.
+    A missing input is no difference.
 
-    `inputs`: the streams of inputs, with their archive. `stages` returns new stages, with the settings of the installation. `key`: that
-    of the installation. `until`: the time (UTC) of the last commit.
+    `inputs`: the streams of inputs, with their archive. `stages` returns new stages, with the settings of the installation. `key`: the key of the
+    installation. `until`: the time (UTC) of the last commit.
 
     Raises:
         UnknownFormat: this version cannot read the log.
@@ -53,7 +53,7 @@ async def decided_again(
 async def _read(stored: StoredLog, wanted: set[Input]) -> dict[Input, list[Recorded[Message]]]:
     """Return inputs by stream and sequence, as far as they are stored.
 
-    Those of a stream in one request.
+    The inputs of a stream are read in one request.
     """
     found: dict[Input, list[Recorded[Message]]] = {}
     for source in sorted({source for source, _ in wanted}):

@@ -88,7 +88,7 @@ def _leaders(seen: "Status") -> Iterator[str]:
 
 
 def _processes(seen: "Status") -> Iterator[str]:
-    """Yield what holds processes up on the log of commits."""
+    """Yield the reasons that hold processes up on the log of commits."""
     for process in seen.processes:
         if process.unanswered is not None and process.unanswered[1] >= UNANSWERED_AFTER_S:
             reason, seconds = process.unanswered
@@ -99,7 +99,10 @@ def _processes(seen: "Status") -> Iterator[str]:
 
 
 def named(process: Present) -> str:
-    """Return the name of a process with the stages for which it decides."""
+    """Return the name of a process with its stages.
+
+    They are the stages for which it decides.
+    """
     return f"{process.name} ({', '.join(map(lease_of, process.led))})" if process.led else process.name
 
 

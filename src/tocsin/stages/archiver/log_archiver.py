@@ -40,7 +40,10 @@ MAX_MESSAGES: Final = 50_000
 MAX_BYTES: Final = 33_554_432
 """The approximate size of its messages; they are held in memory meanwhile."""
 SHARE: Final = 24
-"""A segment waits until its first message is older than the hot window by this part of it, so that there are few segments."""
+"""A segment waits until its first message is older than the hot window by this part of the window.
+
+So the archive has few segments.
+"""
 MAX_REASON: Final = 500
 """Characters of the reason of a failure that are stored."""
 
@@ -52,7 +55,8 @@ class Keeping:
     """The retention of messages and history rows.
 
     The streams keep messages younger than `hot_window`, unless they hold more than `max_messages`; they always keep messages
-    younger than `least`. A stream of inputs counts as too full from half of `max_input_bytes` on, and that of programs outside from half of `max_outside_messages` on (-1: unlimited). The history keeps executions that ended less than `history` ago.
+    younger than `least`. A stream of inputs counts as too full from half of `max_input_bytes` on, and the stream of programs outside from half of
+    `max_outside_messages` on (-1: unlimited). The history keeps executions that ended less than `history` ago.
     """
 
     hot_window: timedelta
@@ -73,7 +77,7 @@ class Keeping:
     """
 
     def is_too_much(self, stream: Stream, held: Extent, taken: int) -> bool:
-        """Return whether a stream holds too much without the messages that were taken of it."""
+        """Return whether a stream holds too much without its taken messages."""
         remaining = held.messages - taken
         is_limited = stream in INPUT_STREAMS and self.max_input_bytes >= 0
         is_half_full = is_limited and 2 * held.size * remaining > self.max_input_bytes * held.messages
@@ -121,7 +125,7 @@ class LogArchiver:
             _log.info("the failure is not stored", action="archiver-waits", reason=str(unstored))
 
     async def run_once(self, now: datetime) -> bool:
-        """Archive a segment of each source, remove what nobody needs.
+        """Archive a segment of each source, and remove messages that no reader needs.
 
         Return whether there may be more to archive.
 
@@ -249,7 +253,7 @@ class LogArchiver:
         return 0
 
     async def _look(self, places: Mapping[str, Place], fold: FoldCopy, now: datetime) -> dict[str, Place]:
-        """Return the places of followers and stages, and since when each stands.
+        """Return the places of followers and stages, and since when each has not moved.
 
         A stage holds commits for any time.
         """
@@ -265,7 +269,7 @@ class LogArchiver:
 def _floor(fold: FoldCopy, source: str, stages: Iterable[str]) -> int:
     """Return the place up to which every stage took a source.
 
-    Each that has a position, and some that may have none yet.
+    Each stage counts that has a position, and some that may have no position yet.
     """
     floors = {stage: position.floor for (stage, each), position in fold.positions.items() if each == source}
     return min((floors.get(stage, 0) for stage in {*floors, *stages}), default=0)

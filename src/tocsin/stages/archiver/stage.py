@@ -104,9 +104,9 @@ class Archiver:
         unproven: UnprovenReports,
         log_archiver: LogArchiver | None = None,
     ) -> None:
-        """`output`.
+        """`output`: None leaves the lines of handlers to their stream.
 
-        None leaves the lines of handlers to their stream. `log_archiver`: archives the log of commits; None: decisions are messages.
+        `log_archiver`: archives the log of commits; None: decisions are messages.
         """
         self._log_archiver = log_archiver
         self._output = output

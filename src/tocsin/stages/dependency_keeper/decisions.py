@@ -2,8 +2,8 @@
 
 They rest on the fold alone.
 
-An execution is examined when it is planned, when a run of a job for which it waits may have changed the answer, and when its time is over. While
-a run in a window may be missing, the execution waits, also beyond its time: `tocsin doctor` names it.
+An execution is examined when it is planned, when a run of a job for which it waits may have changed the answer, and when its time is over. While a
+run in a window may be missing, the execution waits, also beyond its time: `tocsin doctor` names it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class Waits:
             yield Deadline(state.planned_at + _patience(state))
 
     def on_deadline(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - the state decides
-        """Examine an execution whose time is over."""
+        """Examine an execution after its time is over."""
         ref = EXECUTION(scope)
         return decided(ref, _settle(ref, states, now))
 
@@ -65,7 +65,7 @@ class Waits:
     def on_change(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - all that wait
         """Examine the executions that wait for a job.
 
-        If more of their waits end than one decision may end, it is made again.
+        If more waits end than one decision may end, the decision is made again.
         """
         runs = states(RUNS(scope))
         ends = (_ended(EXECUTION(waiting), states, now) for waiting in (() if runs is None else runs.waiting))
@@ -114,7 +114,7 @@ def _answer(state: Execution, states: States, now: datetime) -> tuple[WaitOutcom
 
 
 def windows_of(state: Execution, definition: JobDefinition) -> list[tuple[JobDependency, Window]]:
-    """Return the window of each dependency of an execution. `definition`: that of its plan."""
+    """Return the window of each dependency. `definition`: the definition of the plan."""
     request = state.request
     return [(each, window(each, definition, request.scheduled_time)) for each in request.plan.depends_on]
 
@@ -127,7 +127,7 @@ def _patience(state: Execution) -> timedelta:
 def _deadline_after(run: Run | None, state: Execution) -> datetime:
     """Return when a wait is over because of a run.
 
-    One that began after the time of the wait gets the same time to end.
+    A run that began after the time of the wait gets the same time to end.
     """
     since = state.planned_at or NOW
     deadline = since + _patience(state)

@@ -1,7 +1,9 @@
-"""Reads the runs of jobs that the fold does not know, and notes the last in each window for which an execution waits.
+"""The reader of runs that the fold does not know.
 
-The fold knows the runs of a job from when on another job first named it. The windows of a backfill, or of a job that was registered just now,
-begin before.
+It notes the last run in each window for which an execution waits.
+
+The fold knows the runs of a job from when on another job first named it. The windows of a backfill, or of a job that was registered just now, begin
+before.
 """
 
 from collections import defaultdict
@@ -34,7 +36,7 @@ class _View(Protocol):
 
 
 class PastRuns:
-    """Reads what is missing, in the process that leads the dependency keeper."""
+    """The reads of missing runs, in the process that leads the dependency keeper."""
 
     def __init__(self, view: _View, log: EventLog, stored: StoredLog, clock: Clock) -> None:
         """`stored`: the log and its archive."""

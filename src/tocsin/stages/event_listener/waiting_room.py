@@ -7,8 +7,9 @@ The waiting list of a lock is read from the log. It shows a request only after t
 order. So after a number of requests no more are stored until the last has been decided. Executions that wait for other jobs or for
 agents are in no list: the process remembers those that it requested, and looks whether they still wait.
 
-Only messages of other programs wait. The archive would stop before an end of an execution that waits, the stream of all webhooks would fill with those of one job, and a bucket
-forgets its changes. The executions of a batch, of a window, and on shards are not known from the request. All these are requested at once.
+Only messages of other programs wait. The archive would stop before an end of an execution that waits, the stream of all webhooks would fill with
+those of one job, and a bucket forgets its changes. The executions of a batch, of a window, and on shards are not known from the request. All these
+are requested at once.
 """
 
 import asyncio
@@ -94,7 +95,7 @@ class WaitingRoom:
     """Says how many executions of a job events may start."""
 
     def __init__(self, sources: Sources, clock: Clock, fold: Callable[[], Fold] | None = None) -> None:
-        """`fold`: that of the process, if decisions are commits; `sources` are not read then."""
+        """`fold`: the fold of the process, if decisions are commits; `sources` are not read then."""
         self._fold = fold
         self._states = StateStore(sources, capacity=CACHED)
         self._clock = clock

@@ -1,6 +1,6 @@
 """The decisions of the recoverer on the log of commits: deadlines of executions.
 
-No message is lost between stages there. An execution is lost if the stage whose turn it is has taken the event on which it must act, and nothing
+No message is lost between stages there. An execution is lost if the stage that must act has taken the event on which it acts, and nothing
 followed: that is a defect of a program, of this version or an earlier one.
 """
 
@@ -32,18 +32,18 @@ class Recoveries:
     """Ends attempts and executions that take too long, and resumes executions that were lost."""
 
     def __init__(self, key: bytes, policy: Policy, outside: frozenset[str] = frozenset()) -> None:
-        """`key`: that of the installation. `outside`: the queues of executors outside."""
+        """`key`: the key of the installation. `outside`: the queues of executors outside."""
         self._key = key
         self._policy = policy
         self._outside = outside
 
     @classmethod
     def of(cls, key: bytes, settings: Settings) -> "Recoveries":
-        """Return what decides by the settings."""
+        """Return the decider by the settings."""
         return cls(key, policy_of(settings), frozenset(settings.bridged_queues))
 
     def deadlines_of(self, state: Execution) -> Iterator[Deadline]:
-        """Return when an open execution, or an attempt of it, has taken too long."""
+        """Return when an open execution, or its attempt, has taken too long."""
         if state.requested is None or state.is_over or state.is_held:
             return  # the dependency keeper and the agent keeper bound the waits before the lock
         if state.status is Status.PLANNED and state.planned_at is not None:
@@ -65,7 +65,7 @@ class Recoveries:
             yield Deadline(since + self._policy.threshold, STALLED)
 
     def on_deadline(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:
-        """Decide on what has taken too long."""
+        """Decide on an execution or attempt that has taken too long."""
         ref = EXECUTION(scope)
         state = states(ref)
         if deadline.key == STALLED and state.status is Status.PLANNED and _waits_for_its_lock(state, states):
@@ -83,7 +83,7 @@ class Recoveries:
     def _report(self, state: Execution, overdue: Overdue) -> Send:
         """Return the report that ends an attempt.
 
-        It comes after those that are stored, so that none of these is overtaken.
+        It comes after the stored reports, so that no report is overtaken.
         """
         request, claim = state.request, state.steps[overdue.step].claim
         report = Report(
@@ -113,7 +113,10 @@ def _key_of(overdue: Overdue, state: Execution) -> str:
 
 
 def _waits_for_its_lock(state: Execution, states: States) -> bool:
-    """Return whether another execution holds the lock for which this one waits, or the lock keeper has not taken its end."""
+    """Return whether another execution still holds the lock that an execution awaits.
+
+    The lock is also held if the lock keeper has not taken the holder's end.
+    """
     request = state.request
     lock: Lock = states(lock_state(request.job, request.plan.shard))
     if lock.holder is None or not lock.has_waiter(request.execution_id):
@@ -123,7 +126,7 @@ def _waits_for_its_lock(state: Execution, states: States) -> bool:
 
 
 _ACTS: Final[Mapping[str, str]] = {"planned": "lock_keeper", "admitted": "dag_advancer"}
-"""The stage that must act, by what is lost. A retry has a deadline, which waits for its stage."""
+"""The stage that must act, by the event after which nothing followed. A retry has a deadline, which waits for its stage."""
 
 
 def _is_lost(stalled: Stalled, states: States) -> bool:

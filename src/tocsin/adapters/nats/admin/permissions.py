@@ -98,7 +98,8 @@ class Granting:
     ) -> None:
         """`opened`: the subjects that the settings open for triggers, by the stream of another program.
 
-        `agents`: the names that have accounts. With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With `is_screened`, screeners hear what users outside publish for streams. With `has_commits`, decisions are commits.
+        `agents`: the names that have accounts. With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With
+        `is_screened`, screeners hear the messages of users outside for streams. With `has_commits`, decisions are commits.
         """
         self._names = names
         self._opened = dict(opened or {})
@@ -353,7 +354,7 @@ class Granting:
     def _on_commits(self, access: Access, *, appends: bool) -> Iterator[str]:
         """Allow every part to read the log of commits.
 
-        Those that decide may append, and ask for their turns.
+        Parts that decide may append, and request their turns.
         """
         if not self._has_commits:
             return
@@ -412,9 +413,9 @@ class Granting:
 
 
 def _is_decided(subject: str) -> bool:
-    """Return whether an event of a subject stands in commits alone.
+    """Return whether only commits have an event of a subject.
 
-    The announcer publishes the public ones again, and no decision rests on a change of leaders.
+    The announcer publishes the public events again, and no decision rests on a change of leaders.
     """
     return subjects.guard_of(subject) is not None and not subject.startswith("cron.")
 

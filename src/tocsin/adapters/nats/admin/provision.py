@@ -176,7 +176,7 @@ class NatsStreamPurge:
     """Implement `ports.StreamPurge`."""
 
     def __init__(self, connection: Connection, names: Names, unused: Collection[str] = ()) -> None:
-        """Use the streams that `provision` created. `unused`: durables from which nobody reads."""
+        """Use the streams that `provision` created. `unused`: durables that no process reads."""
         self._connection = connection
         self._names = names
         self._unused = unused

@@ -97,7 +97,7 @@ async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
 class CommitsOfBackup:
     """The messages of a log of commits in a snapshot.
 
-    It is read only, so that the archive can precede it.
+    The log is read only, so that the archive can precede it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -117,7 +117,7 @@ class CommitsOfBackup:
         raise NotImplementedError
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
-        """Refuse: nobody appends."""
+        """Refuse: a snapshot is read only."""
         raise NotImplementedError
 
     async def now(self) -> datetime:
@@ -132,7 +132,7 @@ class CommitsOfBackup:
 async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> CommitStoredLog:
     """Return the log of commits of a backup and its inputs, archive included.
 
-    `key`: that of the installation.
+    `key`: the key of the installation.
     """
     projections = InMemoryProjections()
     archive = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), projections)

@@ -72,7 +72,7 @@ class BackupWriter:
     def __init__(
         self, connection: Connection, names: Names, archive: Archive, log_archive: LogArchive | None = None
     ) -> None:
-        """`log_archive`: that of the log of commits; None: decisions are messages."""
+        """`log_archive`: the archive of the log of commits; None: decisions are messages."""
         self._connection = connection
         self._names = names
         self._archive = archive
@@ -163,9 +163,9 @@ class BackupWriter:
     async def _log_objects(
         self, folder: Path, streams: dict[str, StreamRecord], objects: dict[str, FileRecord]
     ) -> Json | None:
-        """Copy the archive of the log of commits as far as the snapshots reach, and return its progress.
+        """Copy the archive of commits as far as the snapshots reach; return its progress.
 
-        A segment that reaches beyond a snapshot was written after it: the snapshot has what it holds.
+        A segment that reaches beyond a snapshot was written after the snapshot, which has the segment's messages.
         """
         commits = streams.get(self._names.commits_stream)
         if commits is None or self._log_archive is None:

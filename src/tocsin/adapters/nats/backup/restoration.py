@@ -133,7 +133,7 @@ class BackupReader:
             await asyncio.gather(*(purge.purge(subject, upto=last) for subject in subjects[first : first + AT_ONCE]))
 
     async def _end_log(self, folder: Path, manifest: BackupManifest, target: RestoreTarget) -> None:
-        """Have the numbers of the log of commits begin above those that were lost."""
+        """Have the numbers of the log of commits begin above the lost numbers."""
         if manifest.has_commits and target.end_log is not None:
             key = await asyncio.to_thread(bucket_value, folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
             await target.end_log(key or b"")

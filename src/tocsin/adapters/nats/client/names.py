@@ -192,7 +192,7 @@ class Names:
 
     @property
     def commits_prefix(self) -> str:
-        """What precedes the partition in the subjects of the log of commits: `tocsin.commits`."""
+        """The prefix of the partition in the subjects of the log of commits: `tocsin.commits`."""
         return f"{self.root}.commits"
 
     @property

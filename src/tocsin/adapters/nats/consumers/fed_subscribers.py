@@ -1,7 +1,7 @@
 """FastStream subscribers of the stages that a loop of commits decides for.
 
-One reader of the process reads each stream once, and feeds its batches to the subscriber of every stage that takes something of them: so a middleware
-sees every message that a stage decides, before it does. The log has one subscriber for all stages of the process. No subscriber has a
+One reader of the process reads each stream once, and feeds its batches to the subscriber of every stage that takes something from the batch: so a
+middleware sees every message that a stage decides, before it does. The log has one subscriber for all stages of the process. No subscriber has a
 consumer of its own on the server.
 """
 
@@ -35,13 +35,13 @@ _log = telemetry.get_logger("tocsin.nats")
 class FedSubscribers:
     """The subscribers of a process.
 
-    Take one out of the broker before `present` is asked, and its stage gets nothing of its stream.
+    A stage gets nothing of a stream if its subscriber is taken out of the broker before `present` is called.
     """
 
     def __init__(self, broker: NatsBroker, names: Names, log: str, stages: Sequence[BoundStage]) -> None:
-        """`log`.
+        """`log`: the name of the stream of commits on the wire.
 
-        The name of the stream of commits on the wire, and `names` those of the others.
+        `names`: the names of the other streams.
         """
         self._broker = broker
         self._inputs: dict[Stream, list[_Fed]] = {}
@@ -56,7 +56,7 @@ class FedSubscribers:
         self._commits = _Fed(broker, ", ".join(followers), log, [f"{log}.>"], (">",)) if followers else None
 
     def present(self, stages: Sequence[BoundStage]) -> list[BoundStage]:
-        """Return stages with the subscriptions whose subscribers are in the broker."""
+        """Return stages with the subscriptions that have a subscriber in the broker."""
         known = [fed for of_stream in self._inputs.values() for fed in of_stream]
         gone = {(fed.title, fed.stream) for fed in known if not fed.is_in(self._broker)}
         has_log = self._commits is not None and self._commits.is_in(self._broker)
@@ -71,7 +71,7 @@ class FedSubscribers:
         ]
 
     async def inputs(self, stream: Stream, messages: Sequence[Recorded[Message]]) -> None:
-        """Pass a batch of inputs through the subscribers of the stages that take any of them."""
+        """Pass a batch of inputs through the subscribers of the stages that take some."""
         for fed in self._inputs.get(stream, ()):
             if wanted := [recorded for recorded in messages if fed.takes(recorded.subject)]:
                 await fed.feed(self._broker, wanted)
@@ -136,7 +136,7 @@ class _Nothing:
     """The subscription of a subscriber that is fed."""
 
     async def unsubscribe(self) -> None:
-        """Do nothing: there is none on the server."""
+        """Do nothing: the server has no consumer."""
 
 
 async def _parse(messages: list[Any]) -> "StreamMessage[list[Any]]":

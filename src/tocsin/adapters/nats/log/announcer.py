@@ -1,10 +1,10 @@
 """The announcer: publishes the public events of commits, in order and each once.
 
 Its place is the number of the newest event, which that event has in a header, and which stands in a bucket too: an operator may purge the
-stream, and its limits may remove all of it. Each message is guarded by the last sequence of the stream, which no removal lowers. Nobody else
-publishes there, so that the guards of many events are known before the first is stored; if one is refused, so are all that follow, and the
-place is looked up again. So two announcers, or one that answers were lost to, announce nothing twice and leave nothing out. Only if an
-announcer dies between a write and its entry, and the stream is purged before another goes on, the events of that write come twice.
+stream, and its limits may remove all of it. Each message is guarded by the last sequence of the stream, which no removal lowers. No other part
+publishes there, so that the guards of many events are known before the first is stored; if one is refused, so are all that follow, and the place is
+looked up again. So two announcers, or an announcer that lost answers, announce nothing twice and leave nothing out. Only if an announcer dies between
+a write and its entry, and the stream is purged before another goes on, the events of that write come twice.
 """
 
 import base64
@@ -77,7 +77,7 @@ class Announcer:
     async def _place(self) -> tuple[int, int]:
         """Return the last sequence of the stream, and the number of the newest public event.
 
-        The sequence is read first: it refuses what another announcer has announced since.
+        The sequence is read first: the server refuses a write if another announcer announced an event since.
         """
         stream = self._names.stream(Stream.LOG)
         expect: int = (await self._connection.manage(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
@@ -96,9 +96,9 @@ class Announcer:
         self._revision = await self._projections.put(Bucket.CURSORS, ANNOUNCED, value, expect=self._revision)
 
     async def _announce(self, events: Sequence[Recorded[Message]], expect: int) -> int:
-        """Publish events in one write.
+        """Publish events in one write, and return the sequence of the last.
 
-        Return the sequence of the last. `expect`: the last of the stream.
+        `expect`: the last sequence of the stream.
         """
         outgoing = [
             Outgoing(

@@ -1,6 +1,6 @@
 """A log of commits in a JetStream stream.
 
-A subject for each partition, each with its own guard.
+Each partition has a subject with its own guard.
 """
 
 import base64
@@ -27,7 +27,7 @@ _LAST: Final = re.compile(r"wrong last sequence: (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names of one stream whose subjects are on the wire already."""
+    """The names of one stream with subjects that are on the wire already."""
 
     name: str
 
@@ -45,7 +45,7 @@ class NatsCommitLog:
     """Implement `ports.CommitLog`."""
 
     def __init__(self, connection: Connection, stream: str, prefix: str) -> None:
-        """Use a stream that captures `<prefix>.<partition>`; both names are those on the wire."""
+        """Use a stream that captures `<prefix>.<partition>`; both are names on the wire."""
         self._connection = connection
         self._stream = stream
         self._prefix = prefix

@@ -129,7 +129,7 @@ class NatsArchiveStore:
     async def _read(self, info: ObjectInfo) -> bytes:
         """Return the content of an object.
 
-        A read by the client would leave a consumer behind, and a stream takes a thousand of them.
+        A read by the client would leave a consumer on the server, and a stream takes a thousand consumers.
         """
         subject, after, parts = f"$O.{self._bucket}.C.{info.nuid}", 0, list[bytes]()
         for _ in range(info.chunks or 0):

@@ -1,4 +1,4 @@
-"""Checks of the archive: whether it works, can be read, and takes what is old."""
+"""Checks of the archive: whether it works, can be read, and takes old messages."""
 
 from datetime import timedelta
 from typing import Final
@@ -56,7 +56,7 @@ async def store(context: CheckContext) -> Finding | None:
 async def _read_newest(context: CheckContext) -> int | None:
     """Read the newest segment of each source, and return the number of all segments.
 
-    None: there is none.
+    None: no segment is archived.
     """
     if (log_archive := context.target.log_archive) is not None:
         state, _ = await log_archive.state()
@@ -73,7 +73,7 @@ async def _read_newest(context: CheckContext) -> int | None:
 
 
 async def held(context: CheckContext) -> Finding | None:
-    """Report what keeps archived commits in their stream for more than a day (`archive-held`)."""
+    """Report the holders that keep archived commits in their stream for over a day (`archive-held`)."""
     if (log_archive := context.target.log_archive) is None:
         return None
     state, _ = await log_archive.state()

@@ -1,6 +1,6 @@
 """Check the processes on the log of commits.
 
-Who leads, how far each has read, and what holds a commit up.
+The checks report the leaders, the progress of each process, and the reasons for late commits.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ async def leaders(context: CheckContext) -> list[Finding]:
 
 
 async def readers(context: CheckContext) -> list[Finding]:
-    """Report leaders that do not read what is stored (`stage-late`, `reader-lost`)."""
+    """Report leaders that do not read stored messages (`stage-late`, `reader-lost`)."""
     findings = list[Finding]()
     for process in context.status.processes:
         lost = {source: seconds for source, seconds in process.lost.items() if seconds >= LOST_AFTER_S}
@@ -58,7 +58,7 @@ async def readers(context: CheckContext) -> list[Finding]:
 
 
 async def _unread(context: CheckContext, process: Present) -> Mapping[str, datetime]:
-    """Return the time of the oldest message that a process has not read, by its stream."""
+    """Return the time of the oldest message that a process must read, by its stream."""
     inspection = context.target.inspection
     places = {source: (place.filters, place.seen) for source, place in process.streams.items()}
     places[COMMITS] = (), process.sequence

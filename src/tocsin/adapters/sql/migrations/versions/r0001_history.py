@@ -1,6 +1,6 @@
 """The tables of hip-62 with the columns of the other documents, and scratchbird's views (§9).
 
-They are those of `tables.py` that no later revision makes. A revision that changes one of them leaves the first a copy of the tables.
+They are the tables of `tables.py` that no later revision makes. A revision that changes such a table leaves the first a copy of the tables.
 """
 
 from contextlib import suppress

@@ -1,6 +1,6 @@
 """The events of executions, dead letters and ledgers, as the log stored them.
 
-What the first revision recorded has none. `tocsin history rebuild` makes them; until then, the log is read for it.
+The rows of the first revision have no events. `tocsin history rebuild` makes them; until then, the log is read for it.
 """
 
 from alembic import op
@@ -16,7 +16,7 @@ TABLES = ("scheduler_execution_events", "scheduler_ledger_events", "scheduler_re
 
 
 def upgrade() -> None:
-    """Create the tables with their indexes, and note that they lack what is recorded."""
+    """Create the tables with their indexes, and note that they lack the recorded events."""
     tables.metadata.create_all(op.get_bind(), [tables.metadata.tables[name] for name in TABLES], checkfirst=False)
     op.execute(
         "INSERT INTO scheduler_removed_events (job_name, installation, stream, upto, number)"
